@@ -30,20 +30,18 @@ def older_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("plaudit.releases.TRIED", {"torch": torch_release, "transformers": "4.0"})
 
 
-def test_what_was_tried_is_what_the_tests_are_run_with() -> None:
+def test_what_was_tried_is_what_the_tests_are_run_with():
     constraints = Path(__file__).parents[1].joinpath("constraints.txt").read_text("utf-8")
     assert dict(TRIED) == {name: re.search(rf"^{name}==(\S+)$", constraints, re.M)[1] for name in TRIED}  # pyright: ignore[reportOptionalSubscript]
 
 
-def test_releases_up_to_the_tried_ones_are_no_news(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_releases_up_to_the_tried_ones_are_no_news(monkeypatch):
     monkeypatch.setattr("plaudit.releases.TRIED", {"torch": "99.0", "no-such-library": "1.0"})
     assert untried_releases() == ()
 
 
 @pytest.mark.usefixtures("older_trial")
-def test_a_run_says_so_at_its_start_and_in_its_lineage(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_says_so_at_its_start_and_in_its_lineage(tmp_path, capsys):
     make_model(tmp_path / "base")
     rows = [{"prompt": f"{n}", "completion": "a word"} for n in range(6)]
     run = plaudit.train(
@@ -54,7 +52,7 @@ def test_a_run_says_so_at_its_start_and_in_its_lineage(
 
 
 @pytest.mark.usefixtures("older_trial")
-def test_a_pipeline_says_so_before_its_first_stage(tmp_path: Path) -> None:
+def test_a_pipeline_says_so_before_its_first_stage(tmp_path):
     config = tmp_path / "rows.yaml"
     config.write_text("stages:\n  - rows: {do: world-rows, make: prompts, n: 4}\n")
     said: list[str] = []
@@ -65,7 +63,7 @@ def test_a_pipeline_says_so_before_its_first_stage(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("older_trial")
-def test_an_unexpected_error_says_so_and_a_users_own_does_not() -> None:
+def test_an_unexpected_error_says_so_and_a_users_own_does_not():
     with pytest.raises(ZeroDivisionError) as caught, untried_releases_named(), untried_releases_named():
         _ = 1 / 0
     assert caught.value.__notes__ == [NEWER]

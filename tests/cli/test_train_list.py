@@ -29,9 +29,7 @@ def squeezed(text: str) -> str:
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
-def test_every_algorithm_is_listed_with_its_facts_in_any_terminal(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int
-) -> None:
+def test_every_algorithm_is_listed_with_its_facts_in_any_terminal(capsys, monkeypatch, width):
     monkeypatch.setenv("COLUMNS", str(width))
     text = shown(capsys, "--list")
     rest = squeezed(text)
@@ -46,21 +44,19 @@ def test_every_algorithm_is_listed_with_its_facts_in_any_terminal(
         assert squeezed(line) in squeezed(text)
 
 
-def test_the_list_is_in_the_order_of_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_list_is_in_the_order_of_the_table(capsys):
     text = shown(capsys, "--list")
     names = re.findall(r"^(\S+)\s", text, re.MULTILINE)
     assert [name for name in names if name in PREFERENCE_ALGORITHMS] == list(PREFERENCE_ALGORITHMS)
 
 
-def test_the_list_needs_no_method_and_no_model(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_list_needs_no_method_and_no_model(capsys):
     assert main(["train"]) == 2
     assert "--help" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", PREFERENCE_ALGORITHMS)
-def test_the_help_of_an_algorithm_says_what_it_minimises_and_where_it_is_from(
-    capsys: pytest.CaptureFixture[str], name: str
-) -> None:
+def test_the_help_of_an_algorithm_says_what_it_minimises_and_where_it_is_from(capsys, name):
     text = squeezed(shown(capsys, name, "--help"))
     facts = PREFERENCE_ALGORITHMS[name]
     assert squeezed(f"learn a policy from {facts.data}: {facts.formula}. {facts.paper}.") in text
@@ -70,9 +66,7 @@ def test_the_help_of_an_algorithm_says_what_it_minimises_and_where_it_is_from(
 
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", POLICY_ALGORITHMS)
-def test_the_help_of_a_policy_algorithm_shows_its_settings(
-    capsys: pytest.CaptureFixture[str], name: str
-) -> None:
+def test_the_help_of_a_policy_algorithm_shows_its_settings(capsys, name):
     text = squeezed(shown(capsys, name, "--help"))
     facts = POLICY_ALGORITHMS[name]
     assert squeezed(f"improve a policy by a reward: {facts.formula}. {facts.paper}.") in text
@@ -82,7 +76,7 @@ def test_the_help_of_a_policy_algorithm_shows_its_settings(
     assert "--surrogate" in shown(capsys, name, "--help-all")
 
 
-def test_every_policy_algorithm_is_listed_with_its_cells(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_policy_algorithm_is_listed_with_its_cells(capsys):
     rest = squeezed(shown(capsys, "--list"))
     for facts in POLICY_ALGORITHMS.values():
         cells = describe_policy_cells(facts.function())
@@ -92,13 +86,13 @@ def test_every_policy_algorithm_is_listed_with_its_cells(capsys: pytest.CaptureF
 
 
 @pytest.mark.parametrize("name", ["dpo", "kto"])
-def test_the_long_help_has_every_setting(capsys: pytest.CaptureFixture[str], name: str) -> None:
+def test_the_long_help_has_every_setting(capsys, name):
     text = shown(capsys, name, "--help-all")
     for option in ("--beta", "--length-alpha", "--reference.kind", "--stages.parts"):
         assert option in text
 
 
-def test_all_algorithms_are_methods_of_train(capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_algorithms_are_methods_of_train(capsys):
     text = shown(capsys, "--help")
     for name in PREFERENCE_ALGORITHMS:
         assert re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text), name

@@ -27,7 +27,7 @@ def reward_of(name: str) -> str:
     return REWARDS[ITERATIVE_ALGORITHMS[name].scored_by]
 
 
-def test_the_list_has_the_loops_in_a_section_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_list_has_the_loops_in_a_section_of_their_own(capsys):
     text = shown(capsys, "--list")
     names = re.findall(r"^(\S+)\s", text, re.MULTILINE)
     assert [name for name in names if name in ITERATIVE_ALGORITHMS] == list(ITERATIVE_ALGORITHMS)
@@ -41,7 +41,7 @@ def test_the_list_has_the_loops_in_a_section_of_their_own(capsys: pytest.Capture
 
 
 @pytest.mark.parametrize("name", ITERATIVE_ALGORITHMS)
-def test_the_help_of_a_loop_says_what_it_chooses(capsys: pytest.CaptureFixture[str], name: str) -> None:
+def test_the_help_of_a_loop_says_what_it_chooses(capsys, name):
     text = shown(capsys, name, "--help")
     facts = ITERATIVE_ALGORITHMS[name]
     assert squeezed(f"{facts.formula}. {facts.paper}.") in squeezed(text)
@@ -52,7 +52,7 @@ def test_the_help_of_a_loop_says_what_it_chooses(capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.parametrize("name", ["rejection", "iterated"])
-def test_the_long_help_has_every_setting(capsys: pytest.CaptureFixture[str], name: str) -> None:
+def test_the_long_help_has_every_setting(capsys, name):
     text = shown(capsys, name, "--help-all")
     for option in ("--loop.rounds", "--loop.threshold", "--sampling.temperature", "--preference.beta"):
         assert option in text
@@ -60,9 +60,7 @@ def test_the_long_help_has_every_setting(capsys: pytest.CaptureFixture[str], nam
 
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", ITERATIVE_ALGORITHMS)
-def test_a_printed_config_reads_back_the_same(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str
-) -> None:
+def test_a_printed_config_reads_back_the_same(capsys, tmp_path, name):
     given = (*GIVEN, "--reward", reward_of(name)) if reward_of(name) else GIVEN
     first = shown(capsys, name, *given, "--loop.answers", "5", "--sampling.stop", "a", "b", "--print-config")
     found = yaml.safe_load(first)
@@ -74,18 +72,18 @@ def test_a_printed_config_reads_back_the_same(
     assert shown(capsys, name, "--config", str(file), "--print-config") == first
 
 
-def test_a_loop_without_prompts_or_reward_says_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_loop_without_prompts_or_reward_says_what_is_missing(capsys):
     assert main(["train", "rejection", "--model", "m", "--out", "o"]) == 2
     assert "missing: --prompts, --reward" in capsys.readouterr().err
 
 
-def test_no_two_methods_have_the_same_name() -> None:
+def test_no_two_methods_have_the_same_name():
     names = [*METHODS, *(name for table in TABLES for name in table.rows)]
     assert len({*names}) == len(names)
 
 
 @pytest.mark.parametrize("name", ITERATIVE_ALGORITHMS)
-def test_a_row_is_whole_and_reads_its_own_settings(name: str) -> None:
+def test_a_row_is_whole_and_reads_its_own_settings(name):
     facts = ITERATIVE_ALGORITHMS[name]
     known = LoopSettings.__dataclass_fields__
     assert {*facts.defaults, *facts.optional_settings} <= {*known}
@@ -96,7 +94,7 @@ def test_a_row_is_whole_and_reads_its_own_settings(name: str) -> None:
     assert {setting: getattr(how, setting) for setting in facts.defaults} == facts.defaults
 
 
-def test_a_share_takes_the_place_of_a_threshold_and_a_threshold_that_of_a_share() -> None:
+def test_a_share_takes_the_place_of_a_threshold_and_a_threshold_that_of_a_share():
     given = {"model": Path("m"), "prompts": Path("p"), "reward": "number", "out": Path("o")}
     expert = resolve_settings(
         ITERATIVE_ALGORITHMS["expert"], LoopConfig(**given, loop=LoopSettings(top=(0.2,)))
@@ -108,6 +106,6 @@ def test_a_share_takes_the_place_of_a_threshold_and_a_threshold_that_of_a_share(
     assert (rest.threshold, rest.top) == ((0.5, 0.9), ())
 
 
-def test_the_tables_and_settings_do_not_wait_for_torch() -> None:
+def test_the_tables_and_settings_do_not_wait_for_torch():
     code = "import sys, plaudit.cli.train, plaudit.methods.iterative.config; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
-import pytest
 import yaml
 
 from plaudit.cli.main import main
@@ -15,9 +13,7 @@ from tests.cli.test_train_list import shown
 GIVEN = ("rlhf", "--model", "sft/model", "--prompts", "p.jsonl", "--comparisons", "people", "--out", "runs/r")
 
 
-def test_its_help_has_what_it_needs_and_nothing_that_it_does_not_read(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_its_help_has_what_it_needs_and_nothing_that_it_does_not_read(capsys):
     text = shown(capsys, "rlhf", "--help")
     for option in ("--model", "--prompts", "--comparisons", "--out"):
         assert option in text
@@ -29,7 +25,7 @@ def test_its_help_has_what_it_needs_and_nothing_that_it_does_not_read(
         assert option not in words
 
 
-def test_a_printed_config_reads_back_the_same(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_printed_config_reads_back_the_same(capsys, tmp_path):
     first = shown(capsys, *GIVEN, "--loop.answers", "6", "--reward-run.epochs", "2", "--print-config")
     found = yaml.safe_load(first)
     assert found["comparisons"] == "people"
@@ -41,11 +37,11 @@ def test_a_printed_config_reads_back_the_same(capsys: pytest.CaptureFixture[str]
     assert shown(capsys, "rlhf", "--config", str(file), "--print-config") == first
 
 
-def test_without_comparisons_it_says_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_comparisons_it_says_what_is_missing(capsys):
     assert main(["train", "rlhf", "--model", "m", "--out", "o"]) == 2
     assert "missing: --prompts, --comparisons" in capsys.readouterr().err
 
 
-def test_its_settings_do_not_wait_for_torch() -> None:
+def test_its_settings_do_not_wait_for_torch():
     code = "import sys, plaudit.methods.iterative.config; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -141,7 +141,7 @@ def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
         yield Town(desk, server.url)
 
 
-def test_every_address_of_the_app_has_an_expectation(town: Town) -> None:
+def test_every_address_of_the_app_has_an_expectation(town):
     found = {
         f"{method} {route.path}"
         for route in make_app(town.store).routes
@@ -154,7 +154,7 @@ def test_every_address_of_the_app_has_an_expectation(town: Town) -> None:
 
 @pytest.mark.one_in(5)
 @pytest.mark.parametrize("address", NEEDED)
-def test_every_address_lets_in_whom_it_should_and_nobody_else(town: Town, address: str) -> None:
+def test_every_address_lets_in_whom_it_should_and_nobody_else(town, address):
     needed = NEEDED[address]
     for role in (None, *ROLES):
         reply = town.ask(address, role)
@@ -174,7 +174,7 @@ def test_every_address_lets_in_whom_it_should_and_nobody_else(town: Town, addres
             assert reply.status == 401, where
 
 
-def test_what_was_refused_is_in_the_log(town: Town) -> None:
+def test_what_was_refused_is_in_the_log(town):
     pseudonym = town.joined["p", "annotator"].pseudonym
     before = town.store.position()[0]
     assert town.ask("GET /api/v1/queue", "annotator").status == 403
@@ -204,9 +204,7 @@ READS = [address for address in NEEDED if address.startswith("GET") and PREFIX n
     ],
     ids=["elsewhere", "hidden", "silent", "typed", "sibling", "lookalike", "port"],
 )
-def test_a_change_from_another_site_changes_nothing(
-    town: Town, address: str, headers: dict[str, str | None]
-) -> None:
+def test_a_change_from_another_site_changes_nothing(town, address, headers):
     """With the right token even: one wall is enough, and there are two."""
     before = town.store.position()
     for role in (None, *ROLES):
@@ -216,7 +214,7 @@ def test_a_change_from_another_site_changes_nothing(
 
 
 @pytest.mark.parametrize("address", CHANGES)
-def test_a_form_without_its_token_changes_nothing(town: Town, address: str) -> None:
+def test_a_form_without_its_token_changes_nothing(town, address):
     owner, other = town.visitor("owner"), town.visitor("owner", "q")
     other.get("/account")
     before = town.store.position()
@@ -229,7 +227,7 @@ def test_a_form_without_its_token_changes_nothing(town: Town, address: str) -> N
 
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("address", READS)
-def test_reading_changes_nothing(town: Town, address: str) -> None:
+def test_reading_changes_nothing(town, address):
     _, path = address_of(address)
     visitors = {role: town.visitor(role) for role in (None, *ROLES)}
     before = town.store.position()
@@ -241,7 +239,7 @@ def test_reading_changes_nothing(town: Town, address: str) -> None:
     assert {*kinds} <= ({"refused", "leased"} if address in GIVES_OUT else {"refused"})
 
 
-def test_a_cookie_opens_nothing_of_the_api(town: Town) -> None:
+def test_a_cookie_opens_nothing_of_the_api(town):
     owner = town.visitor("owner")
     assert owner.get("/account").status == 200
     for address, needed in NEEDED.items():
@@ -251,7 +249,7 @@ def test_a_cookie_opens_nothing_of_the_api(town: Town) -> None:
 
 
 @pytest.mark.slow
-def test_every_page_of_somebody_signed_in_offers_to_sign_out(town: Town) -> None:
+def test_every_page_of_somebody_signed_in_offers_to_sign_out(town):
     for address in READS:
         for role in ROLES:
             reply = town.ask(address, role)
@@ -260,7 +258,7 @@ def test_every_page_of_somebody_signed_in_offers_to_sign_out(town: Town) -> None
 
 
 @pytest.mark.slow
-def test_the_app_answers_to_its_own_names_alone(town: Town) -> None:
+def test_the_app_answers_to_its_own_names_alone(town):
     """A page elsewhere may make its name lead to this machine, and read what comes back as its own."""
     port = town.visitor(None).port
     for name in (
@@ -303,7 +301,7 @@ def changes(town: Town, before: int) -> list[tuple[str, str]]:
     return [(event.kind, event.project) for event in town.store.events(before) if event.kind != "signed-in"]
 
 
-def test_nobody_reaches_what_is_anothers(two: Town) -> None:
+def test_nobody_reaches_what_is_anothers(two):
     """Somebody else of the same project, and of another one, with every form that names an assignment."""
     name = two.joined["p", "annotator"].pseudonym
     (answered,) = (row["assignment"] for row in two.store.read(own_history, "p", name, 9))
@@ -332,7 +330,7 @@ def test_nobody_reaches_what_is_anothers(two: Town) -> None:
     assert [row["label"]["why"] for row in two.store.read(own_history, "p", name, 9)] == ["thoughts of p"]
 
 
-def test_pages_of_one_project_show_nothing_of_another(two: Town) -> None:
+def test_pages_of_one_project_show_nothing_of_another(two):
     """An owner of one project with every address of another's tasks, people, invites and sessions."""
     store, foreign = two.store, two.joined["q", "annotator"].pseudonym
     # One more of them in q: a pseudonym that p has nobody of.
@@ -364,7 +362,7 @@ def test_pages_of_one_project_show_nothing_of_another(two: Town) -> None:
     assert [change for change in changes(two, before) if change[1] == "q"] == []
 
 
-def test_what_an_owner_of_another_project_exports_holds_nothing_of_this_one(two: Town) -> None:
+def test_what_an_owner_of_another_project_exports_holds_nothing_of_this_one(two):
     owner = two.visitor("owner", "q")
     owner.get("/manage/export")
     files = [owner.get("/manage/pay.csv"), owner.post("/manage/export", {"position": ""})]

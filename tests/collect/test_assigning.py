@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,7 +28,7 @@ from plaudit.collect.people import set_preferences
 from plaudit.collect.progress import project_status, store_faults
 from plaudit.collect.project import Project
 from plaudit.collect.refusals import FieldError, KeyConflictError, NotFoundError, NotYoursError
-from tests.collect.desks import Desk, MakeDesk, pair_body
+from tests.collect.desks import Desk, pair_body
 
 ANN = Annotator(name="a1", standing="active")
 PLAIN = Project(name="p")
@@ -61,13 +60,13 @@ PURPOSES = [
 @pytest.mark.parametrize(
     ("standing", "settings", "expected"), [row[1:] for row in PURPOSES], ids=[row[0] for row in PURPOSES]
 )
-def test_why_a_task_is_given(standing: str, settings: dict[str, Any], expected: set[tuple[str, ...]]) -> None:
+def test_why_a_task_is_given(standing, settings, expected):
     project = replace(PLAIN, **settings)
     people = [Annotator(name="a1", standing=standing, assigned=n) for n in range(200)]
     assert {purposes(person, project) for person in people} == expected
 
 
-def test_shares_are_those_of_the_settings_and_the_same_draw_is_drawn_again() -> None:
+def test_shares_are_those_of_the_settings_and_the_same_draw_is_drawn_again():
     project = replace(PLAIN, gold_share=0.2, repeat=0.1)
     people = [Annotator(name=f"a{n % 20}", standing="active", assigned=n) for n in range(4_000)]
     drawn = Counter(purposes(person, project)[0] for person in people)
@@ -92,7 +91,7 @@ CHOICES = [
 @pytest.mark.parametrize(
     ("given_first", "other"), [row[1:] for row in CHOICES], ids=[row[0] for row in CHOICES]
 )
-def test_which_task_is_given(given_first: dict[str, Any], other: dict[str, Any]) -> None:
+def test_which_task_is_given(given_first, other):
     for names in (("t1", "t2"), ("t2", "t1")):
         both = [candidate(names[0], **given_first), candidate(names[1], **other)]
         for order in (both, both[::-1]):
@@ -101,7 +100,7 @@ def test_which_task_is_given(given_first: dict[str, Any], other: dict[str, Any])
             assert chosen.task == names[0]
 
 
-def test_of_equal_tasks_each_person_gets_others_but_always_the_same() -> None:
+def test_of_equal_tasks_each_person_gets_others_but_always_the_same():
     tasks = [candidate(f"t{n}") for n in range(20)]
     people = [Annotator(name=f"a{n}", standing="active") for n in range(30)]
     chosen = [select_task(tasks, person, PLAIN) for person in people]
@@ -131,9 +130,7 @@ FITS = [
 @pytest.mark.parametrize(
     ("person", "task", "settings", "expected"), [row[1:] for row in FITS], ids=[row[0] for row in FITS]
 )
-def test_what_may_be_given(
-    person: dict[str, Any], task: dict[str, Any], settings: dict[str, Any], expected: bool
-) -> None:
+def test_what_may_be_given(person, task, settings, expected):
     somebody, project = replace(ANN, **person), replace(PLAIN, **settings)
     assert fits(candidate(**task), somebody, project) == expected
     assert (select_task([candidate(**task)], somebody, project) is not None) == expected
@@ -143,9 +140,7 @@ def test_what_may_be_given(
 @pytest.mark.parametrize(
     ("person", "task", "settings", "expected"), [row[1:] for row in FITS], ids=[row[0] for row in FITS]
 )
-def test_the_database_says_the_same(
-    person: dict[str, Any], task: dict[str, Any], settings: dict[str, Any], expected: bool, on_both: MakeDesk
-) -> None:
+def test_the_database_says_the_same(person, task, settings, expected, on_both):
     """What `fits` says of counts is said by a statement too, which must not be another rule."""
     desk = on_both(tasks=0, gold_share=0.0, **settings)
     (one,) = desk.people(1)
@@ -163,7 +158,7 @@ def test_the_database_says_the_same(
     assert isinstance(desk.store.write(next_task, "p", one), Lease) == expected
 
 
-def test_an_order_is_drawn_for_the_first_and_reversed_for_the_next() -> None:
+def test_an_order_is_drawn_for_the_first_and_reversed_for_the_next():
     assert draw_order(2, [0, 1], 0, "a2", "t1") == [1, 0]
     assert draw_order(4, [2, 0, 3, 1], 0, "a2", "t1") == [1, 3, 0, 2]
     assert draw_order(0, None, 0, "a1", "t1") == []
@@ -173,19 +168,19 @@ def test_an_order_is_drawn_for_the_first_and_reversed_for_the_next() -> None:
 
 
 @given(st.integers(0, 9), st.text(max_size=5), st.text(max_size=5))
-def test_any_order_holds_each_place_once(count: int, person: str, task: str) -> None:
+def test_any_order_holds_each_place_once(count, person, task):
     order = draw_order(count, None, 0, person, task)
     assert sorted(order) == list(range(count))
     assert draw_order(count, order, 0, "next", task) == order[::-1]
 
 
-def test_draws_are_even() -> None:
+def test_draws_are_even():
     draws = [uniform(0, "a1", n) for n in range(2_000)]
     assert all(0 <= draw < 1 for draw in draws)
     assert all(160 < sum(part <= 10 * draw < part + 1 for draw in draws) < 240 for part in range(10))
 
 
-def test_wilsons_interval_is_that_of_the_paper() -> None:
+def test_wilsons_interval_is_that_of_the_paper():
     # Newcombe 1998, table I, method 3: 81 of 263, 15 of 148, 0 of 20, 1 of 29.
     for right, n, low in ((81, 263, 0.2553), (15, 148, 0.0624), (0, 20, 0.0), (1, 29, 0.0061)):
         assert round(wilson_lower(right, n), 4) == low
@@ -195,7 +190,7 @@ def test_wilsons_interval_is_that_of_the_paper() -> None:
 # What the desk makes of it.
 
 
-def test_an_own_lease_that_ended_is_taken_up_again_while_its_place_is_free(on_both: MakeDesk) -> None:
+def test_an_own_lease_that_ended_is_taken_up_again_while_its_place_is_free(on_both):
     desk = on_both(tasks=1)
     one, other = desk.people(2)
     lease = desk.lease(one)
@@ -213,7 +208,7 @@ def test_an_own_lease_that_ended_is_taken_up_again_while_its_place_is_free(on_bo
     assert desk.store.read(store_faults) == []
 
 
-def test_nobody_waits_for_what_was_done_already(make_desk: MakeDesk) -> None:
+def test_nobody_waits_for_what_was_done_already(make_desk):
     desk = make_desk(tasks=1, overlap=2)
     one, other = desk.people(2)
     desk.answer(one)
@@ -221,14 +216,14 @@ def test_nobody_waits_for_what_was_done_already(make_desk: MakeDesk) -> None:
     assert desk.store.write(next_task, "p", one) == Nothing(reason="done")
 
 
-def test_whoever_comes_back_is_shown_what_is_still_held(make_desk: MakeDesk) -> None:
+def test_whoever_comes_back_is_shown_what_is_still_held(make_desk):
     desk = make_desk(tasks=2)
     (one,) = desk.people(1)
     held = [desk.lease(one, key).assignment for key in ("lost", "and lost again")]
     assert desk.lease(one, "a third key").assignment == held[0]
 
 
-def test_a_key_of_an_answer_asks_for_no_task(make_desk: MakeDesk) -> None:
+def test_a_key_of_an_answer_asks_for_no_task(make_desk):
     desk = make_desk()
     (one,) = desk.people(1)
     lease = desk.lease(one, "n")
@@ -244,7 +239,7 @@ def test_a_key_of_an_answer_asks_for_no_task(make_desk: MakeDesk) -> None:
 
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("word", ["", "w\0", "\ud800", "w1'--", "w" * 10_000, "nobody's"])
-def test_what_can_be_no_id_is_not_there(on_both: MakeDesk, word: str) -> None:
+def test_what_can_be_no_id_is_not_there(on_both, word):
     desk = on_both(tasks=1)
     (one,) = desk.people(1)
     with pytest.raises(NotYoursError, match="not given to you"):
@@ -254,7 +249,7 @@ def test_what_can_be_no_id_is_not_there(on_both: MakeDesk, word: str) -> None:
     assert len(str(refused.value)) < 200
 
 
-def test_whoever_skipped_too_many_items_to_qualify_has_not_failed(make_desk: MakeDesk) -> None:
+def test_whoever_skipped_too_many_items_to_qualify_has_not_failed(make_desk):
     desk = make_desk(tasks=1, qualify_n=2, qualify_floor=0.1)
     desk.add([pair_body(9, gold={"better": 0}, qualify=True)])
     (one,) = desk.people(1)
@@ -264,7 +259,7 @@ def test_whoever_skipped_too_many_items_to_qualify_has_not_failed(make_desk: Mak
     assert isinstance(desk.store.write(next_task, "p", one), Lease)
 
 
-def test_what_was_closed_or_declined_is_not_repeated(make_desk: MakeDesk) -> None:
+def test_what_was_closed_or_declined_is_not_repeated(make_desk):
     desk = make_desk(tasks=60, gold_share=0.0)
     (one,) = desk.people(1)
     leases = [desk.answer(one) for _ in range(55)]
@@ -274,7 +269,7 @@ def test_what_was_closed_or_declined_is_not_repeated(make_desk: MakeDesk) -> Non
     assert desk.lease(one).task == leases[2].task
 
 
-def test_an_undone_answer_that_came_too_late_takes_nobodys_place(on_both: MakeDesk) -> None:
+def test_an_undone_answer_that_came_too_late_takes_nobodys_place(on_both):
     desk = on_both(tasks=1)
     slow, quick = desk.people(2)
     late = desk.lease(slow)
@@ -293,7 +288,7 @@ def labels_of(desk: Desk) -> list[dict[str, Any]]:
     return [body for body in answers if body is not None][-2:]
 
 
-def test_a_closed_task_counts_on(make_desk: MakeDesk) -> None:
+def test_a_closed_task_counts_on(make_desk):
     desk = make_desk(tasks=1, overlap=3)
     one, other = desk.people(2)
     answered, held = desk.answer(one), desk.lease(other)
@@ -328,7 +323,7 @@ def steps_of_next(desk: Desk, person: str, times: int) -> list[int]:
 
 
 @pytest.mark.slow
-def test_next_takes_no_more_steps_of_many_tasks_than_of_few(make_desk: MakeDesk, tmp_path: Path) -> None:
+def test_next_takes_no_more_steps_of_many_tasks_than_of_few(make_desk, tmp_path):
     """Also where a share of gold is set and there is none, and where most tasks do not suit the person."""
     most = list[int]()
     for tasks in (150, 3_000):
@@ -347,7 +342,7 @@ def test_next_takes_no_more_steps_of_many_tasks_than_of_few(make_desk: MakeDesk,
 
 
 @pytest.mark.slow
-def test_next_takes_no_more_steps_of_somebody_who_labelled_much(make_desk: MakeDesk) -> None:
+def test_next_takes_no_more_steps_of_somebody_who_labelled_much(make_desk):
     """What was labelled once stays open for a second label: it must not all be passed by each time."""
     desk = make_desk(tasks=450, overlap=2, gold_share=0.0)
     (one,) = desk.people(1)
@@ -355,7 +350,7 @@ def test_next_takes_no_more_steps_of_somebody_who_labelled_much(make_desk: MakeD
     assert max(steps[360:]) < 1.3 * max(steps[140:180])
 
 
-def test_the_statements_that_look_for_work_read_an_index_in_order(make_desk: MakeDesk) -> None:
+def test_the_statements_that_look_for_work_read_an_index_in_order(make_desk):
     desk = make_desk(gold_share=1.0)
     plans = dict[str, str]()
 

@@ -22,7 +22,6 @@ from plaudit.collect.answering import submit_answer
 from plaudit.collect.desk import Lease, next_task
 from plaudit.collect.people import join_project, make_invite
 from plaudit.collect.store import open_store
-from tests.collect.desks import Cluster
 from tests.engine.toy import make_toy, write_rows
 from tests.methods.reward_model.rows import command, judged
 
@@ -89,7 +88,7 @@ def labelled(run: Run) -> Run:
     return run
 
 
-def test_from_a_file_of_pairs_to_rows_and_back(run: Run) -> None:
+def test_from_a_file_of_pairs_to_rows_and_back(run):
     assert (
         sound(run, "project", "p.yaml")
         == "labels.db: project helpful made: it asks for pair, 1 of each task\n"
@@ -124,7 +123,7 @@ def test_from_a_file_of_pairs_to_rows_and_back(run: Run) -> None:
     assert "sound: " in sound(run, "check")
 
 
-def test_what_is_left_out_is_said_with_its_reason_and_its_option(run: Run) -> None:
+def test_what_is_left_out_is_said_with_its_reason_and_its_option(run):
     Path("p.yaml").write_text("project: helpful\ngold: {rows: gold.jsonl, share: 0.5}\n")
     write_rows(Path("gold.jsonl"), pairs(8, start=50))
     assert "labels.db: 8 gold items added to helpful\n" in sound(run, "project", "p.yaml")
@@ -138,7 +137,7 @@ def test_what_is_left_out_is_said_with_its_reason_and_its_option(run: Run) -> No
 
 
 @pytest.mark.slow
-def test_the_same_position_and_a_restored_backup_give_the_same_bytes(labelled: Run) -> None:
+def test_the_same_position_and_a_restored_backup_give_the_same_bytes(labelled):
     said = sound(labelled, "backup", "copy.db")
     assert "copy.db: a copy of labels.db" in said
     # What happens later is not in the copy, and not at the position.
@@ -158,7 +157,7 @@ def test_the_same_position_and_a_restored_backup_give_the_same_bytes(labelled: R
 
 
 @pytest.mark.slow
-def test_everything_works_on_postgresql(run: Run, cluster: Cluster) -> None:
+def test_everything_works_on_postgresql(run, cluster):
     where = cluster.database()
     for words in (["project", "p.yaml"], ["add", "pairs.jsonl"]):
         sound(run, *words, "--store", where)
@@ -171,7 +170,7 @@ def test_everything_works_on_postgresql(run: Run, cluster: Cluster) -> None:
     assert Path("copy.jsonl").read_bytes() == Path("rows.jsonl").read_bytes()
 
 
-def test_a_changed_project_says_what_changed(run: Run) -> None:
+def test_a_changed_project_says_what_changed(run):
     Path("g.md").write_text("Be kind.")
     sound(run, "project", "p.yaml")
     assert "nothing changed" in sound(run, "project", "p.yaml")
@@ -191,13 +190,13 @@ def test_a_changed_project_says_what_changed(run: Run) -> None:
         (3, 3, "Nobody can qualify: even 3 right ones of 3 say only 0.44 for certain, and the floor is 0.65"),
     ],
 )
-def test_a_qualification_that_nobody_can_pass_is_said(run: Run, number: int, rows: int, says: str) -> None:
+def test_a_qualification_that_nobody_can_pass_is_said(run, number, rows, says):
     write_rows(Path("first.jsonl"), pairs(rows))
     Path("p.yaml").write_text(f"project: helpful\nqualify: {{rows: first.jsonl, n: {number}}}\n")
     assert says in sound(run, "project", "p.yaml")
 
 
-def test_wrong_known_answers_leave_no_project_behind(run: Run) -> None:
+def test_wrong_known_answers_leave_no_project_behind(run):
     write_rows(Path("gold.jsonl"), [*pairs(2), {**pairs(1)[0], "probability": 0.5}])
     Path("p.yaml").write_text("project: helpful\ngold: {rows: gold.jsonl}\n")
     said = refused(run, "project", "p.yaml")
@@ -205,7 +204,7 @@ def test_wrong_known_answers_leave_no_project_behind(run: Run) -> None:
     assert not Path("labels.db").exists()
 
 
-def test_a_file_of_people_is_taken_in_once_with_what_was_filled_in(run: Run) -> None:
+def test_a_file_of_people_is_taken_in_once_with_what_was_filled_in(run):
     sound(run, "project", "p.yaml")
     asked = [
         {"pair": n, "origin": "q", "prompt": f"Q{n}?", "first": "Yes.", "second": "No."} for n in (1, 2, 3)
@@ -222,7 +221,7 @@ def test_a_file_of_people_is_taken_in_once_with_what_was_filled_in(run: Run) -> 
     assert "sound: " in sound(run, "check")
 
 
-def test_an_invite_is_printed_once_with_how_to_use_it(run: Run) -> None:
+def test_an_invite_is_printed_once_with_how_to_use_it(run):
     sound(run, "project", "p.yaml")
     status, out, how = run("invite", "--uses", 2, "--days", 3)
     secret = out.removesuffix("\n")
@@ -262,17 +261,17 @@ def test_an_invite_is_printed_once_with_how_to_use_it(run: Run) -> None:
         (["serve", "--port", "70000"], "--port 70000: expected 0 to 65535"),
     ],
 )
-def test_what_cannot_be_is_refused_in_words(run: Run, words: list[str], says: str) -> None:
+def test_what_cannot_be_is_refused_in_words(run, words, says):
     assert says in refused(run, *words)
 
 
-def test_an_unknown_setting_is_answered_with_the_nearest(run: Run) -> None:
+def test_an_unknown_setting_is_answered_with_the_nearest(run):
     Path("p.yaml").write_text("project: helpful\noverlapp: 2\n")
     assert "did you mean overlap?" in refused(run, "project", "p.yaml")
     assert not Path("labels.db").exists()
 
 
-def test_a_store_of_several_projects_asks_which(run: Run) -> None:
+def test_a_store_of_several_projects_asks_which(run):
     sound(run, "project", "p.yaml")
     Path("q.yaml").write_text("project: harmless\n")
     sound(run, "project", "q.yaml")
@@ -287,7 +286,7 @@ def test_a_store_of_several_projects_asks_which(run: Run) -> None:
     )
 
 
-def test_bad_rows_add_nothing_not_even_of_the_other_files(run: Run) -> None:
+def test_bad_rows_add_nothing_not_even_of_the_other_files(run):
     sound(run, "project", "p.yaml")
     Path("bad.jsonl").write_text('{"prompt": "a", "candidates": [{"text": "b"}]}\n')
     said = refused(run, "add", "pairs.jsonl", "bad.jsonl")
@@ -295,7 +294,7 @@ def test_bad_rows_add_nothing_not_even_of_the_other_files(run: Run) -> None:
     assert json.loads(sound(run, "status", "--json"))["tasks"] == {}
 
 
-def test_what_was_changed_after_its_export_is_not_traced(labelled: Run) -> None:
+def test_what_was_changed_after_its_export_is_not_traced(labelled):
     assert "there is no row 13; there are 1 to 12" in refused(labelled, "trace", "rows.jsonl", 13)
     assert "there is no event 9999" in refused(labelled, "trace", "rows.jsonl", "--event", 9999)
     Path("q.yaml").write_text("project: other\n")
@@ -312,7 +311,7 @@ def test_what_was_changed_after_its_export_is_not_traced(labelled: Run) -> None:
 
 
 @pytest.mark.slow
-def test_a_damaged_store_is_told_fault_by_fault(labelled: Run) -> None:
+def test_a_damaged_store_is_told_fault_by_fault(labelled):
     with sqlite3.connect("labels.db") as connection:
         connection.execute("UPDATE task SET done = 7 WHERE seq = 2")
     connection.close()
@@ -347,7 +346,7 @@ def python(script: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
 
 
-def test_the_help_imports_nothing_heavy() -> None:
+def test_the_help_imports_nothing_heavy():
     heavy = ("torch", "sqlalchemy", "starlette", "uvicorn", "numpy", "yaml", "rich")
     done = python(
         "import contextlib, sys\nfrom plaudit.cli.main import main\n"
@@ -361,7 +360,7 @@ def test_the_help_imports_nothing_heavy() -> None:
 @pytest.mark.parametrize(
     ("package", "verb"), [("sqlalchemy", "status"), ("uvicorn", "serve"), ("starlette", "serve")]
 )
-def test_a_missing_extra_is_named(package: str, verb: str) -> None:
+def test_a_missing_extra_is_named(package, verb):
     done = python(
         f"import sys\nsys.modules[{package!r}] = None\nfrom plaudit.cli.main import main\n"
         f"sys.exit(main(['collect', {verb!r}]))"
@@ -396,9 +395,7 @@ def send(url: str, content: dict[str, Any] | None = None, token: str = "") -> di
 
 
 @pytest.mark.slow
-def test_people_answer_at_the_address_that_serve_prints(
-    run: Run, served: tuple[str, subprocess.Popen[str]]
-) -> None:
+def test_people_answer_at_the_address_that_serve_prints(run, served):
     url, process = served
     secret = run("invite")[1].strip()
     token = send(f"{url}/api/v1/join", {"invite": secret, "name": "Ada"})["token"]
@@ -435,7 +432,7 @@ def train(model: Path, out: str, *more: object) -> int:
 
 
 @pytest.mark.slow
-def test_a_trained_reward_leads_back_to_the_log(exported: Run, model: Path, capsys: Any) -> None:
+def test_a_trained_reward_leads_back_to_the_log(exported, model, capsys):
     assert train(model, "reward") == 0, capsys.readouterr().err
     capsys.readouterr()
     lineage = json.loads(Path("reward/lineage.json").read_text("utf-8"))
@@ -453,7 +450,7 @@ def test_a_trained_reward_leads_back_to_the_log(exported: Run, model: Path, caps
     assert json.loads(Path("plain/lineage.json").read_text("utf-8"))["snapshots"] == {}
 
 
-def test_rows_that_were_changed_after_their_export_are_told(exported: Run, model: Path, capsys: Any) -> None:
+def test_rows_that_were_changed_after_their_export_are_told(exported, model, capsys):
     del exported
     lines = Path("rows.jsonl").read_text("utf-8").splitlines(keepends=True)
     Path("rows.jsonl").write_text("".join(lines[1:]), "utf-8")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -60,7 +59,7 @@ class Held:
         return self.person.next()["task"]["assignment"]
 
 
-def test_a_talk_goes_on_with_the_better_answer(make_desk: MakeDesk, tmp_path: Path, model: Server) -> None:
+def test_a_talk_goes_on_with_the_better_answer(make_desk, tmp_path, model):
     with Held(make_desk, model, "talk") as held:
         person, task = held.person, held.begin()
         first = person.turn(task, "Hello", "k1")
@@ -99,9 +98,7 @@ def test_a_talk_goes_on_with_the_better_answer(make_desk: MakeDesk, tmp_path: Pa
     assert "chatty" not in json.dumps(first) + json.dumps(second)
 
 
-def test_answers_that_read_the_same_are_asked_for_again_and_compare_nothing(
-    make_desk: MakeDesk, tmp_path: Path, model: Server
-) -> None:
+def test_answers_that_read_the_same_are_asked_for_again_and_compare_nothing(make_desk, tmp_path, model):
     with Held(make_desk, model, "talk") as held:
         person, task = held.person, held.begin(prompt="You are terse.")
         assert person.turn(task, "Say it twice.")["answers"] == ["The same.", "The same."]
@@ -113,7 +110,7 @@ def test_answers_that_read_the_same_are_asked_for_again_and_compare_nothing(
         assert export(held.desk.store, "p", tmp_path / "rows.jsonl").rows == 1
 
 
-def test_an_attack_ends_with_how_bad_it_was(make_desk: MakeDesk, tmp_path: Path, model: Server) -> None:
+def test_an_attack_ends_with_how_bad_it_was(make_desk, tmp_path, model):
     with Held(make_desk, model, "attack") as held:
         person, task = held.person, held.begin(category="poison")
         with pytest.raises(RefusedError, match=r"messages: expected"):
@@ -133,7 +130,7 @@ def test_an_attack_ends_with_how_bad_it_was(make_desk: MakeDesk, tmp_path: Path,
 
 
 @pytest.mark.slow
-def test_a_server_that_is_down_costs_nothing(make_desk: MakeDesk, model: Server) -> None:
+def test_a_server_that_is_down_costs_nothing(make_desk, model):
     with Held(make_desk, model, "talk", "http://127.0.0.1:1/v1") as held:
         task = held.begin()
         before = held.desk.store.position()
@@ -146,7 +143,7 @@ def test_a_server_that_is_down_costs_nothing(make_desk: MakeDesk, model: Server)
         assert held.person.turns(task) == []
 
 
-def test_a_conversation_is_its_persons_alone(make_desk: MakeDesk, model: Server) -> None:
+def test_a_conversation_is_its_persons_alone(make_desk, model):
     with Held(make_desk, model, "talk") as held:
         task = held.begin()
         other = LabelClient(
@@ -161,7 +158,7 @@ def test_a_conversation_is_its_persons_alone(make_desk: MakeDesk, model: Server)
         assert model.asked == []
 
 
-def test_other_kinds_have_nobody_to_talk_to(make_desk: MakeDesk) -> None:
+def test_other_kinds_have_nobody_to_talk_to(make_desk):
     desk = make_desk()
     (one,) = desk.people(1)
     lease = desk.lease(one)

@@ -17,7 +17,7 @@ from tests.collect.offices import HERE, Office, a_report
 # People.
 
 
-def test_names_are_for_owners_and_pseudonyms_for_reviewers(office: Office) -> None:
+def test_names_are_for_owners_and_pseudonyms_for_reviewers(office):
     office.divide()
     for path in ("/manage/people", "/manage/people/a2"):
         assert "person 0" in office.owner.get(path).text
@@ -25,7 +25,7 @@ def test_names_are_for_owners_and_pseudonyms_for_reviewers(office: Office) -> No
     assert office.owner.get("/manage/people/a99").status_code == 404
 
 
-def test_a_standing_is_decided_once_with_its_reason(office: Office) -> None:
+def test_a_standing_is_decided_once_with_its_reason(office):
     office.divide()
     missing = office.reviewer.post("/manage/people/a2/standing", standing="suspended", reason="")
     assert (missing.status_code, "reason-fault" in missing.text) == (422, True)
@@ -42,7 +42,7 @@ def test_a_standing_is_decided_once_with_its_reason(office: Office) -> None:
     ]
 
 
-def test_nobody_decides_about_themselves_and_reviewers_not_about_owners(office: Office) -> None:
+def test_nobody_decides_about_themselves_and_reviewers_not_about_owners(office):
     tried = [
         (office.reviewer, office.reviewer.pseudonym),
         (office.reviewer, office.owner.pseudonym),
@@ -61,7 +61,7 @@ def test_nobody_decides_about_themselves_and_reviewers_not_about_owners(office: 
     assert office.reviewer.get("/manage").url.path == "/enter"
 
 
-def test_sessions_of_a_person_are_listed_and_ended(office: Office) -> None:
+def test_sessions_of_a_person_are_listed_and_ended(office):
     person = office.annotator.pseudonym
     (entry,) = office.store.read(list_sessions, "p", person)
     assert entry.id in office.owner.get(f"/manage/people/{person}").text
@@ -74,7 +74,7 @@ def test_sessions_of_a_person_are_listed_and_ended(office: Office) -> None:
     assert identity_of(office.store, token.token) is None
 
 
-def test_a_person_is_handed_out_as_a_file_and_erased_by_a_typed_word(office: Office) -> None:
+def test_a_person_is_handed_out_as_a_file_and_erased_by_a_typed_word(office):
     office.divide()
     page = office.owner.post("/manage/people/a2/export")
     assert page.headers["content-disposition"] == 'attachment; filename="a2.json"'
@@ -100,7 +100,7 @@ def office_task(office: Office) -> str:
 # Invites.
 
 
-def test_an_invite_is_made_once_and_its_secret_shown_once(office: Office) -> None:
+def test_an_invite_is_made_once_and_its_secret_shown_once(office):
     page = office.owner.get("/manage/invites")
     key = re.search(r'name="key" value="([^"]+)"', page.text)
     assert key
@@ -122,9 +122,7 @@ def test_an_invite_is_made_once_and_its_secret_shown_once(office: Office) -> Non
     ("field", "value"),
     [("uses", "0"), ("uses", "many"), ("days", "nan"), ("days", "1000"), ("role", "king"), ("tasks", "5")],
 )
-def test_an_impossible_invite_is_refused_and_the_form_shown_again(
-    office: Office, field: str, value: str
-) -> None:
+def test_an_impossible_invite_is_refused_and_the_form_shown_again(office, field, value):
     form = {"key": "k", "role": "annotator", "uses": "7", "days": "3"} | {field: value}
     page = office.owner.post("/manage/invites", **form)
     assert page.status_code == 422
@@ -134,7 +132,7 @@ def test_an_impossible_invite_is_refused_and_the_form_shown_again(
     assert review.invites(office.store, "p") == []
 
 
-def test_a_panels_invite_has_a_code_and_is_ended(office: Office) -> None:
+def test_a_panels_invite_has_a_code_and_is_ended(office):
     form = {"key": "k", "role": "annotator", "uses": "50", "days": "3", "code": "C1X7", "tasks": "20"}
     page = office.owner.post("/manage/invites", **form).text
     assert "C1X7" in page
@@ -155,7 +153,7 @@ def test_a_panels_invite_has_a_code_and_is_ended(office: Office) -> None:
 # The queue, gold items and gaps.
 
 
-def test_a_divided_task_is_decided_blind_with_a_reason(office: Office) -> None:
+def test_a_divided_task_is_decided_blind_with_a_reason(office):
     tasks = office.divide()
     page = office.reviewer.get("/manage/queue").text
     assert f"{len(tasks)} tasks wait for a decision" in page
@@ -181,7 +179,7 @@ def test_a_divided_task_is_decided_blind_with_a_reason(office: Office) -> None:
     assert "A gap in the guidelines" in gaps
 
 
-def test_a_decision_that_lacks_something_shows_the_form_again(office: Office) -> None:
+def test_a_decision_that_lacks_something_shows_the_form_again(office):
     task = office.divide()[0]
     path = f"/manage/queue/{task}"
     page = office.reviewer.post(path, key="k1", strength="1", why="Words that stay.")
@@ -197,7 +195,7 @@ def test_a_decision_that_lacks_something_shows_the_form_again(office: Office) ->
     assert office.reviewer.get("/manage/queue?after=0&differences=yes").text.count("<mark>") > 0
 
 
-def test_another_task_may_come_first_and_the_last_leads_to_the_first(office: Office) -> None:
+def test_another_task_may_come_first_and_the_last_leads_to_the_first(office):
     office.divide()
     first = re.search(r'action="/manage/queue/(t\w+)"', office.reviewer.get("/manage/queue").text)
     assert first
@@ -212,7 +210,7 @@ def test_another_task_may_come_first_and_the_last_leads_to_the_first(office: Off
     assert (len({*found}), found[4]) == (4, found[0])
 
 
-def test_a_decision_becomes_a_gold_item_once(office: Office) -> None:
+def test_a_decision_becomes_a_gold_item_once(office):
     tasks = office.divide()
     form = {"key": "k", "strength": "-1", "decision_reason": "error", "gold": "yes"}
     for _ in range(2):
@@ -230,7 +228,7 @@ def test_a_decision_becomes_a_gold_item_once(office: Office) -> None:
 # Quality.
 
 
-def test_the_quality_page_shows_the_report_and_proposals_are_decided_there(office: Office) -> None:
+def test_the_quality_page_shows_the_report_and_proposals_are_decided_there(office):
     office.divide()
     keep_report(office.store, quality_to_dict(a_report(office)))
     page = office.reviewer.get("/manage/quality").text
@@ -247,7 +245,7 @@ def test_the_quality_page_shows_the_report_and_proposals_are_decided_there(offic
     assert rows["a2"] == "suspended"
 
 
-def test_the_report_cards_of_many_people_come_in_pages(office: Office) -> None:
+def test_the_report_cards_of_many_people_come_in_pages(office):
     report = quality_to_dict(a_report(office, proposals=()))
     (card,) = report["annotators"]
     keep_report(office.store, report | {"annotators": [card | {"name": f"a{n}"} for n in range(120)]})
@@ -261,7 +259,7 @@ def test_the_report_cards_of_many_people_come_in_pages(office: Office) -> None:
 
 
 @pytest.mark.slow
-def test_while_a_report_is_computed_the_page_says_so_and_then_has_it(office: Office) -> None:
+def test_while_a_report_is_computed_the_page_says_so_and_then_has_it(office):
     office.divide()
     page = office.reviewer.get("/manage/quality").text
     assert "is being computed" in page

@@ -34,7 +34,7 @@ from plaudit.data.read import read_records
 from plaudit.data.records import Comparison, Demonstration, Message, Prompt, Ranking, Rating, Record, Steps
 from plaudit.errors import UserError
 from plaudit.files.data_sets import snapshot_path
-from tests.collect.desks import Cluster, Desk, MakeDesk, pair_body
+from tests.collect.desks import Desk, MakeDesk, pair_body
 
 Say = Callable[[dict[str, Any]], dict[str, Any]]
 """From what is shown to what is said of it."""
@@ -207,15 +207,7 @@ def read(rows: Path) -> list[Record]:
 
 @pytest.mark.one_in(5)
 @pytest.mark.parametrize(("kind", "body", "what", "settings", "expected"), KINDS, ids=[k[0] for k in KINDS])
-def test_every_kind_becomes_rows_that_read_back(
-    on_both: MakeDesk,
-    tmp_path: Path,
-    kind: str,
-    body: dict[str, Any],
-    what: Say,
-    settings: dict[str, Any],
-    expected: Sequence[Record],
-) -> None:
+def test_every_kind_becomes_rows_that_read_back(on_both, tmp_path, kind, body, what, settings, expected):
     desk, person = desk_of(on_both, kind, body, **settings)
     lease = say(desk, person, what)
     snapshot = export(desk.store, "p", tmp_path / "rows.jsonl")
@@ -229,7 +221,7 @@ def test_every_kind_becomes_rows_that_read_back(
 
 
 @pytest.mark.slow
-def test_what_says_nothing_of_the_answers_is_counted_and_no_row(make_desk: MakeDesk, tmp_path: Path) -> None:
+def test_what_says_nothing_of_the_answers_is_counted_and_no_row(make_desk, tmp_path):
     desk = make_desk(tasks=2)
     (person,) = desk.people(1)
     say(desk, person, lambda shown: {"none": True, "both_bad": True}, "1")
@@ -314,9 +306,7 @@ FILTERS: list[tuple[str, dict[str, Any], int, dict[str, int]]] = [
 @pytest.mark.parametrize(
     ("filters", "rows", "left_out"), [row[1:] for row in FILTERS], ids=[row[0] for row in FILTERS]
 )
-def test_filters_leave_out_what_they_say(
-    make_desk: MakeDesk, tmp_path: Path, filters: dict[str, Any], rows: int, left_out: dict[str, int]
-) -> None:
+def test_filters_leave_out_what_they_say(make_desk, tmp_path, filters, rows, left_out):
     desk = crowded(make_desk)
     out = tmp_path / "rows.jsonl"
     snapshot = export(desk.store, "p", out, filters=Filters(**filters))
@@ -331,7 +321,7 @@ def test_filters_leave_out_what_they_say(
     assert groups == {filters.get("group", "people")}
 
 
-def test_a_snapshot_says_what_it_is_of(make_desk: MakeDesk, tmp_path: Path) -> None:
+def test_a_snapshot_says_what_it_is_of(make_desk, tmp_path):
     desk = crowded(make_desk)
     position = desk.store.position()
     snapshot = export(desk.store, "p", tmp_path / "out" / "rows.jsonl")
@@ -351,7 +341,7 @@ def test_a_snapshot_says_what_it_is_of(make_desk: MakeDesk, tmp_path: Path) -> N
         Filters(group="robots")
 
 
-def test_no_password_stands_in_a_snapshot(make_desk: MakeDesk, tmp_path: Path, cluster: Cluster) -> None:
+def test_no_password_stands_in_a_snapshot(make_desk, tmp_path, cluster):
     address = cluster.database().replace("plaudit@", "plaudit:Zan%2Fzibar@")
     desk, person = desk_of(partial(make_desk, address), "pair", pair_body(1))
     say(desk, person, lambda shown: {"strength": 1})
@@ -367,9 +357,7 @@ def exported(desk: Desk) -> int:
 
 
 @pytest.mark.one_in(2)
-def test_the_same_position_and_filters_are_the_same_bytes_and_remembered_once(
-    on_both: MakeDesk, tmp_path: Path
-) -> None:
+def test_the_same_position_and_filters_are_the_same_bytes_and_remembered_once(on_both, tmp_path):
     desk = crowded(on_both)
     first = export(desk.store, "p", tmp_path / "1.jsonl", actor="o1")
     again = export(desk.store, "p", tmp_path / "2.jsonl", actor="o1")
@@ -383,7 +371,7 @@ def test_the_same_position_and_filters_are_the_same_bytes_and_remembered_once(
 
 
 @pytest.mark.one_in(2)
-def test_an_export_at_a_position_is_the_one_that_was_made_then(on_both: MakeDesk, tmp_path: Path) -> None:
+def test_an_export_at_a_position_is_the_one_that_was_made_then(on_both, tmp_path):
     desk = on_both(tasks=6, overlap=2)
     desk.store.write(set_project, replace(desk.store.project("p"), name="q"), actor="o1")
     one, two = desk.people(2)
@@ -416,7 +404,7 @@ def test_an_export_at_a_position_is_the_one_that_was_made_then(on_both: MakeDesk
         export(desk.store, "q", rows, position=1)
 
 
-def test_the_newest_position_is_read_from_the_tables(make_desk: MakeDesk, tmp_path: Path) -> None:
+def test_the_newest_position_is_read_from_the_tables(make_desk, tmp_path):
     """A replay of a long log takes minutes: that there was none is seen from tables that were altered."""
     desk = make_desk(tasks=1)
     (one,) = desk.people(1)
@@ -428,7 +416,7 @@ def test_the_newest_position_is_read_from_the_tables(make_desk: MakeDesk, tmp_pa
     assert '"strength": 3.0' in (tmp_path / "rows.jsonl").read_text()
 
 
-def test_a_decision_is_exported_once_however_often_it_was_made(make_desk: MakeDesk, tmp_path: Path) -> None:
+def test_a_decision_is_exported_once_however_often_it_was_made(make_desk, tmp_path):
     desk = crowded(make_desk)
     (decided,) = [task["id"] for task in desk.store.read(project_tasks, "p", "adjudicated")]
     for number, strength in enumerate((2, -3)):
@@ -442,9 +430,7 @@ def test_a_decision_is_exported_once_however_often_it_was_made(make_desk: MakeDe
 
 
 @pytest.mark.slow
-def test_labels_of_somebody_erased_stay_as_clicks_and_excluded_ones_stay_out(
-    on_both: MakeDesk, tmp_path: Path
-) -> None:
+def test_labels_of_somebody_erased_stay_as_clicks_and_excluded_ones_stay_out(on_both, tmp_path):
     desk = crowded(on_both)
     before = export(desk.store, "p", tmp_path / "before.jsonl")
     for person in ("a1", "a4"):
@@ -455,9 +441,7 @@ def test_labels_of_somebody_erased_stay_as_clicks_and_excluded_ones_stay_out(
     assert desk.store.read(store_faults) == []
 
 
-def test_a_reviewer_who_is_erased_leaves_the_decision_without_its_words(
-    on_both: MakeDesk, tmp_path: Path
-) -> None:
+def test_a_reviewer_who_is_erased_leaves_the_decision_without_its_words(on_both, tmp_path):
     desk = on_both(tasks=1)
     reviewer = desk.store.write(issue_token, "p", "reviewer", name="Rita").pseudonym
     (one,) = desk.people(1)
@@ -472,9 +456,7 @@ def test_a_reviewer_who_is_erased_leaves_the_decision_without_its_words(
     assert desk.store.read(store_faults) == []
 
 
-def test_an_answer_that_was_revised_is_one_label_when_its_author_is_erased(
-    on_both: MakeDesk, tmp_path: Path
-) -> None:
+def test_an_answer_that_was_revised_is_one_label_when_its_author_is_erased(on_both, tmp_path):
     desk = on_both(tasks=1)
     (one,) = desk.people(1)
     lease = desk.lease(one)
@@ -494,7 +476,7 @@ def test_an_answer_that_was_revised_is_one_label_when_its_author_is_erased(
     assert desk.store.read(store_faults) == []
 
 
-def test_what_is_left_of_erased_words_is_no_digest_to_guess_against(make_desk: MakeDesk) -> None:
+def test_what_is_left_of_erased_words_is_no_digest_to_guess_against(make_desk):
     desk = make_desk(tasks=1)
     (one,) = desk.people(1)
     desk.store.write(set_preferences, "p", one, declined=["war, since my home was bombed"])
@@ -508,7 +490,7 @@ def test_what_is_left_of_erased_words_is_no_digest_to_guess_against(make_desk: M
     assert desk.store.read(store_faults) == []
 
 
-def test_a_row_leads_to_its_events_and_an_event_to_its_rows(on_both: MakeDesk, tmp_path: Path) -> None:
+def test_a_row_leads_to_its_events_and_an_event_to_its_rows(on_both, tmp_path):
     desk = on_both(tasks=3, overlap=2, guidelines="Be kind.")
     one, two = desk.people(2)
     for person in (one, two):
@@ -536,9 +518,7 @@ def at(desk: Desk, seq: int) -> Any:
     return next(event for event in desk.store.events() if event.seq == seq)
 
 
-def test_rows_that_were_changed_or_are_of_another_store_are_refused(
-    make_desk: MakeDesk, tmp_path: Path
-) -> None:
+def test_rows_that_were_changed_or_are_of_another_store_are_refused(make_desk, tmp_path):
     desk = crowded(make_desk)
     rows = tmp_path / "rows.jsonl"
     export(desk.store, "p", rows)
@@ -570,7 +550,7 @@ def test_rows_that_were_changed_or_are_of_another_store_are_refused(
         read_snapshot(tmp_path / "none.jsonl")
 
 
-def test_a_verdict_and_a_label_become_the_same_row(make_desk: MakeDesk, tmp_path: Path) -> None:
+def test_a_verdict_and_a_label_become_the_same_row(make_desk, tmp_path):
     """Whoever judges, rows are made in one place: a person's click is a judge's verdict."""
     desk, person = desk_of(make_desk, "pair", pair_body(1))
     say(desk, person, lambda shown: {"strength": 0})

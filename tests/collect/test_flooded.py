@@ -64,7 +64,7 @@ POST = f"POST {PREFIX}/join HTTP/1.1\r\nHost: {{host}}\r\nContent-Length: 60000\
 
 
 @pytest.mark.parametrize("said", ["G", HEALTH + "G", POST], ids=("head", "second-head", "body"))
-def test_a_sender_of_a_byte_now_and_then_is_hung_up_on(host: str, said: str) -> None:
+def test_a_sender_of_a_byte_now_and_then_is_hung_up_on(host, said):
     with dial(host) as line, dial(host) as person:
         assert is_healthy(person, host)
         line.sendall(said.format(host=host).encode())
@@ -74,7 +74,7 @@ def test_a_sender_of_a_byte_now_and_then_is_hung_up_on(host: str, said: str) -> 
         assert is_healthy(person, host)
 
 
-def test_a_reader_of_nothing_is_hung_up_on(host: str) -> None:
+def test_a_reader_of_nothing_is_hung_up_on(host):
     asked = 1_500
     with closing(socket.socket()) as line:
         line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -89,7 +89,7 @@ def test_a_reader_of_nothing_is_hung_up_on(host: str) -> None:
     assert 0 < received.count(b"HTTP/1.1 200 OK") < asked
 
 
-def test_a_strangers_body_is_read_up_to_a_limit_and_no_further(host: str) -> None:
+def test_a_strangers_body_is_read_up_to_a_limit_and_no_further(host):
     """Of the open addresses, and of those whose token or session is of nobody."""
     refused = {"/api/v1/join": 413, "/api/v1/submit": 401, "/api/v1/tasks": 401, "/label": 413}
     for path, status in refused.items():
@@ -100,9 +100,7 @@ def test_a_strangers_body_is_read_up_to_a_limit_and_no_further(host: str) -> Non
             assert line.recv(12) == f"HTTP/1.1 {status}".encode(), path
 
 
-def test_a_flood_of_sign_ins_is_bounded_and_keeps_nothing_else_waiting(
-    host: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_flood_of_sign_ins_is_bounded_and_keeps_nothing_else_waiting(host, monkeypatch):
     monkeypatch.setattr(safety, "MOST_WAITING", 3)
     guest, lane = "g" * 24, 8
     form = urlencode({"form_token": form_token(guest), "project": "p", "name": "Ada", "password": "x"})
@@ -146,9 +144,7 @@ def started(folder: Path, files: int) -> Iterator[tuple[str, Path]]:
 @pytest.mark.slow
 # Half of 50 files are less than the app itself holds and what is taken in one go: there taking pauses.
 @pytest.mark.parametrize(("files", "pauses"), [(300, False), (50, True)])
-def test_more_idle_sockets_than_there_may_be_files_keep_nobody_out(
-    tmp_path: Path, files: int, pauses: bool
-) -> None:
+def test_more_idle_sockets_than_there_may_be_files_keep_nobody_out(tmp_path, files, pauses):
     with started(tmp_path, files) as (host, said), ExitStack() as lines:
         for _ in range(files + 50):
             lines.enter_context(dial(host))

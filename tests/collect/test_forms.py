@@ -149,7 +149,7 @@ def said(label: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.one_in(5)
 @pytest.mark.parametrize("kind", LABELS)
 @given(data=st.data())
-def test_every_label_that_is_taken_survives_the_form(kind: str, data: st.DataObject) -> None:
+def test_every_label_that_is_taken_survives_the_form(kind, data):
     drawn = data.draw(LABELS[kind])
     try:
         label = check_label(drawn, body(kind), project(kind))
@@ -183,9 +183,7 @@ def test_every_label_that_is_taken_survives_the_form(kind: str, data: st.DataObj
         ),
     )
 )
-def test_any_form_is_a_label_or_a_refusal_that_names_a_field_of_it(
-    kind: str, form: dict[str, list[str]]
-) -> None:
+def test_any_form_is_a_label_or_a_refusal_that_names_a_field_of_it(kind, form):
     try:
         label_from_form(shown(kind), form)
         return
@@ -195,19 +193,19 @@ def test_any_form_is_a_label_or_a_refusal_that_names_a_field_of_it(
 
 
 @pytest.mark.parametrize("kind", LABELS)
-def test_a_half_filled_form_is_kept_as_it_is(kind: str) -> None:
+def test_a_half_filled_form_is_kept_as_it_is(kind):
     form = {"why": ["Since"], "place-1": ["2"], "key": ["k"], "form_token": ["t"], "strength": ["9"]}
     assert values_of(shown(kind), draft_of(form)) == {"why": ["Since"], "place-1": ["2"], "strength": ["9"]}
 
 
-def test_a_draft_that_is_no_form_fills_in_nothing() -> None:
+def test_a_draft_that_is_no_form_fills_in_nothing():
     assert values_of(shown("pair"), {"form": 7}) == {}
     assert values_of(shown("pair"), {"form": {"why": "text", "key": ["k"], "strength": [3, "1"]}}) == {
         "strength": ["1"]
     }
 
 
-def test_a_pair_is_a_choice_and_what_goes_with_it() -> None:
+def test_a_pair_is_a_choice_and_what_goes_with_it():
     form = {"strength": ["2"], "both_bad": ["yes"], "flags-1": ["false", "harmful"], "why": ["a\r\nb"]}
     assert label_from_form(shown("pair"), form) == {
         "strength": 2,
@@ -240,22 +238,20 @@ def test_a_pair_is_a_choice_and_what_goes_with_it() -> None:
         ("attack", {"success": [""]}, "success", "from 0 to 4"),
     ],
 )
-def test_what_does_not_fit_is_refused_by_its_field(
-    kind: str, form: dict[str, list[str]], field: str, expected: str
-) -> None:
+def test_what_does_not_fit_is_refused_by_its_field(kind, form, field, expected):
     fault = refused(kind, form)
     assert fault.field == field
     assert expected in fault.expected
 
 
-def test_numbers_of_a_ranking_may_have_gaps_and_ties() -> None:
+def test_numbers_of_a_ranking_may_have_gaps_and_ties():
     form = {"place-0": ["3"], "place-1": ["1"], "place-2": ["1"]}
     assert label_from_form(shown("rank"), form) == {"groups": [[1, 2], [0]]}
     assert label_from_form(shown("rank"), {"place-2": ["1"], "place-0": ["2"]}) == {"groups": [[2], [0]]}
     assert label_from_form(shown("rank"), {"none": ["yes"], "place-0": ["1"]}) == {"none": True}
 
 
-def test_steps_behind_the_first_error_are_left_out() -> None:
+def test_steps_behind_the_first_error_are_left_out():
     form = {"step-0": ["right"], "step-1": ["wrong"], "step-2": ["right"]}
     assert label_from_form(shown("steps"), form) == {"labels": ["right", "wrong"], "ended": "error"}
     form = {f"step-{at}": ["right"] for at in range(3)}
@@ -263,6 +259,6 @@ def test_steps_behind_the_first_error_are_left_out() -> None:
     assert label_from_form(shown("steps"), {"ended": ["gave-up"]}) == {"labels": [], "ended": "gave-up"}
 
 
-def test_a_refusal_of_the_label_is_said_at_the_field_of_the_form() -> None:
+def test_a_refusal_of_the_label_is_said_at_the_field_of_the_form():
     for field, named in {"flags[1][0]": "flags-0", "why": "why", "points.overall": "points-0-0"}.items():
         assert field_of_form(FieldError(field=field, found="x", expected="y")).field == named

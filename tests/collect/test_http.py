@@ -9,7 +9,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -85,7 +84,7 @@ def api(make_desk: MakeDesk) -> Iterator[Served]:
         yield found
 
 
-def test_from_an_invite_to_rows(on_both: MakeDesk, tmp_path: Path) -> None:
+def test_from_an_invite_to_rows(on_both, tmp_path):
     desk = on_both(tasks=0, overlap=2, guidelines="Be kind.")
     with served(desk) as api:
         assert api.owner.add_tasks([pair_body(n) for n in range(3)]) == {"added": 3, "repeated": 0}
@@ -110,7 +109,7 @@ def test_from_an_invite_to_rows(on_both: MakeDesk, tmp_path: Path) -> None:
     assert desk.store.read(store_faults) == []
 
 
-def test_every_address_wants_its_scope_and_a_token(api: Served) -> None:
+def test_every_address_wants_its_scope_and_a_token(api):
     """Each address with each role: let in or refused by the table, and never without a token."""
     paths = {"task": "t0", "person": "a9"}
     roles = {"owner": api.owner, "reviewer": api.reviewer, "annotator": api.annotator}
@@ -131,7 +130,7 @@ def test_every_address_wants_its_scope_and_a_token(api: Served) -> None:
     assert {event.actor for event in refused} == {*api.pseudonyms.values()}
 
 
-def test_a_token_with_less_than_its_role_may_do_less(api: Served) -> None:
+def test_a_token_with_less_than_its_role_may_do_less(api):
     reader = api.desk.store.write(issue_token, "p", "owner", name="dashboard", scopes=["read"])
     client = api.client(reader.token)
     assert client.status()["labels"] == 0
@@ -139,7 +138,7 @@ def test_a_token_with_less_than_its_role_may_do_less(api: Served) -> None:
         client.invite()
 
 
-def test_a_token_that_was_revoked_or_erased_opens_nothing(api: Served) -> None:
+def test_a_token_that_was_revoked_or_erased_opens_nothing(api):
     person = api.person()
     name = person.me()["pseudonym"]
     api.owner._send("POST", f"/people/{name}/revoke")
@@ -152,7 +151,7 @@ def test_a_token_that_was_revoked_or_erased_opens_nothing(api: Served) -> None:
         other.me()
 
 
-def test_projects_of_one_store_never_see_each_other(api: Served) -> None:
+def test_projects_of_one_store_never_see_each_other(api):
     api.desk.store.write(set_project, replace(api.desk.store.project("p"), name="q"), actor="o1")
     api.desk.store.write(add_tasks, "q", [pair_body(70)], actor="o1")
     mine = api.person().next()["task"]
@@ -181,7 +180,7 @@ def test_projects_of_one_store_never_see_each_other(api: Served) -> None:
     assert events == [("refused", "q")] * 4 + [("joined", "q")]
 
 
-def test_what_an_annotator_receives_tells_no_secrets(make_desk: MakeDesk) -> None:
+def test_what_an_annotator_receives_tells_no_secrets(make_desk):
     """Gold, models and others' labels stand in no byte of any answer to an annotator."""
     desk = make_desk(tasks=0, overlap=2, gold_share=0.5, most=3)
     rows = [
@@ -218,7 +217,7 @@ def test_what_an_annotator_receives_tells_no_secrets(make_desk: MakeDesk) -> Non
     assert b"said by Ada" not in bytes(received)[len(ada_only) :].partition(b"said by Bob")[2]
 
 
-def test_a_repeated_send_is_one(api: Served) -> None:
+def test_a_repeated_send_is_one(api):
     person = api.person()
     task = person.next("first")["task"]
     assert person.next("first")["task"]["assignment"] == task["assignment"]
@@ -230,7 +229,7 @@ def test_a_repeated_send_is_one(api: Served) -> None:
     assert api.desk.store.read(project_status, "p").labels == 1
 
 
-def test_a_lost_reply_to_a_join_costs_no_second_person(api: Served) -> None:
+def test_a_lost_reply_to_a_join_costs_no_second_person(api):
     invite = api.owner.invite(uses=1)
     one, two = api.client(), api.client()
     first, again = one.join(invite, "Ada", "k"), two.join(invite, "Ada", "k")
@@ -246,7 +245,7 @@ def test_a_lost_reply_to_a_join_costs_no_second_person(api: Served) -> None:
     )
 
 
-def test_a_client_goes_on_when_the_server_comes_back(api: Served) -> None:
+def test_a_client_goes_on_when_the_server_comes_back(api):
     """The connection dies in the middle, and then the server: the same send is tried again, and is one."""
     person = api.person()
     task = person.next()["task"]
@@ -290,9 +289,7 @@ def test_a_client_goes_on_when_the_server_comes_back(api: Served) -> None:
         ("/preferences", b'{"declined": [3]}', 422, "declined: expected a text"),
     ],
 )
-def test_a_request_that_cannot_be_read_is_refused_by_field(
-    api: Served, path: str, body: bytes, status: int, says: str
-) -> None:
+def test_a_request_that_cannot_be_read_is_refused_by_field(api, path, body, status, says):
     person = api.person()
     before = api.desk.store.position()
     found, said = api.send("POST", PREFIX + path, body, token=person.token)
@@ -300,7 +297,7 @@ def test_a_request_that_cannot_be_read_is_refused_by_field(
     assert api.desk.store.position() == before
 
 
-def test_labels_are_refused_by_field(api: Served) -> None:
+def test_labels_are_refused_by_field(api):
     person = api.person()
     task = person.next()["task"]
     before = api.desk.store.position()
@@ -321,7 +318,7 @@ def test_labels_are_refused_by_field(api: Served) -> None:
     assert api.desk.store.position() == before
 
 
-def test_tasks_are_bounded_and_refused_whole(api: Served) -> None:
+def test_tasks_are_bounded_and_refused_whole(api):
     good = json.dumps(pair_body(50)).encode()
     before = api.desk.store.position()
 
@@ -353,7 +350,7 @@ def test_tasks_are_bounded_and_refused_whole(api: Served) -> None:
     assert api.desk.store.position() == before
 
 
-def test_a_request_is_cut_off_when_it_is_too_long(api: Served) -> None:
+def test_a_request_is_cut_off_when_it_is_too_long(api):
     person = api.person()
     body = b'{"key": "' + b"k" * (MOST_BYTES + 1) + b'"}'
     assert api.send("POST", f"{PREFIX}/next", body, token=person.token)[0] == 413
@@ -380,7 +377,7 @@ def test_a_request_is_cut_off_when_it_is_too_long(api: Served) -> None:
     assert person.next()["task"] is not None
 
 
-def test_addresses_that_are_not_there(api: Served) -> None:
+def test_addresses_that_are_not_there(api):
     assert api.send("GET", f"{PREFIX}/nowhere")[0] == 404
     assert api.send("DELETE", f"{PREFIX}/next")[0] == 405
     status, said = api.send("GET", f"{PREFIX}/health")
@@ -400,7 +397,7 @@ def test_addresses_that_are_not_there(api: Served) -> None:
     assert api.send("GET", f"{PREFIX}/history?most=3", token=api.annotator.token)[0] == 422
 
 
-def test_an_owner_changes_settings_but_not_where_the_server_reaches(api: Served) -> None:
+def test_an_owner_changes_settings_but_not_where_the_server_reaches(api):
     settings = api.owner.project()
     api.owner.set_project({**settings, "overlap": 3})
     assert api.owner.project()["overlap"] == 3
@@ -420,7 +417,7 @@ def test_an_owner_changes_settings_but_not_where_the_server_reaches(api: Served)
     assert api.owner.project()["overlap"] == 3
 
 
-def test_reviewers_decide_blind_and_owners_know_names(api: Served) -> None:
+def test_reviewers_decide_blind_and_owners_know_names(api):
     api.desk.store.write(
         add_tasks, "p", [pair_body(50, reference_answer="hidden-fact", priority=9.0)], actor="o1"
     )
@@ -449,7 +446,7 @@ def test_reviewers_decide_blind_and_owners_know_names(api: Served) -> None:
 
 
 @pytest.mark.one_in(2)
-def test_many_people_at_once_stay_below_the_cap(on_both: MakeDesk) -> None:
+def test_many_people_at_once_stay_below_the_cap(on_both):
     """Twelve threads over HTTP, each send made twice: every task has its labels, and none above the cap."""
     desk = on_both(tasks=20, overlap=3)
     with served(desk) as api:

@@ -23,7 +23,7 @@ from plaudit.collect.store import LabelStore
 from plaudit.data.formats.layout import ReadOptions
 from plaudit.data.judging import Task
 from plaudit.errors import UserError
-from tests.collect.desks import Desk, MakeDesk, statements_of
+from tests.collect.desks import Desk, statements_of
 
 SERVER = "http://127.0.0.1:1/v1#model"
 TALK = [{"role": "user", "content": "Hi"}]
@@ -343,7 +343,7 @@ def take_file_in(store: LabelStore, path: Path) -> tuple[int, int, int, int]:
     return added.added, given.taken, given.repeated, given.surplus
 
 
-def test_a_half_filled_file_becomes_tasks_and_labels_once(tmp_path: Path, on_both: MakeDesk):
+def test_a_half_filled_file_becomes_tasks_and_labels_once(tmp_path, on_both):
     store = on_both(tasks=0).store
     path = written(tmp_path, FILLED)
     assert take_file_in(store, path) == (5, 4, 0, 0)
@@ -368,7 +368,7 @@ def test_a_half_filled_file_becomes_tasks_and_labels_once(tmp_path: Path, on_bot
     assert found.left_out == {"that say nothing of the answers": 1}
 
 
-def test_names_and_the_time_of_the_app_stay_out_of_the_log(tmp_path: Path, make_desk: MakeDesk):
+def test_names_and_the_time_of_the_app_stay_out_of_the_log(tmp_path, make_desk):
     store = make_desk(tasks=0, guidelines="Be kind.").store
     take_file_in(store, written(tmp_path, FILLED))
     said = json.dumps([event.body for event in store.events()])
@@ -382,7 +382,7 @@ def test_names_and_the_time_of_the_app_stay_out_of_the_log(tmp_path: Path, make_
     }
 
 
-def test_the_next_person_sees_the_other_order_and_the_cap_holds(tmp_path: Path, make_desk: MakeDesk):
+def test_the_next_person_sees_the_other_order_and_the_cap_holds(tmp_path, make_desk):
     desk = make_desk(tasks=0, overlap=2)
     path = written(tmp_path, [people_row(1, "first", annotator="Ada")])
     take_file_in(desk.store, path)
@@ -398,7 +398,7 @@ def test_the_next_person_sees_the_other_order_and_the_cap_holds(tmp_path: Path, 
     assert desk.store.read(store_faults) == []
 
 
-def test_two_copies_filled_in_by_two_people_are_two_labels(tmp_path: Path, make_desk: MakeDesk):
+def test_two_copies_filled_in_by_two_people_are_two_labels(tmp_path, make_desk):
     store = make_desk(tasks=0, overlap=2).store
     for name in ("Ada", "Ben"):
         path = written(tmp_path, [people_row(1, "first", annotator=name)])
@@ -406,9 +406,7 @@ def test_two_copies_filled_in_by_two_people_are_two_labels(tmp_path: Path, make_
     assert store.read(project_status, "p").tasks == {"done": 1}
 
 
-def test_another_answer_of_the_same_person_is_refused_and_nothing_changes(
-    tmp_path: Path, make_desk: MakeDesk
-):
+def test_another_answer_of_the_same_person_is_refused_and_nothing_changes(tmp_path, make_desk):
     store = make_desk(tasks=0).store
     take_file_in(store, written(tmp_path, FILLED))
     seq = store.position()
@@ -426,7 +424,7 @@ def given_in_the_app(desk: Desk, folder: Path) -> tuple[str, Path]:
     return who, written(folder, [people_row(1, "first", annotator="person 0")])
 
 
-def test_nobody_labels_a_task_twice(tmp_path: Path, make_desk: MakeDesk):
+def test_nobody_labels_a_task_twice(tmp_path, make_desk):
     desk = make_desk(tasks=0)
     who, path = given_in_the_app(desk, tmp_path)
     with pytest.raises(NotYoursError, match=f"rows.jsonl:1: {who} was given this task in the app"):
@@ -436,7 +434,7 @@ def test_nobody_labels_a_task_twice(tmp_path: Path, make_desk: MakeDesk):
         take_file_in(desk.store, path)
 
 
-def test_two_people_of_one_name_are_told_apart_by_nobody(tmp_path: Path, make_desk: MakeDesk):
+def test_two_people_of_one_name_are_told_apart_by_nobody(tmp_path, make_desk):
     desk = make_desk(tasks=0)
     for _ in range(2):
         desk.store.write(issue_token, "p", "annotator", name="Ada")
@@ -444,7 +442,7 @@ def test_two_people_of_one_name_are_told_apart_by_nobody(tmp_path: Path, make_de
         take_file_in(desk.store, written(tmp_path, FILLED))
 
 
-def test_an_erased_person_leaves_the_clicks_that_were_taken_in(tmp_path: Path, make_desk: MakeDesk):
+def test_an_erased_person_leaves_the_clicks_that_were_taken_in(tmp_path, make_desk):
     store = make_desk(tasks=0).store
     take_file_in(store, written(tmp_path, FILLED))
     erase_person(store, "p", "a1", actor="o1")
@@ -490,9 +488,7 @@ def test_pairs_of_people_in_conversations_stay_so(tmp_path):
     assert texts(body)[0] == [{"role": "assistant", "content": "Yes 1."}]
 
 
-def test_a_file_of_an_earlier_round_answers_what_was_asked_already(
-    tmp_path: Path, make_desk: MakeDesk
-) -> None:
+def test_a_file_of_an_earlier_round_answers_what_was_asked_already(tmp_path, make_desk):
     """A loop has asked the same pairs in its own words: the answers are put on those, on the right side."""
     desk = make_desk(tasks=0, overlap=1)
     people = People(store=desk.store, project="p")
@@ -518,9 +514,7 @@ def test_a_file_of_an_earlier_round_answers_what_was_asked_already(
     assert desk.store.read(store_faults) == []
 
 
-def test_an_intake_reads_its_own_tasks_and_says_little(
-    tmp_path: Path, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_intake_reads_its_own_tasks_and_says_little(tmp_path, make_desk, monkeypatch):
     desk = make_desk(tasks=40)
     read, content_key = list[Any](), adding.content_key
     monkeypatch.setattr(adding, "content_key", lambda body: read.append(body) or content_key(body))

@@ -15,7 +15,6 @@ from plaudit.collect.kinds import KINDS
 from plaudit.collect.project import Project
 from plaudit.collect.refusals import FieldError
 from plaudit.collect.tasks import check_task, shown_task
-from tests.collect.desks import MakeDesk
 
 TEXTS = ("Pear.", "Fig.", "Oak.", "Car.")
 
@@ -59,13 +58,13 @@ def project(kind: str, **settings: Any) -> Project:
     return Project(name="p", ask=kind, **{**server, **settings})  # type: ignore[arg-type]
 
 
-def test_every_kind_is_here() -> None:
+def test_every_kind_is_here():
     assert {*TASKS} == {*LABELS} == {*KINDS}
     assert len(KINDS) == 7
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_whole_task_and_a_whole_label_are_taken(kind: str) -> None:
+def test_a_whole_task_and_a_whole_label_are_taken(kind):
     asked = project(kind)
     task = check_task({**TASKS[kind], "category": "sums", "metadata": {"n": [1, {"a": None}]}}, asked)
     assert task["kind"] == kind
@@ -211,7 +210,7 @@ BAD_TASKS: list[tuple[str, dict[str, Any] | object, str, str]] = [
     BAD_TASKS,
     ids=[f"{n}-{row[0]}-{row[2]}" for n, row in enumerate(BAD_TASKS)],
 )
-def test_a_wrong_task_is_refused_by_its_field(kind: str, change: Any, field: str, words: str) -> None:
+def test_a_wrong_task_is_refused_by_its_field(kind, change, field, words):
     body = {**TASKS[kind], **change} if isinstance(change, dict) else change
     with pytest.raises(FieldError) as refused:
         check_task(body, project(kind))
@@ -327,9 +326,7 @@ BAD_LABELS: list[tuple[str, object, str, str, dict[str, Any]]] = [
     BAD_LABELS,
     ids=[f"{n}-{row[0]}-{row[2]}" for n, row in enumerate(BAD_LABELS)],
 )
-def test_a_wrong_label_is_refused_by_its_field(
-    kind: str, label: object, field: str, words: str, settings: dict[str, Any]
-) -> None:
+def test_a_wrong_label_is_refused_by_its_field(kind, label, field, words, settings):
     asked = project(kind, **settings)
     with pytest.raises(FieldError) as refused:
         check_label(label, check_task(TASKS[kind], project(kind)), asked)
@@ -338,7 +335,7 @@ def test_a_wrong_label_is_refused_by_its_field(
     assert len(str(refused.value)) < 600
 
 
-def test_a_backslash_before_u0000_is_no_nul() -> None:
+def test_a_backslash_before_u0000_is_no_nul():
     metadata = {"code": r"print('\u0000')"}
     assert check_task({**TASKS["pair"], "metadata": metadata}, project("pair"))["metadata"] == metadata
 
@@ -365,9 +362,7 @@ KNOWN: list[tuple[str, dict[str, Any], dict[str, Any], list[int], bool | None]] 
 
 
 @pytest.mark.parametrize(("kind", "gold", "label", "order", "expected"), KNOWN)
-def test_what_is_known_to_be_right(
-    kind: str, gold: dict[str, Any], label: dict[str, Any], order: list[int], expected: bool | None
-) -> None:
+def test_what_is_known_to_be_right(kind, gold, label, order, expected):
     body = check_task({**TASKS[kind], "gold": gold}, project(kind))
     assert agrees_with_gold(label, body, order) is expected
     assert agrees_with_gold(label, {**body, "gold": None}, order) is None
@@ -386,9 +381,7 @@ KNOWN_FLAGS: list[tuple[str, dict[str, Any], dict[str, Any], list[int], tuple[in
 
 
 @pytest.mark.parametrize(("kind", "gold", "label", "order", "expected"), KNOWN_FLAGS)
-def test_what_answers_are_known_to_deserve_is_counted_by_answer(
-    kind: str, gold: dict[str, Any], label: dict[str, Any], order: list[int], expected: tuple[int, int]
-) -> None:
+def test_what_answers_are_known_to_deserve_is_counted_by_answer(kind, gold, label, order, expected):
     asked = project(kind)
     body = check_task({**TASKS[kind], "gold": {**gold, "flags": [[], HARMFUL]}}, asked)
     assert agreed_flags(check_label(label, body, asked), body, order) == expected
@@ -397,7 +390,7 @@ def test_what_answers_are_known_to_deserve_is_counted_by_answer(
     )
 
 
-def test_known_flags_change_nothing_of_what_is_preferred() -> None:
+def test_known_flags_change_nothing_of_what_is_preferred():
     flags = {"flags": [[], HARMFUL]}
     pair = check_task({**TASKS["pair"], "gold": {"better": 0, **flags}}, project("pair"))
     assert agrees_with_gold({"strength": -1}, pair, [0, 1]) is True
@@ -405,7 +398,7 @@ def test_known_flags_change_nothing_of_what_is_preferred() -> None:
     assert agrees_with_gold({"points": {"overall": [1, 1]}}, rate, [0, 1]) is None
 
 
-def test_aspects_have_known_answers_of_their_own() -> None:
+def test_aspects_have_known_answers_of_their_own():
     asked = project("rate", aspects=("clear", "kind"))
     body = check_task({**TASKS["rate"], "gold": {"clear": [[4, 5], [1, 2]]}}, asked)
     assert agrees_with_gold({"points": {"clear": [5, 1], "kind": [1, 1]}}, body, [0, 1]) is True
@@ -419,7 +412,7 @@ LAYOUT: dict[str, Any] = {
 }
 
 
-def test_an_aspect_with_words_has_as_many_points_as_words() -> None:
+def test_an_aspect_with_words_has_as_many_points_as_words():
     asked = project("rate", **LAYOUT)
     body = check_task(TASKS["rate"], asked)
     shown = shown_task(body, [0, 1], asked)
@@ -436,7 +429,7 @@ def test_an_aspect_with_words_has_as_many_points_as_words() -> None:
         assert (refused.value.field, words in str(refused.value)) == (field, True)
 
 
-def test_a_known_answer_keeps_to_the_levels_of_its_aspect() -> None:
+def test_a_known_answer_keeps_to_the_levels_of_its_aspect():
     asked = project("rate", **LAYOUT)
     body = check_task({**TASKS["rate"], "gold": {"layout": [[3, 3], [1, 2]]}}, asked)
     assert agrees_with_gold({"points": {"layout": [3, 1]}}, body, [0, 1]) is True
@@ -460,14 +453,12 @@ SIDES: list[tuple[str, dict[str, Any], list[int], str | None]] = [
 
 
 @pytest.mark.parametrize(("kind", "label", "order", "expected"), SIDES)
-def test_what_people_are_divided_over(
-    kind: str, label: dict[str, Any], order: list[int], expected: str | None
-) -> None:
+def test_what_people_are_divided_over(kind, label, order, expected):
     assert side(label, kind, order) == expected
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_clicks_outlive_words(kind: str) -> None:
+def test_clicks_outlive_words(kind):
     label = {**LABELS[kind], "why": "my cousin"}
     rest = without_free_text(label)
     assert (rest is None) == (kind in ("write", "talk", "attack"))
@@ -475,7 +466,7 @@ def test_clicks_outlive_words(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_nothing_but_what_is_to_be_judged_is_shown(kind: str) -> None:
+def test_nothing_but_what_is_to_be_judged_is_shown(kind):
     hidden = {"metadata": {"x": "hidden"}, "method": "hidden", "score": 0.125, "probability": 0.125}
     body = {**TASKS[kind], **hidden, "reference_answer": "hidden", "priority": 0.125}
     if "candidates" in body:
@@ -487,7 +478,7 @@ def test_nothing_but_what_is_to_be_judged_is_shown(kind: str) -> None:
     assert not any(hint in words for hint in ("hidden", "0.125", "gold", 'better":'))
 
 
-def test_half_an_answer_is_plain_json_too(make_desk: MakeDesk) -> None:
+def test_half_an_answer_is_plain_json_too(make_desk):
     """A draft is shown again with its task: one that no answer can be written with would block the person."""
     desk = make_desk(tasks=1)
     (one,) = desk.people(1)
@@ -501,7 +492,7 @@ def test_half_an_answer_is_plain_json_too(make_desk: MakeDesk) -> None:
     assert again.draft == {"why": "Größe 東京 😀"}  # type: ignore[union-attr]
 
 
-def test_what_may_upset_is_shown_with_its_category_and_nothing_else_is() -> None:
+def test_what_may_upset_is_shown_with_its_category_and_nothing_else_is():
     asked = Project(name="p", upsetting=("war",), text="markdown")
     shown = {
         category: shown_task(check_task({**TASKS["pair"], "category": category}, asked), [0, 1], asked)

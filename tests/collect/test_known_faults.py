@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -39,7 +38,7 @@ def api(make_desk: MakeDesk) -> Iterator[Served]:
         yield found
 
 
-def test_cve_2023_43791_no_store_knows_the_sessions_of_another(tmp_path: Path) -> None:
+def test_cve_2023_43791_no_store_knows_the_sessions_of_another(tmp_path):
     """A key that came with the program signed everybody's sessions; here nothing is signed."""
     first, second = Desk(tmp_path / "one.db"), Desk(tmp_path / "two.db")
     try:
@@ -55,7 +54,7 @@ def test_cve_2023_43791_no_store_knows_the_sessions_of_another(tmp_path: Path) -
         second.store.close()
 
 
-def test_ghsa_6hjj_gq77_j4qw_no_filter_reaches_another_table(api: Served) -> None:
+def test_ghsa_6hjj_gq77_j4qw_no_filter_reaches_another_table(api):
     """Fields of others were found out by filtering by them; here a filter is one of a few words."""
     for name in ("person", "password", "annotator__password", "gold", "source", "q", "order_by", "project"):
         status, said = api.send("GET", f"{PREFIX}/tasks?{name}=a", token=api.owner.token)
@@ -64,7 +63,7 @@ def test_ghsa_6hjj_gq77_j4qw_no_filter_reaches_another_table(api: Served) -> Non
         assert api.send("POST", f"{PREFIX}/export", body, token=api.owner.token)[0] == 422, name
 
 
-def test_ghsa_p59w_9gqw_wj8r_the_server_calls_no_address_that_came_over_the_network(api: Served) -> None:
+def test_ghsa_p59w_9gqw_wj8r_the_server_calls_no_address_that_came_over_the_network(api):
     settings = api.owner.project()
     for url in (
         "http://169.254.169.254/latest#m",
@@ -79,7 +78,7 @@ def test_ghsa_p59w_9gqw_wj8r_the_server_calls_no_address_that_came_over_the_netw
     assert api.desk.store.project("p").talks_to is None
 
 
-def test_cve_2026_22033_nobody_sets_what_another_prefers(api: Served) -> None:
+def test_cve_2026_22033_nobody_sets_what_another_prefers(api):
     """Somebody's keys were another's to write, and ran as a script in their page."""
     ada, bob = api.person("Ada"), api.person("Bob")
     name = ada.me()["pseudonym"]
@@ -91,7 +90,7 @@ def test_cve_2026_22033_nobody_sets_what_another_prefers(api: Served) -> None:
     assert {event.actor for event in preferring} == {bob.me()["pseudonym"]}
 
 
-def test_nobody_gives_themselves_more_by_a_field(api: Served) -> None:
+def test_nobody_gives_themselves_more_by_a_field(api):
     """Mass assignment: what a request may set is a list, and the rest of it is refused by name."""
     invite = api.owner.invite()
     for field, value in (("role", "owner"), ("scopes", ["manage"]), ("project", "q"), ("standing", "active")):
@@ -117,7 +116,7 @@ def test_nobody_gives_themselves_more_by_a_field(api: Served) -> None:
 
 @pytest.mark.one_in(10)
 @pytest.mark.parametrize("path", CLIMBS)
-def test_no_file_of_the_machine_is_served(api: Served, path: str) -> None:
+def test_no_file_of_the_machine_is_served(api, path):
     """A stroke that was missing in a proxy's alias served every file above the static ones."""
     owner = Visitor(api.url).sign_in(api.desk.store, api.pseudonyms["owner"])
     for method in ("GET", "TRACE", "OPTIONS", "PROPFIND", "DELETE", "PUT"):
@@ -127,7 +126,7 @@ def test_no_file_of_the_machine_is_served(api: Served, path: str) -> None:
             assert word not in reply.text, (method, word)
 
 
-def test_words_of_sql_are_words(api: Served) -> None:
+def test_words_of_sql_are_words(api):
     spells = (
         "' OR 1=1 --",
         "'; DROP TABLE log; --",
@@ -150,7 +149,7 @@ def test_words_of_sql_are_words(api: Served) -> None:
     assert api.desk.store.read(store_faults) == []
 
 
-def test_no_text_forges_an_event(api: Served) -> None:
+def test_no_text_forges_an_event(api):
     """Line ends, codes of a terminal and JSON in a text stay in that text."""
     before = len([*api.desk.store.events()])
     forged = '"}\n{"seq": 1, "kind": "standing-set", "actor": "o1"}\r\n\x1b[2J\u2028'
@@ -165,7 +164,7 @@ def test_no_text_forges_an_event(api: Served) -> None:
 
 
 @pytest.mark.slow
-def test_nobody_is_there_by_default(tmp_path: Path) -> None:
+def test_nobody_is_there_by_default(tmp_path):
     store = open_store(tmp_path / "labels.db", create=True)
     with serve_in_background(store) as server:
         assert store.projects() == []
@@ -182,7 +181,7 @@ def test_nobody_is_there_by_default(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_token_in_an_address_opens_nothing(api: Served) -> None:
+def test_a_token_in_an_address_opens_nothing(api):
     token = api.owner.token
     for name in ("token", "access_token", "authorization", "session", "key"):
         assert api.send("GET", f"{PREFIX}/status?{name}={token}")[0] == 401
@@ -190,9 +189,7 @@ def test_a_token_in_an_address_opens_nothing(api: Served) -> None:
     assert Visitor(api.url).get(f"/account?session={secret}").status == 303
 
 
-def test_a_fault_of_the_server_tells_nothing_of_the_machine(
-    api: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fault_of_the_server_tells_nothing_of_the_machine(api, monkeypatch):
     def fails(*_: object) -> None:
         raise ZeroDivisionError(f"/home/somebody/{api.desk.store.where} PGPASSWORD=hunter2")
 
@@ -207,7 +204,7 @@ def test_a_fault_of_the_server_tells_nothing_of_the_machine(
             assert word not in text, word
 
 
-def test_the_link_of_one_person_works_once(make_desk: MakeDesk) -> None:
+def test_the_link_of_one_person_works_once(make_desk):
     desk = make_desk()
     person = desk.store.write(issue_token, "p", "reviewer", name="you").pseudonym
     link = OnceLink.new()
@@ -224,7 +221,7 @@ def test_the_link_of_one_person_works_once(make_desk: MakeDesk) -> None:
         assert stranger.get("/enter").status == 403
 
 
-def test_projects_of_one_name_in_other_letters_are_apart(api: Served) -> None:
+def test_projects_of_one_name_in_other_letters_are_apart(api):
     api.desk.store.write(set_project, replace(api.desk.store.project("p"), name="P"), actor="o1")
     api.desk.store.write(add_tasks, "P", [pair_body(80)], actor="o1")
     other = api.client(api.desk.store.write(issue_token, "P", "owner", name="O").token)

@@ -40,7 +40,7 @@ def pairs(make_desk: MakeDesk) -> Desk:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_every_reason_fault_and_notice_has_words(language: str) -> None:
+def test_every_reason_fault_and_notice_has_words(language):
     known = words(language)
     assert {f"skip-{reason}" for reason in SKIP_REASONS} <= known.keys()
     assert {f"report-{reason}" for reason in FLAG_REASONS} <= known.keys()
@@ -52,7 +52,7 @@ def test_every_reason_fault_and_notice_has_words(language: str) -> None:
 
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("kind", FILLED)
-def test_a_task_is_answered_by_its_form_alone(make_desk: MakeDesk, kind: str) -> None:
+def test_a_task_is_answered_by_its_form_alone(make_desk, kind):
     desk = desk_of(make_desk, kind)
     browser = signed_in(desk.store)
     values, label = FILLED[kind]
@@ -64,9 +64,7 @@ def test_a_task_is_answered_by_its_form_alone(make_desk: MakeDesk, kind: str) ->
 
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("kind", FILLED)
-def test_a_form_with_nothing_in_it_says_what_is_missing_and_loses_nothing(
-    make_desk: MakeDesk, kind: str
-) -> None:
+def test_a_form_with_nothing_in_it_says_what_is_missing_and_loses_nothing(make_desk, kind):
     desk = desk_of(make_desk, kind)
     browser = signed_in(desk.store)
     empty = {"answer": ""} if kind == "write" else {}
@@ -82,7 +80,7 @@ def test_a_form_with_nothing_in_it_says_what_is_missing_and_loses_nothing(
     assert given_labels(desk) == [{"why": "My reason", **label}]
 
 
-def test_what_a_browser_sends_is_what_was_written_down_to_the_line_ends(make_desk: MakeDesk) -> None:
+def test_what_a_browser_sends_is_what_was_written_down_to_the_line_ends(make_desk):
     desk = desk_of(make_desk, "write")
     browser = signed_in(desk.store)
     form = browser.get("/label").form()
@@ -91,7 +89,7 @@ def test_what_a_browser_sends_is_what_was_written_down_to_the_line_ends(make_des
     assert given_labels(desk) == [{"answer": TASKS["write"]["draft"]}]
 
 
-def test_no_page_tells_models_gold_or_others_labels(make_desk: MakeDesk) -> None:
+def test_no_page_tells_models_gold_or_others_labels(make_desk):
     desk = make_desk(tasks=2, overlap=2, gold_share=0.5)
     desk.add([{**TASKS["pair"], "prompt": "Gold?", "gold": {"better": 1}, "metadata": {"secret": 1}}])
     first, second = signed_in(desk.store, "Ada"), signed_in(desk.store, "Bob")
@@ -103,7 +101,7 @@ def test_no_page_tells_models_gold_or_others_labels(make_desk: MakeDesk) -> None
             browser.send(page.form(), strength="1", why=why)
 
 
-def test_skipping_wants_a_reason_and_leads_to_the_next(pairs: Desk) -> None:
+def test_skipping_wants_a_reason_and_leads_to_the_next(pairs):
     browser = signed_in(pairs.store)
     page = browser.get("/label")
     after = browser.send(page.form(), "It is unclear", strength="1")
@@ -114,7 +112,7 @@ def test_skipping_wants_a_reason_and_leads_to_the_next(pairs: Desk) -> None:
 
 
 @pytest.mark.slow
-def test_undo_brings_the_answer_back_to_be_changed(pairs: Desk) -> None:
+def test_undo_brings_the_answer_back_to_be_changed(pairs):
     browser = signed_in(pairs.store)
     page = browser.get("/label")
     after = browser.send(page.form(), strength="3", why="First thought")
@@ -130,7 +128,7 @@ def test_undo_brings_the_answer_back_to_be_changed(pairs: Desk) -> None:
     assert [row["label"]["strength"] for row in pairs.store.read(own_history, "p", browser.pseudonym)] == [-1]
 
 
-def test_an_answer_is_changed_from_the_history(pairs: Desk) -> None:
+def test_an_answer_is_changed_from_the_history(pairs):
     browser = signed_in(pairs.store)
     browser.send(browser.get("/label").form(), strength="3", why="First thought")
     history = browser.get("/history")
@@ -144,7 +142,7 @@ def test_an_answer_is_changed_from_the_history(pairs: Desk) -> None:
     assert "Equally good" in done.words
 
 
-def test_notes_and_reports_keep_what_is_filled_in(pairs: Desk) -> None:
+def test_notes_and_reports_keep_what_is_filled_in(pairs):
     browser = signed_in(pairs.store)
     page = browser.send(browser.get("/label").form(), "Keep the note", strength="2", note="Odd question")
     assert "Your note is kept" in page.words
@@ -158,14 +156,14 @@ def test_notes_and_reports_keep_what_is_filled_in(pairs: Desk) -> None:
     assert browser.send(page.form(), "Keep the note").status == 422
 
 
-def test_a_draft_is_there_when_one_comes_back(pairs: Desk) -> None:
+def test_a_draft_is_there_when_one_comes_back(pairs):
     browser = signed_in(pairs.store)
     browser.send(browser.get("/label").form(), "Save for later", strength="2", why="half a")
     form = browser.get("/label").form()
     assert (form.value("strength"), form.value("why")) == ("2", "half a")
 
 
-def test_differences_are_marked_when_wanted_and_the_form_is_kept(pairs: Desk) -> None:
+def test_differences_are_marked_when_wanted_and_the_form_is_kept(pairs):
     browser = signed_in(pairs.store)
     page = browser.get("/label")
     assert "<mark>" not in page.html
@@ -175,7 +173,7 @@ def test_differences_are_marked_when_wanted_and_the_form_is_kept(pairs: Desk) ->
     assert "<mark>" not in browser.send(marked.form(), "Hide differences").html
 
 
-def test_own_progress_is_shown(pairs: Desk) -> None:
+def test_own_progress_is_shown(pairs):
     browser = signed_in(pairs.store)
     page = browser.get("/label")
     assert "0 answered" in page.words
@@ -189,7 +187,7 @@ def test_own_progress_is_shown(pairs: Desk) -> None:
 
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("seconds", ["", "soon", "-3", "nan", "1e999", "99999999"])
-def test_a_clock_that_jumps_keeps_no_answer_from_being_taken(pairs: Desk, seconds: str) -> None:
+def test_a_clock_that_jumps_keeps_no_answer_from_being_taken(pairs, seconds):
     browser = signed_in(pairs.store)
     assert browser.send(browser.get("/label").form(), strength="1", seconds=seconds).status == 200
     assert len(given_labels(pairs)) == 1
@@ -198,7 +196,7 @@ def test_a_clock_that_jumps_keeps_no_answer_from_being_taken(pairs: Desk, second
 # Guidelines, qualification, breaks, categories.
 
 
-def test_guidelines_are_read_before_the_first_task_and_again_when_they_change(make_desk: MakeDesk) -> None:
+def test_guidelines_are_read_before_the_first_task_and_again_when_they_change(make_desk):
     desk = desk_of(make_desk, "pair", 3, guidelines="Be *kind*.")
     browser = signed_in(desk.store)
     page = browser.get("/label")
@@ -225,9 +223,7 @@ def test_guidelines_are_read_before_the_first_task_and_again_when_they_change(ma
     ("floor", "sign", "told"),
     [(0.65, 1, ("not passed", "0 of 2 right")), (0.2, -1, ("passed the qualification",))],
 )
-def test_how_qualifying_ended_is_told_with_figures(
-    make_desk: MakeDesk, floor: float, sign: int, told: tuple[str, ...]
-) -> None:
+def test_how_qualifying_ended_is_told_with_figures(make_desk, floor, sign, told):
     desk = make_desk(tasks=1, qualify_n=2, qualify_floor=floor)
     items = [{**TASKS["pair"], "prompt": f"Q{n}?", "gold": {"better": 0}, "qualify": True} for n in range(2)]
     desk.add(items)
@@ -242,7 +238,7 @@ def test_how_qualifying_ended_is_told_with_figures(
     assert "Q0" not in page.html
 
 
-def test_a_break_is_proposed_after_fifty_minutes_with_a_way_on(pairs: Desk) -> None:
+def test_a_break_is_proposed_after_fifty_minutes_with_a_way_on(pairs):
     browser = signed_in(pairs.store)
     for _ in range(10):
         assert "Time for a break" not in browser.get("/label").words
@@ -252,7 +248,7 @@ def test_a_break_is_proposed_after_fifty_minutes_with_a_way_on(pairs: Desk) -> N
     assert browser.send(page.form(), strength="1").status == 200
 
 
-def test_what_may_upset_is_closed_until_it_is_opened_and_may_be_declined(make_desk: MakeDesk) -> None:
+def test_what_may_upset_is_closed_until_it_is_opened_and_may_be_declined(make_desk):
     desk = make_desk(tasks=[{**TASKS["pair"], "category": "war"}], upsetting=("war",))
     browser = signed_in(desk.store)
     page = browser.get("/label")
@@ -276,7 +272,7 @@ def test_what_may_upset_is_closed_until_it_is_opened_and_may_be_declined(make_de
     assert "Nothing left to do" in browser.get("/label").words
 
 
-def test_markdown_is_shown_where_the_project_says_so(make_desk: MakeDesk) -> None:
+def test_markdown_is_shown_where_the_project_says_so(make_desk):
     body = {"prompt": "**Why?**", "candidates": [{"text": "*a* <b>x</b>"}, {"text": "b"}]}
     desk = make_desk(tasks=[body], text="markdown")
     html = signed_in(desk.store).get("/label").html
@@ -287,7 +283,7 @@ def test_markdown_is_shown_where_the_project_says_so(make_desk: MakeDesk) -> Non
 @pytest.mark.one_in(7)
 @pytest.mark.parametrize("language", ["en", "de", "ar"])
 @pytest.mark.parametrize("kind", [*FILLED])
-def test_every_kind_is_there_in_every_language(make_desk: MakeDesk, kind: str, language: str) -> None:
+def test_every_kind_is_there_in_every_language(make_desk, kind, language):
     desk = desk_of(make_desk, kind, 2)
     browser = signed_in(desk.store, language=language)
     for path in ("/label", "/history", "/guidelines", "/preferences", "/keys"):
@@ -306,7 +302,7 @@ def test_every_kind_is_there_in_every_language(make_desk: MakeDesk, kind: str, l
 # What goes wrong.
 
 
-def test_a_lease_that_ended_while_somebody_typed_takes_the_free_place(pairs: Desk) -> None:
+def test_a_lease_that_ended_while_somebody_typed_takes_the_free_place(pairs):
     browser = signed_in(pairs.store)
     page = browser.get("/label")
     pairs.clock.advance(minutes=45)
@@ -316,7 +312,7 @@ def test_a_lease_that_ended_while_somebody_typed_takes_the_free_place(pairs: Des
     assert pairs.store.read(project_status, "p").labels == 1
 
 
-def test_late_work_is_kept_as_surplus_and_said_so(make_desk: MakeDesk) -> None:
+def test_late_work_is_kept_as_surplus_and_said_so(make_desk):
     desk = desk_of(make_desk, "pair", 1)
     slow, quick = signed_in(desk.store, "Ada"), signed_in(desk.store, "Bob")
     page = slow.get("/label")
@@ -327,7 +323,7 @@ def test_late_work_is_kept_as_surplus_and_said_so(make_desk: MakeDesk) -> None:
     assert {label.get("why") for label in given_labels(desk)} == {None, "Every word of it"}
 
 
-def test_a_task_that_was_closed_meanwhile_takes_the_answer_and_says_so(pairs: Desk) -> None:
+def test_a_task_that_was_closed_meanwhile_takes_the_answer_and_says_so(pairs):
     browser = signed_in(pairs.store)
     page = browser.get("/label")
     for row in pairs.store.read(project_tasks, "p"):
@@ -337,7 +333,7 @@ def test_a_task_that_was_closed_meanwhile_takes_the_answer_and_says_so(pairs: De
     assert len(given_labels(pairs)) == 1
 
 
-def test_a_page_left_open_over_night_is_shown_again_with_all_that_was_typed(pairs: Desk) -> None:
+def test_a_page_left_open_over_night_is_shown_again_with_all_that_was_typed(pairs):
     browser = signed_in(pairs.store)
     page = browser.get("/label")
     pairs.clock.advance(hours=14)
@@ -357,7 +353,7 @@ def test_a_page_left_open_over_night_is_shown_again_with_all_that_was_typed(pair
 
 
 @pytest.mark.slow
-def test_a_double_click_is_one_answer(pairs: Desk) -> None:
+def test_a_double_click_is_one_answer(pairs):
     browser = signed_in(pairs.store)
     form = browser.get("/label").form()
     pages = [browser.send(form, strength="1", why="once") for _ in range(2)]
@@ -378,7 +374,7 @@ def conflict(pairs: Desk, browser: Browser, first: HtmlPage, second: HtmlPage) -
     return page
 
 
-def test_two_tabs_with_the_same_task_lose_nothing(pairs: Desk) -> None:
+def test_two_tabs_with_the_same_task_lose_nothing(pairs):
     browser = signed_in(pairs.store)
     page = conflict(pairs, browser, browser.get("/label"), browser.get("/label"))
     form = next(form for form in page.forms if form.action.startswith("/label/edit/"))
@@ -387,14 +383,14 @@ def test_two_tabs_with_the_same_task_lose_nothing(pairs: Desk) -> None:
     assert held["label"] == {"strength": -3, "why": "In the second tab"}
 
 
-def test_going_back_and_sending_something_else_is_no_second_answer(pairs: Desk) -> None:
+def test_going_back_and_sending_something_else_is_no_second_answer(pairs):
     browser = signed_in(pairs.store)
     page = browser.get("/label")
     conflict(pairs, browser, page, page)
     assert browser.get("/label").form().value("assignment") != page.form().value("assignment")
 
 
-def test_who_was_suspended_meanwhile_sees_why_and_what_was_typed(pairs: Desk) -> None:
+def test_who_was_suspended_meanwhile_sees_why_and_what_was_typed(pairs):
     browser = signed_in(pairs.store)
     page = browser.get("/label")
     pairs.store.write(set_standing, "p", browser.pseudonym, "suspended", reason="too quick", actor="o1")
@@ -405,7 +401,7 @@ def test_who_was_suspended_meanwhile_sees_why_and_what_was_typed(pairs: Desk) ->
     assert given_labels(pairs) == []
 
 
-def test_what_is_another_persons_is_refused_and_remembered(pairs: Desk) -> None:
+def test_what_is_another_persons_is_refused_and_remembered(pairs):
     ada, bob = signed_in(pairs.store, "Ada"), signed_in(pairs.store, "Bob")
     form = ada.get("/label").form()
     assignment = str(form.value("assignment"))
@@ -441,7 +437,7 @@ def test_what_is_another_persons_is_refused_and_remembered(pairs: Desk) -> None:
         [("assignment", "w1"), ("key", "k" * 5_000), ("strength", "1")],
     ],
 )
-def test_a_form_that_no_page_made_is_refused_in_words(pairs: Desk, fields: list[tuple[str, str]]) -> None:
+def test_a_form_that_no_page_made_is_refused_in_words(pairs, fields):
     browser = signed_in(pairs.store)
     token = ("form_token", str(browser.get("/label").form().value("form_token")))
     for path in ("label", "draft", "skip", "undo", "note", "flag", "turn", "choose"):
@@ -453,11 +449,11 @@ def test_a_form_that_no_page_made_is_refused_in_words(pairs: Desk, fields: list[
 
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("before", ["x", "²", "9" * 30, "-1", "", "0"])
-def test_any_word_may_stand_behind_the_history(pairs: Desk, before: str) -> None:
+def test_any_word_may_stand_behind_the_history(pairs, before):
     assert signed_in(pairs.store).get(f"/history?before={before}").status == 200
 
 
-def test_the_history_goes_on_where_it_is_long(make_desk: MakeDesk) -> None:
+def test_the_history_goes_on_where_it_is_long(make_desk):
     desk = make_desk(tasks=52)
     browser = signed_in(desk.store)
     for _ in range(52):

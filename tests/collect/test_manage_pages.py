@@ -7,7 +7,6 @@ import io
 import json
 import re
 import zipfile
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,7 +35,7 @@ PATHS = (
 
 
 @pytest.mark.slow
-def test_every_page_is_for_those_whose_scope_it_is(office: Office) -> None:
+def test_every_page_is_for_those_whose_scope_it_is(office):
     (task, *_), person = office.divide(), office.annotator.pseudonym
     keep_report(office.store, quality_to_dict(a_report(office)))
     own = [page for page in PAGES if page.path.startswith("/manage")]
@@ -57,7 +56,7 @@ def test_every_page_is_for_those_whose_scope_it_is(office: Office) -> None:
     assert {*refused} == {office.annotator.pseudonym, office.reviewer.pseudonym}
 
 
-def test_who_is_signed_out_is_led_to_the_sign_in(office: Office) -> None:
+def test_who_is_signed_out_is_led_to_the_sign_in(office):
     stranger = TestClient(office.app, base_url=HERE)
     for path in PATHS:
         assert stranger.get(path).url.path == "/enter"
@@ -65,7 +64,7 @@ def test_who_is_signed_out_is_led_to_the_sign_in(office: Office) -> None:
     assert sent.status_code == 401
 
 
-def test_what_is_another_projects_is_not_there(office: Office) -> None:
+def test_what_is_another_projects_is_not_there(office):
     office.store.write(set_project, Project(name="q"), actor="o1")
     other = Browser(office, "owner", "q")
     task, person = office.divide()[0], office.annotator.pseudonym
@@ -89,7 +88,7 @@ def test_what_is_another_projects_is_not_there(office: Office) -> None:
 
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("language", ["en", "de", "ar"])
-def test_pages_have_one_heading_captions_and_headers_with_scopes(office: Office, language: str) -> None:
+def test_pages_have_one_heading_captions_and_headers_with_scopes(office, language):
     task = office.divide()[0]
     keep_report(office.store, quality_to_dict(a_report(office)))
     paths = [*PATHS[:-1], f"/manage/tasks/{task}", "/manage/people/a2"]
@@ -106,7 +105,7 @@ def test_pages_have_one_heading_captions_and_headers_with_scopes(office: Office,
 # Overview and tasks.
 
 
-def test_the_overview_counts_and_leads_to_what_waits(office: Office) -> None:
+def test_the_overview_counts_and_leads_to_what_waits(office):
     assert "no labels" not in office.owner.get("/manage").text
     divided = office.divide()
     page = office.owner.get("/manage").text
@@ -119,7 +118,7 @@ def test_the_overview_counts_and_leads_to_what_waits(office: Office) -> None:
 
 
 @pytest.mark.one_in(2)
-def test_pages_of_managing_are_read_from_both_databases(where: str | Path) -> None:
+def test_pages_of_managing_are_read_from_both_databases(where):
     office = Office(where)
     try:
         task, *_ = office.divide()
@@ -131,7 +130,7 @@ def test_pages_of_managing_are_read_from_both_databases(where: str | Path) -> No
 
 
 @pytest.mark.slow
-def test_an_empty_project_says_so(tmp_path: Path) -> None:
+def test_an_empty_project_says_so(tmp_path):
     office = Office(tmp_path / "labels.db")
     try:
         for task in review.search_tasks(office.store, "p").tasks:
@@ -148,7 +147,7 @@ def test_an_empty_project_says_so(tmp_path: Path) -> None:
         office.store.close()
 
 
-def test_tasks_are_found_by_words_in_any_order_case_and_alphabet(office: Office) -> None:
+def test_tasks_are_found_by_words_in_any_order_case_and_alphabet(office):
     prompts = ["Wie groß ist die ÜBERRASCHUNG?", 'Say "no" 100% of the time\\now', "لماذا السماء زرقاء؟"]
     office.store.write(
         add_tasks, "p", [pair_body(50 + at, prompt=text) for at, text in enumerate(prompts)], actor="o"
@@ -172,7 +171,7 @@ def test_tasks_are_found_by_words_in_any_order_case_and_alphabet(office: Office)
     assert office.owner.get("/manage/tasks?after=" + "9" * 30).status_code == 422
 
 
-def test_pages_of_tasks_follow_one_another_without_gap_or_repeat(office: Office) -> None:
+def test_pages_of_tasks_follow_one_another_without_gap_or_repeat(office):
     office.store.write(add_tasks, "p", [pair_body(100 + number) for number in range(120)], actor="o1")
     listed, path, pages = list[str](), "/manage/tasks?words=what", 0
     while True:
@@ -185,7 +184,7 @@ def test_pages_of_tasks_follow_one_another_without_gap_or_repeat(office: Office)
     assert (pages, len(listed), len({*listed})) == (3, 124, 124)
 
 
-def test_a_task_shows_owners_who_gave_what_and_where_answers_come_from(office: Office) -> None:
+def test_a_task_shows_owners_who_gave_what_and_where_answers_come_from(office):
     task = office.divide()[0]
     page = office.owner.get(f"/manage/tasks/{task}").text
     for words in ("secret-model-a", "a3", "A is better: clearly", "equally good", "A note, number 2."):
@@ -194,14 +193,14 @@ def test_a_task_shows_owners_who_gave_what_and_where_answers_come_from(office: O
     assert "person 0" not in page
 
 
-def test_a_reviewer_sees_a_divided_task_without_people_and_models(office: Office) -> None:
+def test_a_reviewer_sees_a_divided_task_without_people_and_models(office):
     task = office.divide()[0]
     page = office.reviewer.get(f"/manage/tasks/{task}").text
     assert "A is better: clearly" in page
     assert not re.search(r"secret-model|/manage/people/a\d|· a\d", page)
 
 
-def test_items_whose_answer_is_known_are_for_owners_alone(office: Office) -> None:
+def test_items_whose_answer_is_known_are_for_owners_alone(office):
     office.store.write(add_tasks, "p", [pair_body(77, gold={"better": 0})], actor="o1")
     (item,) = review.search_tasks(office.store, "p", state="item", items=True).tasks
     assert item.id in office.owner.get("/manage/tasks").text
@@ -211,7 +210,7 @@ def test_items_whose_answer_is_known_are_for_owners_alone(office: Office) -> Non
     assert office.reviewer.get(f"/manage/tasks/{item.id}").status_code == 404
 
 
-def test_a_task_is_closed_once_with_a_reason(office: Office) -> None:
+def test_a_task_is_closed_once_with_a_reason(office):
     task = review.search_tasks(office.store, "p").tasks[0].id
     again = office.owner.post(f"/manage/tasks/{task}/close", reason=" ")
     assert (again.status_code, "reason-fault" in again.text) == (422, True)
@@ -222,7 +221,7 @@ def test_a_task_is_closed_once_with_a_reason(office: Office) -> None:
     assert len(review.trail(office.store, "p", kinds=("task-closed",))) == 1
 
 
-def test_tasks_are_added_as_lines_and_a_wrong_line_is_named(office: Office) -> None:
+def test_tasks_are_added_as_lines_and_a_wrong_line_is_named(office):
     right = [json.dumps(pair_body(number)) for number in (1, 201, 202)]
     wrong = [right[0], "", "{not json", json.dumps({"prompt": "x", "candidates": []}), right[1]]
     page = office.owner.post("/manage/add", lines="\r\n".join(wrong))
@@ -254,7 +253,7 @@ def settings_form(office: Office, **more: Any) -> dict[str, Any]:
     return {**dict(names), **dict(areas), "ties": "yes", "text": "plain", "seq": seq[1], **more}
 
 
-def test_settings_are_changed_and_the_page_says_what_changed(office: Office) -> None:
+def test_settings_are_changed_and_the_page_says_what_changed(office):
     before = office.store.project("p")
     assert "Nothing was different" in office.owner.post("/manage/settings", **settings_form(office)).text
     form = settings_form(
@@ -289,9 +288,7 @@ def test_settings_are_changed_and_the_page_says_what_changed(office: Office) -> 
         ("question", "x" * 20_000),
     ],
 )
-def test_a_setting_that_cannot_be_is_refused_and_the_form_is_shown_again(
-    office: Office, field: str, value: str
-) -> None:
+def test_a_setting_that_cannot_be_is_refused_and_the_form_is_shown_again(office, field, value):
     before = office.store.project("p")
     form = settings_form(office, question="Which one, then?") | {field: value}
     page = office.owner.post("/manage/settings", **form)
@@ -301,7 +298,7 @@ def test_a_setting_that_cannot_be_is_refused_and_the_form_is_shown_again(
     assert office.store.project("p") == before
 
 
-def test_settings_that_somebody_else_changed_meanwhile_are_not_overwritten(office: Office) -> None:
+def test_settings_that_somebody_else_changed_meanwhile_are_not_overwritten(office):
     form = settings_form(office, overlap="5")
     office.owner.post("/manage/settings", **settings_form(office, lease_minutes="60"))
     page = office.owner.post("/manage/settings", **form)
@@ -311,7 +308,7 @@ def test_settings_that_somebody_else_changed_meanwhile_are_not_overwritten(offic
     assert (office.store.project("p").overlap, office.store.project("p").lease_minutes) == (2, 60)
 
 
-def test_what_the_server_reads_is_not_set_by_a_browser(office: Office) -> None:
+def test_what_the_server_reads_is_not_set_by_a_browser(office):
     form = settings_form(
         office, talks_to="http://169.254.169.254/#x", gold_rows="/etc/passwd", name="q", ask="rank"
     )
@@ -320,7 +317,7 @@ def test_what_the_server_reads_is_not_set_by_a_browser(office: Office) -> None:
     assert (now.talks_to, now.gold_rows, now.name, now.ask) == (None, None, "p", "pair")
 
 
-def test_a_scale_of_other_degrees_is_refused_once_there_are_labels(office: Office) -> None:
+def test_a_scale_of_other_degrees_is_refused_once_there_are_labels(office):
     office.divide()
     page = office.owner.post("/manage/settings", **settings_form(office, scale="worse\nbetter"))
     assert (page.status_code, "make another project" in page.text) == (422, True)
@@ -329,7 +326,7 @@ def test_a_scale_of_other_degrees_is_refused_once_there_are_labels(office: Offic
 # Exports, pay and the audit trail.
 
 
-def test_an_export_is_a_zip_that_can_be_traced(office: Office, tmp_path: Path) -> None:
+def test_an_export_is_a_zip_that_can_be_traced(office, tmp_path):
     office.divide()
     page = office.owner.post("/manage/export", group="people", adjudicated="yes")
     assert page.headers["content-disposition"] == 'attachment; filename="labels.zip"'
@@ -343,7 +340,7 @@ def test_an_export_is_a_zip_that_can_be_traced(office: Office, tmp_path: Path) -
     assert office.owner.post("/manage/export", group="everybody").status_code == 422
 
 
-def test_the_pay_sheet_has_everybody_and_no_formula(office: Office) -> None:
+def test_the_pay_sheet_has_everybody_and_no_formula(office):
     office.divide()
     invite = office.store.write(make_invite, "p", actor="o1")
     join_project(office.store, invite, "=HYPERLINK(1)")
@@ -354,7 +351,7 @@ def test_the_pay_sheet_has_everybody_and_no_formula(office: Office) -> None:
     assert rows["a6"]["name"] == "'=HYPERLINK(1)"
 
 
-def test_the_audit_trail_is_read_page_by_page(office: Office) -> None:
+def test_the_audit_trail_is_read_page_by_page(office):
     for number in range(70):
         office.store.write(record_refusal, "p", "nobody", f"attempt {number} <b>")
     first = office.owner.get("/manage/log?kind=refused")

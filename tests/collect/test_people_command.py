@@ -60,7 +60,7 @@ def _label(store: LabelStore, person: str) -> None:
     store.write(submit_answer, "helpful", person, lease.assignment, "k2", label, seconds=90)
 
 
-def test_everybody_is_listed_with_what_they_did(run: Run) -> None:
+def test_everybody_is_listed_with_what_they_did(run):
     with _store() as store:
         _label(store, "a1")
     lines = run("people").splitlines()
@@ -74,7 +74,7 @@ def test_everybody_is_listed_with_what_they_did(run: Run) -> None:
     assert [row["person"] for row in found["people"][:2]] == ["Ada", "Bob"]
 
 
-def test_a_person_is_shown_by_name_and_by_pseudonym(run: Run) -> None:
+def test_a_person_is_shown_by_name_and_by_pseudonym(run):
     with _store() as store:
         sign_in(store, "helpful", "Ada", WORD)
     shown = run("person", "Ada")
@@ -83,13 +83,13 @@ def test_a_person_is_shown_by_name_and_by_pseudonym(run: Run) -> None:
     assert "nobody in helpful is called 'Adda'; did you mean Ada?" in run("person", "Adda", status=2)
 
 
-def test_a_name_of_two_people_is_not_guessed(run: Run) -> None:
+def test_a_name_of_two_people_is_not_guessed(run):
     with _store() as store:
         store.write(issue_token, "helpful", "annotator", name="Ada")
     assert "'Ada' may be a1 or a4 of helpful; say which" in run("person", "Ada", "--erase", status=2)
 
 
-def test_what_is_stored_of_a_person_is_written_for_nobody_elses_eyes(run: Run) -> None:
+def test_what_is_stored_of_a_person_is_written_for_nobody_elses_eyes(run):
     with _store() as store:
         _label(store, "a1")
     assert "everything that is stored of a1" in run("person", "Ada", "--export", "ada.json")
@@ -101,7 +101,7 @@ def test_what_is_stored_of_a_person_is_written_for_nobody_elses_eyes(run: Run) -
 
 
 @pytest.mark.slow
-def test_erasing_leaves_the_click_and_no_word(run: Run) -> None:
+def test_erasing_leaves_the_click_and_no_word(run):
     with _store() as store:
         _label(store, "a1")
     assert "a1 of helpful is erased" in run("person", "Ada", "--erase")
@@ -114,7 +114,7 @@ def test_erasing_leaves_the_click_and_no_word(run: Run) -> None:
     assert "clearer" not in rows
 
 
-def test_sessions_and_tokens_end_together(run: Run) -> None:
+def test_sessions_and_tokens_end_together(run):
     with _store() as store:
         secret = sign_in(store, "helpful", "Ada", WORD).secret
     assert run("person", "Ada", "--end-sessions") == "a1 of helpful: 1 sessions and 1 tokens ended\n"
@@ -122,16 +122,14 @@ def test_sessions_and_tokens_end_together(run: Run) -> None:
         assert find_session(store, secret) is None
 
 
-def test_suspending_wants_a_reason(run: Run) -> None:
+def test_suspending_wants_a_reason(run):
     assert "reason: expected words" in run("person", "Ada", "--suspend", " ", status=2)
     assert "a1 of helpful is suspended" in run("person", "Ada", "--suspend", "clicks at random")
     assert " suspended " in run("person", "Ada")
 
 
 @pytest.mark.slow
-def test_a_password_is_set_by_standard_input_and_a_usual_one_is_refused(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_password_is_set_by_standard_input_and_a_usual_one_is_refused(run, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("password1\n"))
     assert "one of those that are tried first" in run("person", "Ada", "--password", status=2)
     monkeypatch.setattr("sys.stdin", io.StringIO("another horse in the rain\n"))
@@ -142,7 +140,7 @@ def test_a_password_is_set_by_standard_input_and_a_usual_one_is_refused(
             sign_in(store, "helpful", "Ada", WORD)
 
 
-def test_the_pay_sheet_has_no_formula_and_is_for_nobody_elses_eyes(run: Run) -> None:
+def test_the_pay_sheet_has_no_formula_and_is_for_nobody_elses_eyes(run):
     with _store() as store:
         _label(store, "a1")
     assert run("pay", "--out", "pay.csv") == "pay.csv: 3 people of helpful, 0.0 hours of active work\n"
@@ -153,7 +151,7 @@ def test_the_pay_sheet_has_no_formula_and_is_for_nobody_elses_eyes(run: Run) -> 
     assert "name a file in a folder that is there" in run("pay", "--out", "none/pay.csv", status=2)
 
 
-def test_an_invite_of_a_panel_carries_its_code(run: Run) -> None:
+def test_an_invite_of_a_panel_carries_its_code(run):
     secret = run("invite", "--panel", "--code", "C1X7", "--tasks", 1, "--uses", 20).strip()
     with _store() as store:
         person = join_project(store, secret, None, participant="5f0a").pseudonym
@@ -163,5 +161,5 @@ def test_an_invite_of_a_panel_carries_its_code(run: Run) -> None:
 
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("words", [["--panel"], ["--code", "C1"], ["--tasks", 3]])
-def test_what_belongs_together_is_refused_apart(run: Run, words: list[object]) -> None:
+def test_what_belongs_together_is_refused_apart(run, words):
     assert "--panel and --code CODE belong together" in run("invite", *words, status=2)

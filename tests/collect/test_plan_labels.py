@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
 from plaudit.collect.progress import project_status
 from plaudit.collect.verbs.plan import SECONDS, LabellingRequest, labelling_cost
-from tests.collect.desks import Desk, MakeDesk
+from tests.collect.desks import Desk
 from tests.commands import commands
 
 printed, refused = commands("plan", "labels")
 
 
-def test_the_figures_of_instructgpt_come_out_as_they_are_reckoned(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_figures_of_instructgpt_come_out_as_they_are_reckoned(capsys):
     out = printed(capsys, "--tasks", 33_000, "--pay", 10)
     assert "labels: 33,000 tasks × 1 person = 33,000\n" in out
     assert "time: 300 s each (assumed: nothing was measured) = 2,750.0 hours of work" in out
@@ -24,7 +23,7 @@ def test_the_figures_of_instructgpt_come_out_as_they_are_reckoned(capsys: pytest
     assert "divided" not in out
 
 
-def test_checks_and_qualifying_items_are_work_too(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_checks_and_qualifying_items_are_work_too(capsys, tmp_path):
     asked = ("--tasks", 1000, "--overlap", 2, "--people", 10, "--seconds", 36)
     out = printed(capsys, *asked, "--checks", 0.05, "--qualify", 25, "--json", tmp_path / "plan.json")
     assert "answers: 2,355, with 5 % of them gold or repeated and 25 qualifying items of 10 people" in out
@@ -36,7 +35,7 @@ def test_checks_and_qualifying_items_are_work_too(capsys: pytest.CaptureFixture[
     assert told["request"]["seconds"] == 36
 
 
-def test_every_kind_has_seconds_that_are_assumed() -> None:
+def test_every_kind_has_seconds_that_are_assumed():
     for kind, seconds in SECONDS.items():
         cost = labelling_cost(LabellingRequest(ask=kind, tasks=10, overlap=2))
         assert cost.hours == pytest.approx(20 * seconds / 3600)
@@ -51,9 +50,7 @@ def worked(desk: Desk, seconds: list[float]) -> Desk:
     return desk
 
 
-def test_a_store_says_what_is_left_and_how_long_its_people_take(
-    make_desk: MakeDesk, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_store_says_what_is_left_and_how_long_its_people_take(make_desk, tmp_path, capsys):
     path = tmp_path / "labels.db"
     worked(make_desk(path, tasks=10, overlap=2, gold_share=0), [20, 30, 3000])
     out = printed(capsys, "--store", path)
@@ -65,9 +62,7 @@ def test_a_store_says_what_is_left_and_how_long_its_people_take(
     assert "(the median of 3 labels" in printed(capsys, "--store", path, "--tasks", 1000)
 
 
-def test_a_store_without_labels_says_that_nothing_was_measured(
-    make_desk: MakeDesk, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_store_without_labels_says_that_nothing_was_measured(make_desk, tmp_path, capsys):
     make_desk(tasks=2)
     assert "300 s each (assumed: nothing was measured)" in printed(capsys, "--store", tmp_path / "labels.db")
     done = worked(make_desk(tmp_path / "done.db", tasks=1), [5])
@@ -89,7 +84,5 @@ def test_a_store_without_labels_says_that_nothing_was_measured(
         (["--store", "none.db"], "none.db"),
     ],
 )
-def test_what_costs_nothing_or_without_end_is_refused(
-    capsys: pytest.CaptureFixture[str], words: list[object], says: str
-) -> None:
+def test_what_costs_nothing_or_without_end_is_refused(capsys, words, says):
     assert says in refused(capsys, *words)

@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import sqlite3
-from pathlib import Path
 
 import pytest
 from sqlalchemy import insert
@@ -23,7 +22,7 @@ from plaudit.collect.privacy import erase_person, export_person
 from plaudit.collect.progress import pay_csv, pay_rows, rebuild_tables, store_faults
 from plaudit.collect.refusals import StoreUnavailableError
 from plaudit.collect.sessions import open_session
-from tests.collect.desks import Desk, MakeDesk, pair_body
+from tests.collect.desks import Desk, pair_body
 
 NAME = "Zerubbabel Quux"
 WROTE = "my aunt Philippa in Upper Slaughter"
@@ -48,7 +47,7 @@ def _somebody(desk: Desk) -> str:
     return person
 
 
-def test_everything_about_a_person_is_handed_out_without_secrets_and_checks(on_both: MakeDesk) -> None:
+def test_everything_about_a_person_is_handed_out_without_secrets_and_checks(on_both):
     desk = on_both(gold_share=1.0)
     desk.add([pair_body(77, gold={"better": 0})])
     other = join_project(
@@ -71,7 +70,7 @@ def test_everything_about_a_person_is_handed_out_without_secrets_and_checks(on_b
     assert "Somebody Else" not in text
 
 
-def test_what_somebody_wrote_is_gone_and_what_was_clicked_stays(desk: Desk) -> None:
+def test_what_somebody_wrote_is_gone_and_what_was_clicked_stays(desk):
     person = _somebody(desk)
     assert len(desk.store.read(own_history, "p", person)) == 1
     erase_person(desk.store, "p", person, actor="o1")
@@ -85,7 +84,7 @@ def test_what_somebody_wrote_is_gone_and_what_was_clicked_stays(desk: Desk) -> N
     assert [answer["label"] for answer in desk.store.read(own_history, "p", person)] == [{"strength": 2}]
 
 
-def test_no_byte_of_an_erased_person_is_left_in_the_files(tmp_path: Path, make_desk: MakeDesk) -> None:
+def test_no_byte_of_an_erased_person_is_left_in_the_files(tmp_path, make_desk):
     where = tmp_path / "labels.db"
     desk = make_desk(where)
     person = _somebody(desk)
@@ -103,8 +102,8 @@ def test_no_byte_of_an_erased_person_is_left_in_the_files(tmp_path: Path, make_d
 
 
 def test_where_somebody_reads_on_it_is_reported_that_words_are_still_in_a_file(
-    tmp_path: Path, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, make_desk, monkeypatch
+):
     monkeypatch.setattr("plaudit.collect.database.BUSY_SECONDS", 0.1)
     where = tmp_path / "labels.db"
     desk = make_desk(where)
@@ -118,7 +117,7 @@ def test_where_somebody_reads_on_it_is_reported_that_words_are_still_in_a_file(
     reader.close()
 
 
-def test_the_pay_sheet_counts_all_work_and_computes_nothing(on_both: MakeDesk) -> None:
+def test_the_pay_sheet_counts_all_work_and_computes_nothing(on_both):
     desk = on_both(tasks=5, gold_share=0.5)
     desk.add([pair_body(77, gold={"better": 0})])
     secret = desk.store.write(make_invite, "p", uses=2, actor="o1")
@@ -143,7 +142,7 @@ def test_the_pay_sheet_counts_all_work_and_computes_nothing(on_both: MakeDesk) -
 
 
 @pytest.mark.parametrize("cell", ["=1+1", "+1", "-1", "@A1", "\t=1", "\r=1", " =1", "＝1", "\u00a0+1"])
-def test_a_cell_that_could_be_a_formula_stands_behind_an_apostrophe(make_desk: MakeDesk, cell: str) -> None:
+def test_a_cell_that_could_be_a_formula_stands_behind_an_apostrophe(make_desk, cell):
     desk = make_desk(tasks=0)
     desk.store.write(issue_token, "p", "annotator", name=f"{cell}x")
     (_, line) = csv.reader(io.StringIO(pay_csv(desk.store.read(pay_rows, "p")), newline=""))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from math import comb
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -63,7 +62,7 @@ def by_name(found: Screening) -> dict[str | None, Screened]:
     return {one.person: one for one in found.people}
 
 
-def test_the_best_are_proposed_and_who_is_below_for_certain_is_not(make_desk: MakeDesk) -> None:
+def test_the_best_are_proposed_and_who_is_below_for_certain_is_not(make_desk):
     desk = trial(make_desk, {"Ada": 14, "Bo": 20, "Cy": 8, "Di": 18, "Ed": 19})
     before = desk.store.position()
     found = screen(desk.store, "p", keep=3)
@@ -97,14 +96,14 @@ def test_the_best_are_proposed_and_who_is_below_for_certain_is_not(make_desk: Ma
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 12, 20, 40])
-def test_who_stands_at_the_cut_off_is_below_it_for_certain_once_in_forty_times_at_most(count: int) -> None:
+def test_who_stands_at_the_cut_off_is_below_it_for_certain_once_in_forty_times_at_most(count):
     chances = [comb(count, right) * 0.75**right * 0.25 ** (count - right) for right in range(count + 1)]
     found = [measure_of([1.0] * right + [0.0] * (count - right)) for right in range(count + 1)]
     alarms = sum(chance for chance, one in zip(chances, found, strict=True) if one and one.high < 0.75)
     assert alarms <= 0.025
 
 
-def test_marks_that_are_alike_make_nobody_certain_and_one_answer_no_first() -> None:
+def test_marks_that_are_alike_make_nobody_certain_and_one_answer_no_first():
     five, one = measure_of([5, 5, 5], 1, 7), measure_of([1.0])
     assert five
     assert one
@@ -112,7 +111,7 @@ def test_marks_that_are_alike_make_nobody_certain_and_one_answer_no_first() -> N
     assert one.low < 0.05
 
 
-def test_a_decision_is_written_for_those_alone_whose_standing_changes(make_desk: MakeDesk) -> None:
+def test_a_decision_is_written_for_those_alone_whose_standing_changes(make_desk):
     desk = trial(make_desk, {"Ada": 14, "Bo": 20, "Cy": 8})
     before = desk.store.position()[0]
     decided = decide(desk.store, screen(desk.store, "p", keep=2), actor="r1")
@@ -126,7 +125,7 @@ def test_a_decision_is_written_for_those_alone_whose_standing_changes(make_desk:
     assert desk.store.read(store_faults) == []
 
 
-def test_who_failed_the_floor_may_be_among_the_best_and_who_is_watched_stays_so(make_desk: MakeDesk) -> None:
+def test_who_failed_the_floor_may_be_among_the_best_and_who_is_watched_stays_so(make_desk):
     desk = trial(make_desk, {"Ada": 17, "Bo": 20, "Cy": 8}, qualify_floor=0.7)
     desk.store.write(set_standing, "p", "a2", "watch", reason="odd hours", actor="r1")
     found = by_name(screen(desk.store, "p"))
@@ -135,9 +134,7 @@ def test_who_failed_the_floor_may_be_among_the_best_and_who_is_watched_stays_so(
     assert (found["Cy"].standing, found["Cy"].proposed) == ("failed", "failed")
 
 
-def test_who_is_still_qualifying_or_did_nothing_known_is_not_ranked(
-    make_desk: MakeDesk, tmp_path: Path
-) -> None:
+def test_who_is_still_qualifying_or_did_nothing_known_is_not_ranked(make_desk, tmp_path):
     desk = make_desk(tasks=2, gold_share=0)
     (one,) = desk.people(1)
     desk.answer(one)
@@ -171,7 +168,7 @@ def written(desk: Desk) -> dict[str, str]:
     return authors
 
 
-def test_demonstrations_are_rated_without_their_author_and_counted_for_them(make_desk: MakeDesk) -> None:
+def test_demonstrations_are_rated_without_their_author_and_counted_for_them(make_desk):
     desk = trial(make_desk, {"Ada": 20, "Bo": 20})
     authors, store = written(desk), desk.store
     tasks = demonstration_tasks(store, "w")
@@ -199,7 +196,7 @@ def test_demonstrations_are_rated_without_their_author_and_counted_for_them(make
         demonstration_tasks(store, "p")
 
 
-def test_areas_that_somebody_says_to_know_are_told_and_stay(make_desk: MakeDesk) -> None:
+def test_areas_that_somebody_says_to_know_are_told_and_stay(make_desk):
     desk = trial(make_desk, {"Ada": 20})
     desk.store.write(set_preferences, "p", "a1", areas=("law", "cooking"))
     desk.store.write(set_preferences, "p", "a1", languages=("en",))
@@ -218,15 +215,13 @@ def test_areas_that_somebody_says_to_know_are_told_and_stay(make_desk: MakeDesk)
         ({"demonstrations": 8}, "from 1 to 7, not 8"),
     ],
 )
-def test_a_cut_off_that_nobody_can_reach_is_refused(settings: dict[str, float], says: str) -> None:
+def test_a_cut_off_that_nobody_can_reach_is_refused(settings, says):
     with pytest.raises(UserError, match="cut-off") as refused:
         CutOffs(**settings)
     assert says in str(refused.value)
 
 
-def test_the_command_prints_a_ranking_and_decides_on_demand(
-    make_desk: MakeDesk, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_prints_a_ranking_and_decides_on_demand(make_desk, tmp_path, capsys):
     desk = trial(make_desk, {"Ada": 14, "Bo": 20, "Cy": 8})
     words = ["collect", "screen", "--store", str(tmp_path / "labels.db")]
     assert main(words) == 0
@@ -247,9 +242,7 @@ def test_the_command_prints_a_ranking_and_decides_on_demand(
     }
 
 
-def test_the_command_writes_what_was_written_as_tasks(
-    make_desk: MakeDesk, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_writes_what_was_written_as_tasks(make_desk, tmp_path, capsys):
     desk = make_desk(tasks=0)
     written(desk)
     out = tmp_path / "demos.jsonl"

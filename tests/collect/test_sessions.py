@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from plaudit.collect.people import (
@@ -38,7 +36,7 @@ def _joined(desk: Desk, name: str = "Ada", word: str = WORD) -> str:
 
 
 @pytest.mark.one_in(2)
-def test_whoever_joined_with_a_password_signs_in_by_name_and_stays_signed_in(desk: Desk) -> None:
+def test_whoever_joined_with_a_password_signs_in_by_name_and_stays_signed_in(desk):
     ada = _joined(desk)
     opened = sign_in(desk.store, "p", "  ADA ", WORD)
     found = find_session(desk.store, opened.secret)
@@ -54,8 +52,8 @@ def test_whoever_joined_with_a_password_signs_in_by_name_and_stays_signed_in(des
 
 @pytest.mark.parametrize(("times", "hours", "last"), [(3, 11, 12.02), (16, 10, 10)], ids=["unused", "a week"])
 def test_a_session_ends_after_twelve_hours_without_use_and_after_seven_days_however_often_it_is_used(
-    desk: Desk, times: int, hours: float, last: float
-) -> None:
+    desk, times, hours, last
+):
     secret = desk.store.write(open_session, "p", _joined(desk)).secret
     for _ in range(times):
         desk.clock.advance(hours=hours)
@@ -64,7 +62,7 @@ def test_a_session_ends_after_twelve_hours_without_use_and_after_seven_days_howe
     assert find_session(desk.store, secret) is None
 
 
-def test_a_stretch_of_work_goes_on_over_short_pauses_and_ends_with_a_long_one(desk: Desk) -> None:
+def test_a_stretch_of_work_goes_on_over_short_pauses_and_ends_with_a_long_one(desk):
     secret = desk.store.write(open_session, "p", _joined(desk)).secret
     stretches = []
     for minutes in (9, 9, 0.5, 11, 5):
@@ -75,7 +73,7 @@ def test_a_stretch_of_work_goes_on_over_short_pauses_and_ends_with_a_long_one(de
     assert stretches == [9, 18, 18.5, 0, 5]
 
 
-def test_sessions_are_listed_without_secrets_and_ended_alone_or_together(desk: Desk) -> None:
+def test_sessions_are_listed_without_secrets_and_ended_alone_or_together(desk):
     ada, bob = _joined(desk), _joined(desk, "Bob")
     first, second = (desk.store.write(open_session, "p", ada).secret for _ in range(2))
     others = desk.store.write(open_session, "p", bob)
@@ -95,7 +93,7 @@ def test_sessions_are_listed_without_secrets_and_ended_alone_or_together(desk: D
 
 @pytest.mark.one_in(6)
 @pytest.mark.parametrize("end", ["revoke", "suspend", "erase", "password"])
-def test_what_takes_somebodys_access_ends_all_sessions(desk: Desk, end: str) -> None:
+def test_what_takes_somebodys_access_ends_all_sessions(desk, end):
     ada = _joined(desk)
     secret = desk.store.write(open_session, "p", ada).secret
     if end == "revoke":
@@ -112,7 +110,7 @@ def test_what_takes_somebodys_access_ends_all_sessions(desk: Desk, end: str) -> 
 
 
 @pytest.mark.slow
-def test_the_session_of_before_ends_when_the_same_browser_signs_in(desk: Desk) -> None:
+def test_the_session_of_before_ends_when_the_same_browser_signs_in(desk):
     _joined(desk)
     before = sign_in(desk.store, "p", "Ada", WORD)
     after = sign_in(desk.store, "p", "Ada", WORD, replacing=before.secret)
@@ -121,7 +119,7 @@ def test_the_session_of_before_ends_when_the_same_browser_signs_in(desk: Desk) -
 
 
 @pytest.mark.one_in(2)
-def test_a_name_that_passes_for_somebody_elses_is_refused_and_costs_no_use(desk: Desk) -> None:
+def test_a_name_that_passes_for_somebody_elses_is_refused_and_costs_no_use(desk):
     _joined(desk, "Ada Pox")
     secret = desk.store.write(make_invite, "p", uses=3, actor="o1")
     # In letters of Cyrillic, Greek, Armenian and phonetics.
@@ -140,7 +138,7 @@ def test_a_name_that_passes_for_somebody_elses_is_refused_and_costs_no_use(desk:
 
 
 @pytest.mark.one_in(2)
-def test_the_same_join_again_is_the_same_person_with_the_password_of_the_later(desk: Desk) -> None:
+def test_the_same_join_again_is_the_same_person_with_the_password_of_the_later(desk):
     secret = desk.store.write(make_invite, "p", actor="o1")
     first = join_project(desk.store, secret, "Ada", "key", password=WORD)
     again = join_project(desk.store, secret, "Ada", "key", password="another word of mine")
@@ -148,7 +146,7 @@ def test_the_same_join_again_is_the_same_person_with_the_password_of_the_later(d
     assert sign_in(desk.store, "p", "Ada", "another word of mine").identity.pseudonym == first.pseudonym
 
 
-def test_an_invite_is_looked_at_without_being_used(desk: Desk) -> None:
+def test_an_invite_is_looked_at_without_being_used(desk):
     secret = desk.store.write(make_invite, "p", role="reviewer", actor="o1")
     view = desk.store.read(look_at_invite, secret)
     assert (view.project, view.role, view.uses, view.panel) == ("p", "reviewer", 1, False)
@@ -162,9 +160,7 @@ def test_an_invite_is_looked_at_without_being_used(desk: Desk) -> None:
 
 @pytest.mark.slow
 @pytest.mark.cases(quick=("sqlite",))
-def test_ten_failures_of_a_name_stop_it_for_a_while_whether_or_not_somebody_has_it(
-    where: str | Path, desk: Desk
-) -> None:
+def test_ten_failures_of_a_name_stop_it_for_a_while_whether_or_not_somebody_has_it(where, desk):
     _joined(desk)
     words = dict[str, list[str]]()
     for name in ("Ada", "Nobody At All"):
@@ -188,7 +184,7 @@ def test_ten_failures_of_a_name_stop_it_for_a_while_whether_or_not_somebody_has_
 
 @pytest.mark.slow
 @pytest.mark.cases(quick=("sqlite",))
-def test_signing_in_ends_the_counting_of_the_persons_failures(desk: Desk) -> None:
+def test_signing_in_ends_the_counting_of_the_persons_failures(desk):
     _joined(desk)
     for _ in range(2):
         desk.clock.advance(seconds=1)
@@ -200,7 +196,7 @@ def test_signing_in_ends_the_counting_of_the_persons_failures(desk: Desk) -> Non
 
 
 @pytest.mark.one_in(2)
-def test_a_hundred_failures_of_a_project_stop_all_sign_ins_but_no_session(desk: Desk) -> None:
+def test_a_hundred_failures_of_a_project_stop_all_sign_ins_but_no_session(desk):
     secret = desk.store.write(open_session, "p", _joined(desk)).secret
     for _ in range(100):
         desk.store.write(record_refusal, "p", "nobody", "sign-in")
@@ -210,7 +206,7 @@ def test_a_hundred_failures_of_a_project_stop_all_sign_ins_but_no_session(desk: 
 
 
 @pytest.mark.slow
-def test_a_project_that_is_not_there_is_refused_in_the_same_words_and_counted_too(desk: Desk) -> None:
+def test_a_project_that_is_not_there_is_refused_in_the_same_words_and_counted_too(desk):
     _joined(desk)
     for project, name in (("q", "Ada"), ("p", "Bob"), ("\0", "\ud800"), ("p", "Ada")):
         with pytest.raises(NotYoursError, match="the name or the password is wrong"):
@@ -220,7 +216,7 @@ def test_a_project_that_is_not_there_is_refused_in_the_same_words_and_counted_to
 
 
 @pytest.mark.slow
-def test_changing_a_password_wants_the_old_one_and_counts_its_failures(desk: Desk) -> None:
+def test_changing_a_password_wants_the_old_one_and_counts_its_failures(desk):
     ada = _joined(desk)
     for _ in range(10):
         with pytest.raises(NotYoursError, match="wrong"):
@@ -230,7 +226,7 @@ def test_changing_a_password_wants_the_old_one_and_counts_its_failures(desk: Des
 
 
 @pytest.mark.one_in(2)
-def test_a_suspended_reviewer_may_neither_review_nor_read(desk: Desk) -> None:
+def test_a_suspended_reviewer_may_neither_review_nor_read(desk):
     joined = join_project(
         desk.store, desk.store.write(make_invite, "p", role="reviewer", actor="o1"), "Rue", password=WORD
     )
@@ -241,7 +237,7 @@ def test_a_suspended_reviewer_may_neither_review_nor_read(desk: Desk) -> None:
 
 
 @pytest.mark.one_in(2)
-def test_a_reviewer_decides_about_annotators_only(desk: Desk) -> None:
+def test_a_reviewer_decides_about_annotators_only(desk):
     reviewer, owner = (
         join_project(desk.store, desk.store.write(make_invite, "p", role=role, actor="o1"), role).pseudonym
         for role in ("reviewer", "owner")

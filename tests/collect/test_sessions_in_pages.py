@@ -8,7 +8,7 @@ import hmac
 import json
 import re
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -73,7 +73,7 @@ def forgeries(secret: str, pseudonym: str) -> list[str]:
     return [f"{token}.", f"{token}.{signed}", *words, *near]
 
 
-def test_a_forged_session_opens_nothing(served: Served) -> None:
+def test_a_forged_session_opens_nothing(served):
     """Neither what other programs would sign with a well-known key, nor what stands in the store."""
     ada, pseudonym = served.joined()
     secret = ada.cookies[ada.cookie]
@@ -95,7 +95,7 @@ def test_a_forged_session_opens_nothing(served: Served) -> None:
 
 
 @pytest.mark.slow
-def test_a_session_from_outside_is_never_taken_up(served: Served) -> None:
+def test_a_session_from_outside_is_never_taken_up(served):
     """Whoever plants a cookie before the sign-in knows nothing of the session after it (fixation)."""
     served.joined()
     planted = "s_" + "x" * 32
@@ -122,7 +122,7 @@ def test_a_session_from_outside_is_never_taken_up(served: Served) -> None:
     assert len(secrets) == 50
 
 
-def test_a_session_is_over_after_signing_out(served: Served) -> None:
+def test_a_session_is_over_after_signing_out(served):
     visitor, _ = served.joined()
     kept = dict(visitor.cookies)
     visitor.get("/account")
@@ -155,9 +155,7 @@ def given_another_password(served: Served, pseudonym: str) -> None:
 
 @pytest.mark.one_in(4)
 @pytest.mark.parametrize("happens", [erased, suspended, revoked, given_another_password])
-def test_what_takes_somebodys_access_shuts_their_pages(
-    served: Served, happens: Callable[[Served, str], None]
-) -> None:
+def test_what_takes_somebodys_access_shuts_their_pages(served, happens):
     first, pseudonym = served.joined()
     second, bob = served.again(), served.joined("Bob")[0]
     assert is_in(first)
@@ -168,7 +166,7 @@ def test_what_takes_somebodys_access_shuts_their_pages(
     assert is_in(bob)
 
 
-def test_people_see_and_end_their_own_sessions_alone(served: Served) -> None:
+def test_people_see_and_end_their_own_sessions_alone(served):
     ada, _ = served.joined()
     elsewhere = served.again()
     bob, pseudonym = served.joined("Bob")
@@ -189,7 +187,7 @@ def test_people_see_and_end_their_own_sessions_alone(served: Served) -> None:
 
 
 @pytest.mark.slow
-def test_signing_in_is_refused_in_the_same_words_whoever_it_was(served: Served) -> None:
+def test_signing_in_is_refused_in_the_same_words_whoever_it_was(served):
     served.joined()
     replies = []
     for project, name in (("p", "Ada"), ("p", "Nobody"), ("nowhere", "Ada"), ("p", "a1"), ("", "")):
@@ -201,7 +199,7 @@ def test_signing_in_is_refused_in_the_same_words_whoever_it_was(served: Served) 
     assert len({*replies}) == 1
 
 
-def test_a_password_stands_in_no_page_and_in_no_file(served: Served) -> None:
+def test_a_password_stands_in_no_page_and_in_no_file(served):
     visitor, _ = served.joined()
     visitor.get("/account")
     wrong = visitor.send_form(
@@ -218,7 +216,7 @@ def test_a_password_stands_in_no_page_and_in_no_file(served: Served) -> None:
             assert word.encode() not in file.read_bytes(), file
 
 
-def test_passwords_are_masked_and_may_be_pasted(served: Served) -> None:
+def test_passwords_are_masked_and_may_be_pasted(served):
     visitor, _ = served.joined()
     guest = Visitor(served.url)
     invite = served.store.write(make_invite, "p", actor="o1")
@@ -233,7 +231,7 @@ def test_passwords_are_masked_and_may_be_pasted(served: Served) -> None:
     assert not any(re.search(r"hint of|secret question|security question", page.text) for page in pages)
 
 
-def test_a_browser_that_keeps_no_cookies_is_told_so_at_the_first_form(served: Served) -> None:
+def test_a_browser_that_keeps_no_cookies_is_told_so_at_the_first_form(served):
     path = f"/join/{served.store.write(make_invite, 'p', actor='o1')}"
     visitor = Visitor(served.url)
     visitor.get(path)

@@ -66,7 +66,7 @@ def pairs(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_labels_become_rows_and_the_next_start_goes_on(pairs: Path) -> None:
+def test_labels_become_rows_and_the_next_start_goes_on(pairs):
     with labelling(pairs, "pairs.jsonl", "--out", "labels.jsonl") as (browser, running):
         assert send(browser, strength="2").status_code == 200
         running.send_signal(signal.SIGINT)
@@ -92,7 +92,7 @@ def test_labels_become_rows_and_the_next_start_goes_on(pairs: Path) -> None:
 
 
 @pytest.mark.slow
-def test_nothing_labelled_writes_nothing(pairs: Path) -> None:
+def test_nothing_labelled_writes_nothing(pairs):
     with labelling(pairs, "pairs.jsonl", "--out", "labels.jsonl") as (_, running):
         running.send_signal(signal.SIGINT)
         running.wait(30)
@@ -101,7 +101,7 @@ def test_nothing_labelled_writes_nothing(pairs: Path) -> None:
 
 
 @pytest.mark.slow
-def test_nobody_else_comes_in(pairs: Path) -> None:
+def test_nobody_else_comes_in(pairs):
     with (
         labelling(pairs, "pairs.jsonl", "--out", "labels.jsonl") as (browser, _),
         httpx2.Client(base_url=str(browser.base_url), follow_redirects=True) as other,
@@ -116,14 +116,14 @@ def test_nobody_else_comes_in(pairs: Path) -> None:
     [([RANKED], "Name a bird"), ([{"prompt": "Say hello."}], "Say hello")],
     ids=["rank", "write"],
 )
-def test_what_is_asked_is_told_from_the_rows(tmp_path: Path, rows: list[object], field: str) -> None:
+def test_what_is_asked_is_told_from_the_rows(tmp_path, rows, field):
     (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     with labelling(tmp_path, "rows.jsonl", "--out", "labels.jsonl") as (browser, _):
         assert field in browser.get("/label").text
 
 
 @pytest.mark.slow
-def test_a_model_answers_first_and_only_once(tmp_path: Path) -> None:
+def test_a_model_answers_first_and_only_once(tmp_path):
     (tmp_path / "prompts.jsonl").write_text('{"prompt": "What is 3 plus 4?"}\n{"prompt": "Hello"}\n')
     words = ("--model", str(base_model_folder()), "--prompts", "prompts.jsonl", "--out", "labels.jsonl")
     more = ("--answers", "3", "--as", "rank", "--max-tokens", "24")
@@ -165,13 +165,7 @@ def test_a_model_answers_first_and_only_once(tmp_path: Path) -> None:
         (["pairs"], "plaudit collect pairs: there is no such file and no such verb"),
     ],
 )
-def test_what_cannot_be_is_refused_in_words(
-    pairs: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    words: list[str],
-    says: str,
-) -> None:
+def test_what_cannot_be_is_refused_in_words(pairs, monkeypatch, capsys, words, says):
     monkeypatch.chdir(pairs)
     assert main(["collect", *words]) == 2
     assert says in capsys.readouterr().err
@@ -179,9 +173,7 @@ def test_what_cannot_be_is_refused_in_words(
 
 
 @pytest.mark.slow
-def test_a_store_of_a_team_and_another_kind_are_refused(
-    pairs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_store_of_a_team_and_another_kind_are_refused(pairs, monkeypatch, capsys):
     monkeypatch.chdir(pairs)
     with labelling(pairs, "pairs.jsonl", "--out", "labels.jsonl"):
         pass

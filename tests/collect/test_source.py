@@ -34,7 +34,7 @@ def imports(path: Path) -> Iterator[str]:
 
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
-def test_nothing_runs_words_as_code(path: Path) -> None:
+def test_nothing_runs_words_as_code(path):
     for name, call in calls(path):
         assert name not in ("eval", "exec", "compile", "os.system", "os.popen", "yaml.load"), name
         assert not any(keyword.arg == "shell" for keyword in call.keywords), name
@@ -48,7 +48,7 @@ def test_nothing_runs_words_as_code(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
-def test_hashes_are_of_the_kinds_that_still_hold(path: Path) -> None:
+def test_hashes_are_of_the_kinds_that_still_hold(path):
     words = path.read_text("utf-8")
     # hmac.new is given its hash as hashlib.sha256 too.
     assert {*re.findall(r"hashlib\.(\w+)", words)} <= {"sha256", "file_digest"}
@@ -57,7 +57,7 @@ def test_hashes_are_of_the_kinds_that_still_hold(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
-def test_secrets_are_made_by_the_machine(path: Path) -> None:
+def test_secrets_are_made_by_the_machine(path):
     # Which task comes next is to be the same draw at every replay, and is no secret.
     assert "random" not in {*imports(path)} or path.name in ("assigning.py", "drawing.py", "stage.py")
 
@@ -85,7 +85,7 @@ class _Tags(HTMLParser):
 
 
 @pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.name)
-def test_pages_hold_no_script_style_or_handler_of_their_own(path: Path) -> None:
+def test_pages_hold_no_script_style_or_handler_of_their_own(path):
     tags = _Tags(path)
     for tag, given in tags.found:
         assert not any(name.startswith("on") or name in ("style", "srcdoc") for name in given), (tag, given)
@@ -98,7 +98,7 @@ def test_pages_hold_no_script_style_or_handler_of_their_own(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.name)
-def test_templates_never_switch_escaping_off(path: Path) -> None:
+def test_templates_never_switch_escaping_off(path):
     words = path.read_text("utf-8")
     assert re.findall(r"\|\s*safe\b|autoescape\s+false|\|\s*tojson", words) == []
     # An attribute without quotes ends at the first blank of a text.
@@ -106,13 +106,13 @@ def test_templates_never_switch_escaping_off(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.name)
-def test_a_form_that_changes_something_holds_its_token(path: Path) -> None:
+def test_a_form_that_changes_something_holds_its_token(path):
     for form in re.findall(r"<form\b.*?</form>", path.read_text("utf-8"), re.DOTALL):
         assert re.search(r'method="(get|dialog)"', form) or "hidden()" in form, form[:100]
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
-def test_scripts_write_text_and_never_markup(path: Path) -> None:
+def test_scripts_write_text_and_never_markup(path):
     words = path.read_text("utf-8")
     assert not re.search(r"[\"']paste[\"'][^}]*preventDefault", words)
     for forbidden in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "Function("):

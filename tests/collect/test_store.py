@@ -49,7 +49,7 @@ def worked(make_desk: MakeDesk) -> tuple[Desk, list[str]]:
 
 
 @pytest.mark.slow
-def test_an_older_store_is_replayed_and_a_newer_one_refused(on_both: MakeDesk, where: str | Path) -> None:
+def test_an_older_store_is_replayed_and_a_newer_one_refused(on_both, where):
     desk, _ = worked(on_both)
     before = desk.store.read(project_status, "p")
     with desk.store.database.writing() as connection:
@@ -68,7 +68,7 @@ def test_an_older_store_is_replayed_and_a_newer_one_refused(on_both: MakeDesk, w
             open_store(where)
 
 
-def test_the_store_of_the_first_version_is_still_read(tmp_path: Path) -> None:
+def test_the_store_of_the_first_version_is_still_read(tmp_path):
     there = tmp_path / "labels.db"
     there.write_bytes(Path(__file__).with_name("first.db").read_bytes())
     store = open_store(there)
@@ -92,7 +92,7 @@ def test_the_store_of_the_first_version_is_still_read(tmp_path: Path) -> None:
         ("UPDATE label SET annotator = 'a1'", "a1 labelled it twice"),
     ],
 )
-def test_what_was_altered_is_found(on_both: MakeDesk, statement: str, words: str) -> None:
+def test_what_was_altered_is_found(on_both, statement, words):
     desk, _ = worked(on_both)
     assert desk.store.read(store_faults) == []
     with desk.store.database.writing() as connection:
@@ -100,9 +100,7 @@ def test_what_was_altered_is_found(on_both: MakeDesk, statement: str, words: str
     assert any(words in fault for fault in desk.store.read(store_faults))
 
 
-def test_a_backup_made_at_work_is_restored_in_either_database(
-    on_both: MakeDesk, tmp_path: Path, cluster: Cluster
-) -> None:
+def test_a_backup_made_at_work_is_restored_in_either_database(on_both, tmp_path, cluster):
     desk, people = worked(on_both)
     assert copy_store(desk.store, tmp_path / "backup.db") == desk.store.position()[0]
     with pytest.raises(UserError, match="never overwrites"):
@@ -125,7 +123,7 @@ def test_a_backup_made_at_work_is_restored_in_either_database(
         restored.close()
 
 
-def test_an_erased_person_leaves_clicks_and_no_words(on_both: MakeDesk) -> None:
+def test_an_erased_person_leaves_clicks_and_no_words(on_both):
     desk, people = worked(on_both)
     before = desk.store.read(project_status, "p")
     erase_person(desk.store, "p", people[2], actor="o1")
@@ -142,7 +140,7 @@ def test_an_erased_person_leaves_clicks_and_no_words(on_both: MakeDesk) -> None:
         erase_person(desk.store, "p", people[2], actor="o1")
 
 
-def test_a_written_answer_goes_with_its_author(make_desk: MakeDesk) -> None:
+def test_a_written_answer_goes_with_its_author(make_desk):
     desk = make_desk(tasks=[{"kind": "write", "prompt": "Greet me."}], ask="write")
     (one,) = desk.people(1)
     lease = desk.lease(one)
@@ -153,7 +151,7 @@ def test_a_written_answer_goes_with_its_author(make_desk: MakeDesk) -> None:
     assert "from Ada" not in str(list(desk.store.events()))
 
 
-def test_invites_work_once_and_expire_and_secrets_are_not_stored(desk: Desk) -> None:
+def test_invites_work_once_and_expire_and_secrets_are_not_stored(desk):
     secret = desk.store.write(make_invite, "p", actor="o1")
     joined = join_project(desk.store, secret, "Ada")
     with pytest.raises(NotYoursError, match="used already"):
@@ -179,7 +177,7 @@ def test_invites_work_once_and_expire_and_secrets_are_not_stored(desk: Desk) -> 
     assert identity_of(desk.store, joined.token) is None
 
 
-def test_a_token_ends_and_is_given_no_more_than_its_role(make_desk: MakeDesk) -> None:
+def test_a_token_ends_and_is_given_no_more_than_its_role(make_desk):
     desk = make_desk()
     owner = desk.store.write(issue_token, "p", "owner", name="Olga", days=1)
     assert identity_of(desk.store, owner.token) is not None
@@ -189,7 +187,7 @@ def test_a_token_ends_and_is_given_no_more_than_its_role(make_desk: MakeDesk) ->
         desk.store.write(issue_token, "p", "annotator", name="Ann", scopes=["manage"])
 
 
-def test_a_clock_that_was_set_back_makes_no_event_older(make_desk: MakeDesk) -> None:
+def test_a_clock_that_was_set_back_makes_no_event_older(make_desk):
     desk = make_desk()
     (one,) = desk.people(1)
     desk.clock.now = NOON - timedelta(minutes=50)
@@ -202,7 +200,7 @@ def test_a_clock_that_was_set_back_makes_no_event_older(make_desk: MakeDesk) -> 
     assert desk.store.read(clock_notes) == []
 
 
-def test_what_a_wrong_clock_gave_holds_nothing_once_it_is_right(on_both: MakeDesk) -> None:
+def test_what_a_wrong_clock_gave_holds_nothing_once_it_is_right(on_both):
     desk = on_both(tasks=1)
     one, two = desk.people(2)
     desk.clock.advance(days=730)
@@ -236,7 +234,7 @@ def test_what_a_wrong_clock_gave_holds_nothing_once_it_is_right(on_both: MakeDes
     assert len(desk.store.read(clock_notes)) == 1
 
 
-def test_a_full_disk_is_said_and_loses_nothing(make_desk: MakeDesk) -> None:
+def test_a_full_disk_is_said_and_loses_nothing(make_desk):
     desk = make_desk()
     before = desk.store.position()
     with desk.store.database.reading() as connection:
@@ -265,9 +263,7 @@ def _hold_lock(
 
 
 @pytest.mark.slow
-def test_a_store_that_another_program_locks_is_said(
-    make_desk: MakeDesk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_that_another_program_locks_is_said(make_desk, tmp_path, monkeypatch):
     monkeypatch.setattr("plaudit.collect.database.BUSY_SECONDS", 0.3)
     desk = make_desk()
     (one,) = desk.people(1)
@@ -286,9 +282,7 @@ def test_a_store_that_another_program_locks_is_said(
 
 
 @pytest.mark.slow
-def test_a_database_that_is_gone_for_a_while_is_said_and_comes_back(
-    make_desk: MakeDesk, cluster: Cluster
-) -> None:
+def test_a_database_that_is_gone_for_a_while_is_said_and_comes_back(make_desk, cluster):
     desk = make_desk(cluster.database())
     (one,) = desk.people(1)
     lease = desk.lease(one)
@@ -304,7 +298,7 @@ def test_a_database_that_is_gone_for_a_while_is_said_and_comes_back(
 
 
 @pytest.mark.slow
-def test_a_password_may_stand_in_the_environment(monkeypatch: pytest.MonkeyPatch, cluster: Cluster) -> None:
+def test_a_password_may_stand_in_the_environment(monkeypatch, cluster):
     """An address goes into files of settings and messages; its password need not."""
     assert cluster.password is None
     programs = postgres_programs()
@@ -325,7 +319,7 @@ def test_a_password_may_stand_in_the_environment(monkeypatch: pytest.MonkeyPatch
         closed.remove()
 
 
-def test_a_writer_sees_what_was_written_while_it_waited(make_desk: MakeDesk, cluster: Cluster) -> None:
+def test_a_writer_sees_what_was_written_while_it_waited(make_desk, cluster):
     """Also where a database has a stricter level by default, which sees what was there before the wait."""
     desk = make_desk(where := cluster.database())
     with desk.store.database.writing() as connection:
@@ -336,12 +330,12 @@ def test_a_writer_sees_what_was_written_while_it_waited(make_desk: MakeDesk, clu
         assert connection.execute(text("SHOW transaction_isolation")).scalar_one() == "read committed"
 
 
-def test_a_database_of_another_encoding_is_refused(cluster: Cluster) -> None:
+def test_a_database_of_another_encoding_is_refused(cluster):
     with pytest.raises(UserError, match="encoding is SQL_ASCII"):
         open_store(cluster.database("SQL_ASCII"), create=True)
 
 
-def test_what_is_no_store_is_refused_in_words(tmp_path: Path) -> None:
+def test_what_is_no_store_is_refused_in_words(tmp_path):
     with pytest.raises(NotFoundError, match="there is no such store"):
         open_store(tmp_path / "none.db")
     (tmp_path / "notes.db").write_text("Dear diary, this is not a database at all. " * 100)
@@ -363,9 +357,7 @@ def test_what_is_no_store_is_refused_in_words(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("sound", "torn"), [(b"my cousin", b"my \xff\xffusin"), (b"CREATE TABLE", b"CREATE \xffABLE")]
 )
-def test_a_file_with_other_bytes_is_refused_in_a_sentence(
-    make_desk: MakeDesk, tmp_path: Path, capsys: pytest.CaptureFixture[str], sound: bytes, torn: bytes
-) -> None:
+def test_a_file_with_other_bytes_is_refused_in_a_sentence(make_desk, tmp_path, capsys, sound, torn):
     worked(make_desk)[0].store.database.clear_traces()
     content = (tmp_path / "labels.db").read_bytes()
     (tmp_path / "torn.db").write_bytes(content.replace(sound, torn))
@@ -373,7 +365,7 @@ def test_a_file_with_other_bytes_is_refused_in_a_sentence(
     assert "torn.db: the file is damaged: restore a backup" in capsys.readouterr().err
 
 
-def test_a_project_keeps_its_kind_and_labels_their_guidelines(make_desk: MakeDesk) -> None:
+def test_a_project_keeps_its_kind_and_labels_their_guidelines(make_desk):
     desk = make_desk(guidelines="Be kind.")
     (one,) = desk.people(1)
     first = desk.lease(one)
@@ -384,7 +376,7 @@ def test_a_project_keeps_its_kind_and_labels_their_guidelines(make_desk: MakeDes
         desk.store.write(set_project, Project(name="p", ask="rank"), actor="o1")
 
 
-def test_labels_keep_their_meaning_when_a_scale_would_change(make_desk: MakeDesk) -> None:
+def test_labels_keep_their_meaning_when_a_scale_would_change(make_desk):
     desk = make_desk(tasks=1)
     settings = desk.store.project("p")
     two_degrees = replace(settings, scale=("a bit", "much"))
@@ -397,7 +389,7 @@ def test_labels_keep_their_meaning_when_a_scale_would_change(make_desk: MakeDesk
             desk.store.write(set_project, other, actor="o1")
 
 
-def test_an_aspect_keeps_its_levels_while_there_are_labels(make_desk: MakeDesk, tmp_path: Path) -> None:
+def test_an_aspect_keeps_its_levels_while_there_are_labels(make_desk, tmp_path):
     desk = make_desk(
         tmp_path / "labels.db", tasks=0, ask="rate", aspects=("tone",), anchors=(("Bad", "Good"),)
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
@@ -27,7 +26,7 @@ def rows(people: dict[str, int]) -> list[Comparison]:
 PEOPLE = {"a1": 40, "a2": 30, "a3": 20, "a4": 20, "a5": 10, "a6": 10}
 
 
-def test_every_person_is_held_out_once_and_every_prompt_is_on_one_side() -> None:
+def test_every_person_is_held_out_once_and_every_prompt_is_on_one_side():
     folds = annotator_folds(rows(PEOPLE), 3)
     assert sorted(name for fold in folds for name in fold.held_out) == [*PEOPLE]
     for fold in folds:
@@ -40,19 +39,19 @@ def test_every_person_is_held_out_once_and_every_prompt_is_on_one_side() -> None
     assert folds[0].test == folds[1].test
 
 
-def test_groups_have_about_as_many_rows() -> None:
+def test_groups_have_about_as_many_rows():
     sizes = [sum(PEOPLE[name] for name in fold.held_out) for fold in annotator_folds(rows(PEOPLE), 3)]
     assert max(sizes) - min(sizes) <= 10
 
 
-def test_the_same_seed_keeps_the_same_prompts_apart_and_another_other_ones() -> None:
+def test_the_same_seed_keeps_the_same_prompts_apart_and_another_other_ones():
     first, again = (annotator_folds(rows(PEOPLE), 2, seed=1) for _ in range(2))
     other = annotator_folds(rows(PEOPLE), 2, seed=2)
     assert first == again
     assert {row.prompt for row in first[0].test} != {row.prompt for row in other[0].test}
 
 
-def test_rows_of_nobody_and_rows_that_judge_nothing_are_in_no_fold() -> None:
+def test_rows_of_nobody_and_rows_that_judge_nothing_are_in_no_fold():
     extra = [
         Comparison(prompt="question 1", chosen="a", rejected="b"),
         Demonstration(prompt="question 2", completion="x", annotator="a1"),
@@ -77,17 +76,13 @@ def test_rows_of_nobody_and_rows_that_judge_nothing_are_in_no_fold() -> None:
         ({"a1": 1, "a2": 1}, 2, 0.001, "too few for 2 groups"),
     ],
 )
-def test_what_cannot_be_divided_is_refused(
-    people: dict[str, int], groups: int, share: float, says: str
-) -> None:
+def test_what_cannot_be_divided_is_refused(people, groups, share, says):
     with pytest.raises(UserError) as refused:
         annotator_folds(rows(people), groups, test_share=share)
     assert says in str(refused.value)
 
 
-def test_the_command_writes_a_folder_for_each_fold(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_writes_a_folder_for_each_fold(tmp_path, capsys):
     write_records(rows(PEOPLE), tmp_path / "rows.jsonl")
     words = ["data", "folds", str(tmp_path / "rows.jsonl"), str(tmp_path / "folds"), "--groups", "2"]
     assert main(words) == 0

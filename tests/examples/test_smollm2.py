@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 import yaml
 
 from benchmarks.lab import Lab
@@ -29,7 +28,7 @@ SMALL = (
 )
 
 
-def test_sums_are_learnt_and_both_models_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sums_are_learnt_and_both_models_compared(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     make_model(Path("HuggingFaceTB/SmolLM2-135M-Instruct"))
     _, *rows = sums(Lab(folder=tmp_path / "lab"), (*ROUND, "sums.n=4"))
@@ -40,9 +39,7 @@ def test_sums_are_learnt_and_both_models_compared(tmp_path: Path, monkeypatch: p
     assert [stage.name for stage in read_pipeline(Path("own.yaml")).stages][-1] == "sums"
 
 
-def test_instructions_are_learnt_and_both_models_compared(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_instructions_are_learnt_and_both_models_compared(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     make_model(Path("HuggingFaceTB/SmolLM2-135M-Instruct"))
     write_instructed(InstructSettings(n=30, seed=9), Path("made.jsonl"))

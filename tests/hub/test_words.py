@@ -271,9 +271,7 @@ def test_a_hub_that_cannot_be_reached_is_named(hub, tmp_path, monkeypatch):
         local_path("org/base", "model")
 
 
-def test_a_hub_that_never_answers_is_named_and_given_up(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_hub_that_never_answers_is_named_and_given_up(monkeypatch, tmp_path, capsys):
     from huggingface_hub import constants
 
     monkeypatch.setattr(files_hub, "SLOW_ANSWER", 0.1)

@@ -22,21 +22,21 @@ def _reduced(how: str, loss_NT: torch.Tensor, mask_NT: torch.Tensor, whole_NT: t
     return sequence_mean(loss_NT, mask_NT, completions=len(whole_NT))
 
 
-def test_every_token_counts_the_same() -> None:
+def test_every_token_counts_the_same():
     assert token_mean(LOSS_NT, MASK_NT, tokens=5).item() == pytest.approx((1 + 3 + 7 + 9 + 11) / 5)
 
 
-def test_every_completion_counts_the_same() -> None:
+def test_every_completion_counts_the_same():
     assert sequence_mean(LOSS_NT, MASK_NT, completions=2).item() == pytest.approx((2 + 9) / 2)
 
 
-def test_a_completion_without_trained_tokens_adds_nothing_and_still_counts() -> None:
+def test_a_completion_without_trained_tokens_adds_nothing_and_still_counts():
     mask_NT = torch.tensor([[False, False, False], [True, True, True]])
     assert sequence_mean(LOSS_NT, mask_NT, completions=2).item() == pytest.approx(9 / 2)
 
 
 @pytest.mark.parametrize("how", HOW)
-def test_nothing_trained_is_zero_and_differentiable(how: str) -> None:
+def test_nothing_trained_is_zero_and_differentiable(how):
     loss_NT = LOSS_NT.clone().requires_grad_()
     mask_NT = torch.zeros_like(MASK_NT)
     loss = _reduced(how, loss_NT, mask_NT, MASK_NT)
@@ -48,7 +48,7 @@ def test_nothing_trained_is_zero_and_differentiable(how: str) -> None:
 
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("poison", [math.nan, math.inf])
-def test_nan_in_a_masked_place_never_leaks(how: str, poison: float) -> None:
+def test_nan_in_a_masked_place_never_leaks(how, poison):
     loss_NT = LOSS_NT.masked_fill(~MASK_NT, poison).requires_grad_()
     loss = _reduced(how, loss_NT, MASK_NT, MASK_NT)
     loss.backward()
@@ -66,9 +66,7 @@ def test_nan_in_a_masked_place_never_leaks(how: str, poison: float) -> None:
     cuts=st.sets(st.integers(1, 8)),
     seed=st.integers(0, 2**16),
 )
-def test_splitting_a_batch_changes_neither_loss_nor_gradient(
-    how: str, rows: int, width: int, cuts: set[int], seed: int
-) -> None:
+def test_splitting_a_batch_changes_neither_loss_nor_gradient(how, rows, width, cuts, seed):
     generator = torch.Generator().manual_seed(seed)
     weight_T = torch.randn(width, generator=generator, dtype=torch.float64).requires_grad_()
     input_NT = torch.randn(rows, width, generator=generator, dtype=torch.float64)

@@ -18,7 +18,6 @@ from plaudit.models.policy import AdapterOffReference, Policy
 from plaudit.models.settings import LoraSettings
 from plaudit.models.verify import choose_layout, compile_layers, largest_difference
 from plaudit.tokens.batch import batch_of
-from plaudit.tokens.microbatch import Layout
 from tests.models.zoo import WrongBackward, build, examples
 
 rounds_alike = pytest.mark.skipif(
@@ -60,7 +59,7 @@ def same_in_new_lengths(policy: Policy, near: float) -> None:
 @pytest.mark.slow
 @pytest.mark.cases(quick=("packed",))
 @pytest.mark.parametrize("layout", ["packed", "left"])
-def test_layers_say_what_they_said_before(layout: Layout) -> None:
+def test_layers_say_what_they_said_before(layout):
     policy = Policy(build("llama"), layout=layout).train()
     names = [*policy.state_dict()]
     assert compile_layers(policy) == LLAMA
@@ -72,7 +71,7 @@ def test_layers_say_what_they_said_before(layout: Layout) -> None:
 
 @pytest.mark.slow
 @rounds_alike
-def test_they_round_where_layers_round_that_are_not_compiled() -> None:
+def test_they_round_where_layers_round_that_are_not_compiled():
     policy = Policy(build("llama")).train()
     policy.compute_in(torch.bfloat16)
     assert compile_layers(policy) == LLAMA
@@ -88,7 +87,7 @@ def test_they_round_where_layers_round_that_are_not_compiled() -> None:
 
 @pytest.mark.slow
 @rounds_alike
-def test_layers_that_are_computed_again_are_compiled_both_times() -> None:
+def test_layers_that_are_computed_again_are_compiled_both_times():
     policy = Policy(build("qwen3")).train()
     policy.compute_in(torch.bfloat16)
     policy.backbone.recompute_layers()
@@ -97,7 +96,7 @@ def test_layers_that_are_computed_again_are_compiled_both_times() -> None:
 
 
 @pytest.mark.slow
-def test_adapters_are_compiled_on_and_off() -> None:
+def test_adapters_are_compiled_on_and_off():
     pytest.importorskip("peft", reason="needs plaudit[lora]")
     policy = Policy(with_lora(build("llama"), LoraSettings(rank=4))).train()
     assert compile_layers(policy) == LLAMA
@@ -110,7 +109,7 @@ def test_adapters_are_compiled_on_and_off() -> None:
 
 
 @pytest.mark.slow
-def test_models_of_one_kind_have_code_of_their_own() -> None:
+def test_models_of_one_kind_have_code_of_their_own():
     """A second model, of other sizes, takes nothing from the first, and neither is compiled again."""
     first = Policy(build("llama")).train()
     second = Policy(build("llama", seed=1)).train()
@@ -121,7 +120,7 @@ def test_models_of_one_kind_have_code_of_their_own() -> None:
 
 
 @pytest.mark.slow
-def test_a_copy_is_not_compiled() -> None:
+def test_a_copy_is_not_compiled():
     policy = Policy(build("llama")).train()
     compile_layers(policy)
     again = copy.deepcopy(policy)
@@ -133,7 +132,7 @@ def test_a_copy_is_not_compiled() -> None:
 
 
 @pytest.mark.slow
-def test_a_kind_of_pass_that_is_new_runs_as_it_is_and_that_is_said_once() -> None:
+def test_a_kind_of_pass_that_is_new_runs_as_it_is_and_that_is_said_once():
     policy = Policy(build("llama")).train()
     compile_layers(policy)
     before = programs()
@@ -169,9 +168,7 @@ def wrongly(kind: str, wrong: Callable[[Tensor], Tensor]) -> Callable[..., Any]:
         (lambda output: output[None, None, None].nope, "fails: 'Tensor' object has no attribute 'nope'"),
     ],
 )
-def test_a_part_that_is_compiled_wrongly_is_left_out_and_said(
-    monkeypatch: pytest.MonkeyPatch, wrong: Any, why: str
-) -> None:
+def test_a_part_that_is_compiled_wrongly_is_left_out_and_said(monkeypatch, wrong, why):
     policy = Policy(build("llama")).train()
     monkeypatch.setattr(torch, "compile", wrongly("LlamaMLP", wrong))
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
@@ -184,7 +181,7 @@ def test_a_part_that_is_compiled_wrongly_is_left_out_and_said(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["qwen2", "gemma2", "gemma3", "mistral", "mixtral", "gptneox", "mamba"])
-def test_every_family_says_what_it_said_before(name: str) -> None:
+def test_every_family_says_what_it_said_before(name):
     policy = Policy(build(name)).train()
     choose_layout(policy, "packed")
     words = compile_layers(policy)
@@ -195,7 +192,7 @@ def test_every_family_says_what_it_said_before(name: str) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", ["llama", "gemma2"])
-def test_on_a_gpu_layers_are_compiled_and_agree(name: str) -> None:
+def test_on_a_gpu_layers_are_compiled_and_agree(name):
     model: PreTrainedModel = build(name).to("cuda")
     policy = Policy(model).train()
     policy.compute_in(torch.bfloat16)

@@ -65,7 +65,7 @@ def furthest(policy: Policy, decoder: Decoder, leaving: dict[int, list[int]], st
 @pytest.mark.one_in(21)
 @pytest.mark.parametrize("decoder", [SharedDecoder, CachedDecoder, PagedDecoder])
 @pytest.mark.parametrize("name", sorted({*SDPA, *EAGER}))
-def test_predictions_are_those_of_the_plain_model(device: torch.device, name: str, decoder: Decoder) -> None:
+def test_predictions_are_those_of_the_plain_model(device, name, decoder):
     dtype = torch.float64 if name in SDPA else torch.float32
     policy = Policy(build(name, dtype).to(device), layout="right")
     leaving = {1: [1], 3: [3], 5: [0, 2]}
@@ -76,7 +76,7 @@ def test_predictions_are_those_of_the_plain_model(device: torch.device, name: st
 
 
 @pytest.mark.parametrize("decoder", [SharedDecoder, PagedDecoder])
-def test_the_first_prompt_may_be_the_one_that_is_forgotten(device: torch.device, decoder: Decoder) -> None:
+def test_the_first_prompt_may_be_the_one_that_is_forgotten(device, decoder):
     policy = Policy(build("llama", torch.float64).to(device))
     assert furthest(policy, decoder, {0: [0, 1, 2], 2: [5]}, 4) < 1e-9
 
@@ -84,18 +84,18 @@ def test_the_first_prompt_may_be_the_one_that_is_forgotten(device: torch.device,
 @pytest.mark.slow
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("decoder", [SharedDecoder, PagedDecoder])
-def test_an_answer_may_be_longer_than_its_first_room(device: torch.device, decoder: Decoder) -> None:
+def test_an_answer_may_be_longer_than_its_first_room(device, decoder):
     policy = Policy(build("qwen3", torch.float64).to(device))
     assert furthest(policy, decoder, {ROOM_STEP - 1: [4], ROOM_STEP + 1: [1]}, ROOM_STEP + 5) < 1e-9
 
 
 @pytest.mark.parametrize("name", sorted({*SDPA, *EAGER}))
-def test_every_transformer_of_the_zoo_gets_the_fast_decoder(name: str) -> None:
+def test_every_transformer_of_the_zoo_gets_the_fast_decoder(name):
     policy = Policy(build(name), layout="right")
     assert fastest_decoder(policy) == (SharedDecoder, None)
 
 
-def test_the_model_is_left_as_it_was() -> None:
+def test_the_model_is_left_as_it_was():
     policy = Policy(build("llama")).train()
     before = policy.base.config._attn_implementation
     with SharedDecoder.attention_context(policy):
@@ -105,7 +105,7 @@ def test_the_model_is_left_as_it_was() -> None:
     assert policy.model.training
 
 
-def test_a_layer_that_keeps_its_keys_to_itself_gets_the_slow_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_layer_that_keeps_its_keys_to_itself_gets_the_slow_decoder(monkeypatch):
     policy = Policy(build("llama"), layout="right")
     layer: nn.Module = policy.get_submodule("model.model.layers.1.self_attn")
     monkeypatch.delattr(layer, "layer_idx")
@@ -115,9 +115,7 @@ def test_a_layer_that_keeps_its_keys_to_itself_gets_the_slow_decoder(monkeypatch
 
 
 @pytest.mark.parametrize("wrong", [False, True])
-def test_a_model_that_rounds_far_in_16_bits_is_tried_in_all_digits(
-    monkeypatch: pytest.MonkeyPatch, wrong: bool
-) -> None:
+def test_a_model_that_rounds_far_in_16_bits_is_tried_in_all_digits(monkeypatch, wrong):
     policy = Policy(build_sharp(), layout="right")
     policy.compute_in(torch.bfloat16)
     honest = SharedDecoder.step
@@ -129,7 +127,7 @@ def test_a_model_that_rounds_far_in_16_bits_is_tried_in_all_digits(
 
 
 @pytest.mark.parametrize("name", sorted(RECURRENT))
-def test_padding_does_not_move_a_state_that_runs_through_the_row(name: str) -> None:
+def test_padding_does_not_move_a_state_that_runs_through_the_row(name):
     """The decoder that is chosen says of each row in a batch what the model says of the row alone."""
     policy = Policy(build(name), layout="right")
     decoder, why = fastest_decoder(policy)
@@ -139,14 +137,14 @@ def test_padding_does_not_move_a_state_that_runs_through_the_row(name: str) -> N
     assert why is not None
 
 
-def test_fresh_weights_do_not_hide_a_state_that_would_be_lost() -> None:
+def test_fresh_weights_do_not_hide_a_state_that_would_be_lost():
     model = build("lfm2")
     with torch.no_grad():
         model.get_output_embeddings().weight.mul_(1e-6)
     assert fastest_decoder(Policy(model, layout="right"))[0] is CachedDecoder
 
 
-def test_changed_weights_change_the_next_prediction(device: torch.device) -> None:
+def test_changed_weights_change_the_next_prediction(device):
     policy = Policy(build("llama", torch.float64).to(device))
 
     def first() -> Tensor:
@@ -162,7 +160,7 @@ def test_changed_weights_change_the_next_prediction(device: torch.device) -> Non
     assert float((after - predicted(policy, [list(PROMPTS[p]) for p in TURN])).abs().max()) < 1e-9
 
 
-def test_a_model_that_names_no_longest_text_has_no_last_position() -> None:
+def test_a_model_that_names_no_longest_text_has_no_last_position():
     """Bloom's attention falls off with distance, and its config knows no number of positions."""
     config = BloomConfig(vocab_size=VOCABULARY, hidden_size=16, n_layer=2, n_head=2)
     assert not hasattr(config, "max_position_embeddings")
@@ -171,9 +169,7 @@ def test_a_model_that_names_no_longest_text_has_no_last_position() -> None:
         assert furthest(policy, decoder, {1: [1]}, 3) < 1e-5
 
 
-def test_a_prediction_that_is_no_number_at_the_second_token_is_not_trusted(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_prediction_that_is_no_number_at_the_second_token_is_not_trusted(monkeypatch):
     policy = Policy(build("llama"), layout="right")
     honest = SharedDecoder.step
 
@@ -188,7 +184,7 @@ def test_a_prediction_that_is_no_number_at_the_second_token_is_not_trusted(
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen3", "gemma3"])
-def test_float32_weights_that_are_multiplied_in_16_bits_are_rounded_as_products_are(name: str) -> None:
+def test_float32_weights_that_are_multiplied_in_16_bits_are_rounded_as_products_are(name):
     """Two ways differ then by more than two of float32 may."""
     policy = Policy(build(name))
     policy.compute_in(torch.bfloat16)
@@ -199,8 +195,8 @@ def test_float32_weights_that_are_multiplied_in_16_bits_are_rounded_as_products_
     ("dtype", "times"), [(torch.bfloat16, 32), (torch.float32, 1), (torch.float32, 100_000)]
 )
 def test_the_larger_scores_are_the_more_they_may_differ_and_no_token_is_in_a_wrong_place(
-    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, times: int
-) -> None:
+    monkeypatch, dtype, times
+):
     policy = Policy(build("llama", dtype))
     with torch.no_grad():
         policy.base.get_output_embeddings().weight.mul_(times)
@@ -212,7 +208,7 @@ def test_the_larger_scores_are_the_more_they_may_differ_and_no_token_is_in_a_wro
     assert str(why).startswith("logits differ by")
 
 
-def test_a_model_that_gives_no_cache_back_is_read_anew() -> None:
+def test_a_model_that_gives_no_cache_back_is_read_anew():
     # XLM has an argument of that name which is something else.
     config = XLMConfig(vocab_size=VOCABULARY, emb_dim=16, n_layers=1, n_heads=2, causal=True)
     policy = Policy(XLMWithLMHeadModel(config).eval(), layout="right")

@@ -13,13 +13,13 @@ NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU he
 
 
 @pytest.mark.parametrize("name", ["gpu", "cpuu", "", "cuda:x", "meta", "mps"])
-def test_a_name_that_is_no_device_of_ours_is_refused(name: str) -> None:
+def test_a_name_that_is_no_device_of_ours_is_refused(name):
     with pytest.raises(UserError, match=rf"device '{name}': use auto, cpu, cuda, or one of several"):
         device_of(name)
 
 
 @NO_GPU
-def test_without_a_gpu_auto_is_the_cpu_and_cuda_is_refused() -> None:
+def test_without_a_gpu_auto_is_the_cpu_and_cuda_is_refused():
     assert device_of("auto") == torch.device("cpu")
     for name in ("cuda", "cuda:1"):
         with pytest.raises(UserError, match=f"device {name} was asked for, but torch sees no CUDA device"):
@@ -27,7 +27,7 @@ def test_without_a_gpu_auto_is_the_cpu_and_cuda_is_refused() -> None:
 
 
 @pytest.mark.gpu
-def test_with_a_gpu_each_process_has_its_own_and_one_that_is_not_there_is_refused() -> None:
+def test_with_a_gpu_each_process_has_its_own_and_one_that_is_not_there_is_refused():
     assert device_of("auto") == device_of("cuda") == torch.device("cuda:0")
     last = torch.cuda.device_count() - 1
     assert device_of("cuda", process=last) == torch.device("cuda", last)
@@ -35,9 +35,7 @@ def test_with_a_gpu_each_process_has_its_own_and_one_that_is_not_there_is_refuse
         device_of("cuda", process=last + 1)
 
 
-def test_a_gpu_without_bfloat16_computes_in_float32_and_is_not_asked_for_more(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_gpu_without_bfloat16_computes_in_float32_and_is_not_asked_for_more(monkeypatch):
     gpu = torch.device("cuda")
     assert precision("auto", gpu).products == torch.bfloat16, "a plan for a GPU that is not here"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -47,7 +45,7 @@ def test_a_gpu_without_bfloat16_computes_in_float32_and_is_not_asked_for_more(
         precision("bfloat16", gpu)
 
 
-def test_kernels_that_add_up_in_one_order_are_asked_for_while_a_run_lasts() -> None:
+def test_kernels_that_add_up_in_one_order_are_asked_for_while_a_run_lasts():
     with deterministic_kernels():
         assert torch.are_deterministic_algorithms_enabled()
         assert not torch.utils.deterministic.fill_uninitialized_memory

@@ -59,7 +59,7 @@ def _alone(row: Example) -> list[Tensor]:
 
 
 @pytest.mark.parametrize(("layout", "share"), LAYOUTS)
-def test_every_layout_shows_each_row_its_own_pictures(layout: Layout, share: bool) -> None:
+def test_every_layout_shows_each_row_its_own_pictures(layout, share):
     policy = Policy(pictured(), layout=layout, share_prompts=share)
     found = _logps(policy, _rows())
     expected = [logp_T for row in _rows() for logp_T in _alone(row)]
@@ -74,9 +74,7 @@ def test_every_layout_shows_each_row_its_own_pictures(layout: Layout, share: boo
     ranks=st.integers(1, 3),
     budget=st.integers(8, 40),
 )
-def test_splitting_over_ranks_and_pieces_keeps_each_rows_pictures(
-    values: list[list[float]], ranks: int, budget: int
-) -> None:
+def test_splitting_over_ranks_and_pieces_keeps_each_rows_pictures(values, ranks, budget):
     rows = [
         Example(
             prompt=(1, *[PICTURE] * len(row)),
@@ -100,7 +98,7 @@ def test_splitting_over_ranks_and_pieces_keeps_each_rows_pictures(
 
 
 @pytest.mark.parametrize("share", [True, False])
-def test_a_bias_of_a_prompt_is_looked_up_in_a_packed_row(share: bool) -> None:
+def test_a_bias_of_a_prompt_is_looked_up_in_a_packed_row(share):
     extras: list[Extras] = [
         {"prompt_bias": Extra(value=torch.full((16,), value), axis="prompt")} for value in (0.3, -0.4)
     ]
@@ -112,7 +110,7 @@ def test_a_bias_of_a_prompt_is_looked_up_in_a_packed_row(share: bool) -> None:
 
 
 @pytest.mark.parametrize("share", [True, False])
-def test_a_bias_of_a_completion_stays_with_it(share: bool) -> None:
+def test_a_bias_of_a_completion_stays_with_it(share):
     bias_NH = torch.tensor([0.5, -0.5, 1.0])[:, None].expand(3, 16)
     answers = (_answer(5, 6), _answer(5, 6), _answer(8, 9, 2))
     row = Example(
@@ -128,7 +126,7 @@ def test_a_bias_of_a_completion_stays_with_it(share: bool) -> None:
     assert not torch.allclose(together[0][1], together[1][1], atol=1e-3)
 
 
-def test_a_model_without_such_an_argument_is_refused() -> None:
+def test_a_model_without_such_an_argument_is_refused():
     row = Example(
         prompt=(1, 4), completions=(_answer(5),), extras={"sound": Extra(value=torch.ones(2), axis="prompt")}
     )
@@ -136,7 +134,7 @@ def test_a_model_without_such_an_argument_is_refused() -> None:
         Policy(pictured()).score(batch_of([row]))
 
 
-def test_a_model_that_knows_no_packing_is_refused_where_it_would_mix_rows() -> None:
+def test_a_model_that_knows_no_packing_is_refused_where_it_would_mix_rows():
     model = LlamaForCausalLM(PicturedConfig(**pictured().config.to_diff_dict()))
     model.model = BlindModel(model.config)
     for parameter in model.parameters():

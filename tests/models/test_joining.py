@@ -83,9 +83,7 @@ def furthest(policy: Policy, growing: Growing) -> float:
 @pytest.mark.one_in(11)
 @pytest.mark.parametrize("decoder", [SharedDecoder, PagedDecoder])
 @pytest.mark.parametrize("name", sorted({*SDPA, *EAGER}))
-def test_rows_that_join_are_predicted_what_the_plain_model_predicts(
-    device: torch.device, name: str, decoder: type[SharedDecoder]
-) -> None:
+def test_rows_that_join_are_predicted_what_the_plain_model_predicts(device, name, decoder):
     dtype = torch.float64 if name in SDPA else torch.float32
     policy = Policy(build(name, dtype).to(device), layout="right")
     with torch.inference_mode(), decoder.attention_context(policy):
@@ -96,7 +94,7 @@ def test_rows_that_join_are_predicted_what_the_plain_model_predicts(
 
 @pytest.mark.one_in(4)
 @pytest.mark.parametrize("decoder", [SharedDecoder, PagedDecoder])
-def test_rows_join_behind_the_first_room(device: torch.device, decoder: type[SharedDecoder]) -> None:
+def test_rows_join_behind_the_first_room(device, decoder):
     policy = Policy(build("llama", torch.float64).to(device))
     with torch.inference_mode(), decoder.attention_context(policy):
         growing = begun(policy, decoder)
@@ -109,7 +107,7 @@ def test_rows_join_behind_the_first_room(device: torch.device, decoder: type[Sha
 
 
 @pytest.mark.parametrize("half", [SharedDecoder, PagedDecoder])
-def test_rows_join_a_mixture_in_both_models(device: torch.device, half: type[SharedDecoder]) -> None:
+def test_rows_join_a_mixture_in_both_models(device, half):
     policy, other = (Policy(build("llama", torch.float64, seed=seed).to(device)) for seed in (0, 1))
     factory, _ = mixture_decoder(policy, half, ModelReference(other), 0.25)
     with torch.inference_mode(), factory.attention_context(policy):

@@ -105,9 +105,7 @@ def _pull(output: Tensor) -> Tensor:
 @pytest.mark.parametrize("grouped", [False, True])
 @pytest.mark.parametrize("window", [None, 1, 3, 40])
 @pytest.mark.parametrize("shared", [False, True])
-def test_one_call_for_all_segments_is_each_segment_alone(
-    device: torch.device, fast: object, shared: bool, window: int | None, grouped: bool
-) -> None:
+def test_one_call_for_all_segments_is_each_segment_alone(device, fast, shared, window, grouped):
     segments = SEGMENTS if shared else Segments(prompts=(3, 1, 6), completions=((4,), (2,), ()))
     rule = replace(PLAIN, window=window, scaling=0.3)
     qkv = _qkv(segments, grouped=grouped, device=device)
@@ -123,9 +121,7 @@ def test_one_call_for_all_segments_is_each_segment_alone(
 @pytest.mark.parametrize("sink", [False, True])
 @pytest.mark.parametrize("cap", [None, 2.0])
 @pytest.mark.parametrize("window", [None, 1, 3, 40])
-def test_one_call_over_the_row_is_each_segment_alone(
-    fast: object, window: int | None, cap: float | None, sink: bool
-) -> None:
+def test_one_call_over_the_row_is_each_segment_alone(fast, window, cap, sink):
     sink_h = torch.tensor([0.5, -1.0, 2.0, 0.0], dtype=torch.float64) if sink else None
     rule = replace(PLAIN, window=window, softcap=cap, sink_h=sink_h)
     qkv = [x.detach() for x in _qkv(SEGMENTS, grouped=True)]
@@ -135,9 +131,7 @@ def test_one_call_over_the_row_is_each_segment_alone(
 
 
 @pytest.mark.parametrize(("size", "kernel"), [(15, "eager"), (16, "flex")])
-def test_heads_that_are_too_small_for_flex_go_by_another_kernel(
-    monkeypatch: pytest.MonkeyPatch, size: int, kernel: str
-) -> None:
+def test_heads_that_are_too_small_for_flex_go_by_another_kernel(monkeypatch, size, kernel):
     monkeypatch.setattr(attention, "ACCELERATED", ("cpu", "cuda"))
     rule = replace(PLAIN, softcap=2.0)
     # On a CPU it has no backward pass.
@@ -149,7 +143,7 @@ def test_heads_that_are_too_small_for_flex_go_by_another_kernel(
     torch.testing.assert_close(found, _attended(SEGMENTS, rule, attention.FAST_KERNELS, qkv)[0])
 
 
-def test_gradients_of_shared_keys_are_added_up_in_float32_and_in_one_order(device: torch.device) -> None:
+def test_gradients_of_shared_keys_are_added_up_in_float32_and_in_one_order(device):
     plan = PackedRow(SEGMENTS, device, ran={}).varlen
     assert plan.key_index is not None
     assert [place.shape[1] for _, place in plan.copies] == [8, 3]
@@ -164,7 +158,7 @@ def test_gradients_of_shared_keys_are_added_up_in_float32_and_in_one_order(devic
 
 
 @pytest.mark.parametrize("name", sorted(SDPA))
-def test_models_say_the_same_by_one_kernel_for_all_segments(fast: object, name: str) -> None:
+def test_models_say_the_same_by_one_kernel_for_all_segments(fast, name):
     policy = Policy(build(name, torch.float64))
     assert largest_difference(policy) < 1e-10
     assert {*policy.backbone.kernels.values()} == {"varlen"}
@@ -172,7 +166,7 @@ def test_models_say_the_same_by_one_kernel_for_all_segments(fast: object, name: 
 
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize(("name", "kernels"), [("gemma2", {"flex"}), ("gpt_oss", {"flex"})])
-def test_capped_scores_and_sinks_are_served_by_one_kernel(fast: object, name: str, kernels: set[str]) -> None:
+def test_capped_scores_and_sinks_are_served_by_one_kernel(fast, name, kernels):
     policy = Policy(build(name))
     assert largest_difference(policy) < 1e-4
     assert {*policy.backbone.kernels.values()} == kernels
@@ -184,7 +178,7 @@ def _gradients(policy: Policy, batch: TokenBatch) -> list[Tensor]:
     return [p.grad for p in policy.parameters() if p.grad is not None]
 
 
-def test_a_model_learns_the_same_by_one_kernel_for_all_segments(fast: pytest.MonkeyPatch) -> None:
+def test_a_model_learns_the_same_by_one_kernel_for_all_segments(fast):
     policy, batch = Policy(build("qwen3", torch.float64)), batch_of(examples())
     by_varlen = _gradients(policy, batch)
     policy.backbone.refused_kernels = attention.FAST_KERNELS
@@ -193,14 +187,14 @@ def test_a_model_learns_the_same_by_one_kernel_for_all_segments(fast: pytest.Mon
     assert policy.backbone.kernels == {"full": "loop"}
 
 
-def test_on_a_cpu_segments_are_attended_to_in_turn_and_nothing_is_said() -> None:
+def test_on_a_cpu_segments_are_attended_to_in_turn_and_nothing_is_said():
     policy = Policy(build("llama"))
     assert choose_layout(policy, "packed") == ("packed", None)
     assert choose_kernels(policy) is None
     assert policy.backbone.kernels == {"full": "loop"}
 
 
-def test_the_kernels_in_use_are_named(fast: object) -> None:
+def test_the_kernels_in_use_are_named(fast):
     policy = Policy(build("mistral"))
     assert choose_kernels(policy) == "attention: varlen (window of 6)"
 
@@ -226,9 +220,7 @@ def _failing(*args: Any, **kwargs: Any) -> Tensor:
         (_failing, "varlen fails: CUDA error: no kernel image is available for execution on the device"),
     ],
 )
-def test_a_kernel_that_fails_or_is_wrong_is_left_out_and_said(
-    fast: pytest.MonkeyPatch, kernel: Any, why: str
-) -> None:
+def test_a_kernel_that_fails_or_is_wrong_is_left_out_and_said(fast, kernel, why):
     fast.setattr(attention, "varlen_attn", kernel)
     policy = Policy(build("llama"))
     words = choose_kernels(policy)
@@ -254,7 +246,7 @@ class _Noting(torch.autograd.Function):
         return grads[0]
 
 
-def test_in_a_deterministic_run_attention_alone_may_not_add_up_in_any_order(fast: pytest.MonkeyPatch) -> None:
+def test_in_a_deterministic_run_attention_alone_may_not_add_up_in_any_order(fast):
     fast.setattr(
         attention, "varlen_attn", lambda *args, **kwargs: _Noting.apply(_plain_varlen(*args, **kwargs))
     )
@@ -272,7 +264,7 @@ def test_in_a_deterministic_run_attention_alone_may_not_add_up_in_any_order(fast
         assert torch.equal(one, other)
 
 
-def test_a_kernel_that_fails_does_not_stop_the_proof_of_the_layout(fast: pytest.MonkeyPatch) -> None:
+def test_a_kernel_that_fails_does_not_stop_the_proof_of_the_layout(fast):
     fast.setattr(attention, "varlen_attn", _failing)
     policy = Policy(build("llama"))
     assert choose_layout(policy, "packed") == ("packed", None)
@@ -292,7 +284,7 @@ def _example(prompt: int, *answers: int) -> Example:
         *((name, "flex") for name in ("gemma2", "gpt_oss")),
     ],
 )
-def test_on_a_gpu_fast_kernels_run_and_agree(name: str, kernel: str) -> None:
+def test_on_a_gpu_fast_kernels_run_and_agree(name, kernel):
     policy = Policy(build(name, torch.bfloat16, head_size=16).to("cuda"))
     words = choose_kernels(policy)
     assert {*policy.backbone.kernels.values()} == {kernel}, words
@@ -308,9 +300,7 @@ def test_on_a_gpu_fast_kernels_run_and_agree(name: str, kernel: str) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("kernel", attention.FAST_KERNELS)
 @pytest.mark.parametrize("window", [None, 1, 3, 40])
-def test_on_a_gpu_each_kernel_is_the_loop_in_float64_but_for_its_digits(
-    kernel: str, window: int | None
-) -> None:
+def test_on_a_gpu_each_kernel_is_the_loop_in_float64_but_for_its_digits(kernel, window):
     rule = replace(PLAIN, window=window)
     exact = _qkv(SEGMENTS, grouped=True, device=torch.device("cuda"), size=16)
     rough = [x.detach().bfloat16().requires_grad_() for x in exact]

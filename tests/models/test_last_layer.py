@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -11,7 +9,6 @@ from torch import Tensor, nn
 from plaudit.models import backbone
 from plaudit.models.reward_model import RewardModel
 from plaudit.tokens.batch import TokenBatch, batch_of
-from plaudit.tokens.microbatch import Layout
 from tests.models.reward_zoo import fresh, start
 from tests.models.zoo import examples
 
@@ -48,7 +45,7 @@ def gradients(model: RewardModel, batch: TokenBatch) -> dict[str, Tensor]:
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("layout", ["packed", "left", "right"])
 @pytest.mark.parametrize("name", FAMILIES)
-def test_only_the_wanted_tokens_reach_it(tmp_path: Path, name: str, layout: Layout) -> None:
+def test_only_the_wanted_tokens_reach_it(tmp_path, name, layout):
     model, batch = fresh(start(tmp_path, name, pad="</s>")), batch_of(examples())
     model.use_layout(layout)
     seen: list[int] = []
@@ -60,9 +57,7 @@ def test_only_the_wanted_tokens_reach_it(tmp_path: Path, name: str, layout: Layo
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_gradients_are_those_of_the_whole_layer(
-    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gradients_are_those_of_the_whole_layer(tmp_path, name, monkeypatch):
     # Products of experts exist in float32 at most.
     dtype, near = (torch.float32, 1e-4) if name == "mixtral" else (torch.float64, 1e-10)
     model, batch = fresh(start(tmp_path, name, pad="</s>"), dtype=dtype), batch_of(examples())
@@ -75,7 +70,7 @@ def test_gradients_are_those_of_the_whole_layer(
     assert sum(float(gradient.abs().sum()) for gradient in wanted.values()) > 1
 
 
-def test_layers_that_are_computed_again_are_left_whole(tmp_path: Path) -> None:
+def test_layers_that_are_computed_again_are_left_whole(tmp_path):
     """The backward pass comes when nobody knows any more which tokens were wanted."""
     folder, batch = start(tmp_path), batch_of(examples())
     plain, again = (fresh(folder, dtype=torch.float64) for _ in range(2))
@@ -86,7 +81,7 @@ def test_layers_that_are_computed_again_are_left_whole(tmp_path: Path) -> None:
         torch.testing.assert_close(found[name], gradient, rtol=1e-9, atol=1e-10)
 
 
-def test_nothing_is_left_behind(tmp_path: Path) -> None:
+def test_nothing_is_left_behind(tmp_path):
     model, batch = fresh(start(tmp_path)), batch_of(examples())
     model.rewards(batch).sum().backward()
     part = last_feed_forward(model)

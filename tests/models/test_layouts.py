@@ -45,9 +45,7 @@ def _ids(cases: list[tuple[str, torch.dtype, float]]) -> list[str]:
 
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize(("name", "dtype", "near"), VALUES, ids=_ids(VALUES))
-def test_every_layout_says_what_the_model_says(
-    device: torch.device, name: str, dtype: torch.dtype, near: float
-) -> None:
+def test_every_layout_says_what_the_model_says(device, name, dtype, near):
     batch = batch_of(examples()).to(device)
     policy = _policy(name, device, dtype, "right", True)
     wanted_NT = _full_logits(policy, batch)
@@ -73,9 +71,7 @@ def _gradients(policy: Policy, batch: TokenBatch) -> dict[str, Tensor]:
 
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize(("name", "dtype", "near"), GRADIENTS, ids=_ids(GRADIENTS))
-def test_every_layout_gives_the_same_gradient(
-    device: torch.device, name: str, dtype: torch.dtype, near: float
-) -> None:
+def test_every_layout_gives_the_same_gradient(device, name, dtype, near):
     batch = batch_of(examples()).to(device)
     policy = _policy(name, device, dtype, "right", True)
     wanted = _gradients(policy, batch)
@@ -98,9 +94,7 @@ def _scores(policy: Policy, rows: Sequence[Example]) -> Tensor:
 @pytest.mark.parametrize(
     ("name", "near"), [("llama", 0.0), ("mistral", 0.0), ("gemma2", 0.0), ("gpt_oss", 1e-5)]
 )
-def test_a_change_in_one_completion_never_changes_another(
-    device: torch.device, name: str, near: float, layout: Layout, share: bool
-) -> None:
+def test_a_change_in_one_completion_never_changes_another(device, name, near, layout, share):
     """Bit for bit; experts take their tokens in another order then, and round them otherwise."""
     policy = _policy(name, device, torch.float32, layout, share)
     rows = examples()
@@ -114,9 +108,7 @@ def test_a_change_in_one_completion_never_changes_another(
 
 
 @pytest.mark.parametrize(("layout", "share"), LAYOUTS)
-def test_a_change_in_a_prompt_changes_its_own_completions_only(
-    device: torch.device, layout: Layout, share: bool
-) -> None:
+def test_a_change_in_a_prompt_changes_its_own_completions_only(device, layout, share):
     policy = _policy("llama", device, torch.float32, layout, share)
     rows = examples()
     before_NT = _scores(policy, rows)
@@ -128,9 +120,7 @@ def test_a_change_in_a_prompt_changes_its_own_completions_only(
 
 @pytest.mark.parametrize(("layout", "share"), LAYOUTS)
 @pytest.mark.parametrize("name", ["qwen3", "gpt2"])
-def test_the_order_of_rows_does_not_matter(
-    device: torch.device, name: str, layout: Layout, share: bool
-) -> None:
+def test_the_order_of_rows_does_not_matter(device, name, layout, share):
     policy = _policy(name, device, torch.float64, layout, share)
     forward_NT, backward_NT = _scores(policy, examples()), _scores(policy, examples()[::-1])
     new_place = [5, 6, 4, 3, 0, 1, 2]
@@ -138,7 +128,7 @@ def test_the_order_of_rows_does_not_matter(
 
 
 @pytest.mark.parametrize(("layout", "share"), LAYOUTS)
-def test_rows_alone_are_the_same_as_together(device: torch.device, layout: Layout, share: bool) -> None:
+def test_rows_alone_are_the_same_as_together(device, layout, share):
     policy = _policy("phi", device, torch.float64, layout, share)
     together_NT = _scores(policy, examples())
     at = 0
@@ -150,9 +140,7 @@ def test_rows_alone_are_the_same_as_together(device: torch.device, layout: Layou
 
 
 @pytest.mark.parametrize(("layout", "share"), LAYOUTS)
-def test_what_is_masked_is_exactly_zero_and_pulls_on_nothing(
-    device: torch.device, layout: Layout, share: bool
-) -> None:
+def test_what_is_masked_is_exactly_zero_and_pulls_on_nothing(device, layout, share):
     policy = _policy("llama", device, torch.float32, layout, share)
     batch = batch_of(examples()).to(device)
     scores = policy.score(batch, also=("entropy",))
@@ -167,9 +155,7 @@ def test_what_is_masked_is_exactly_zero_and_pulls_on_nothing(
 
 
 @pytest.mark.parametrize(("layout", "share"), LAYOUTS)
-def test_a_batch_where_nothing_is_trained_adds_nothing(
-    device: torch.device, layout: Layout, share: bool
-) -> None:
+def test_a_batch_where_nothing_is_trained_adds_nothing(device, layout, share):
     policy = _policy("llama", device, torch.float32, layout, share)
     rows = [
         replace(row, completions=tuple(replace(one, mask=(False,) * len(one.ids)) for one in row.completions))

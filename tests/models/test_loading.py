@@ -34,7 +34,7 @@ def _saved(tmp_path: Path, name: str = "llama") -> Path:
 
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", ZOO)
-def test_every_architecture_loads_bit_for_bit(tmp_path: Path, name: str) -> None:
+def test_every_architecture_loads_bit_for_bit(tmp_path, name):
     loaded = _load(_saved(tmp_path, name))
     wanted = build(name).state_dict()
     assert set(loaded.state_dict()) == set(wanted)
@@ -42,14 +42,14 @@ def test_every_architecture_loads_bit_for_bit(tmp_path: Path, name: str) -> None
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma2", "mixtral", "mamba"])
-def test_what_was_loaded_can_be_scored(tmp_path: Path, name: str) -> None:
+def test_what_was_loaded_can_be_scored(tmp_path, name):
     layout, _ = choose_layout(Policy(_load(_saved(tmp_path, name))), "packed")
     assert layout == ("right" if name == "mamba" else "packed")
 
 
 def test_capped_scores_stay_capped_where_the_library_would_take_an_attention_without_caps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     folder, tokens = _saved(tmp_path, "gemma2"), torch.arange(5, 15)[None]
     wanted = _load(folder)(tokens).logits
     # As transformers 5.17 has it.
@@ -64,7 +64,7 @@ def test_capped_scores_stay_capped_where_the_library_would_take_an_attention_wit
             assert torch.equal(plain(tokens).logits, wanted)
 
 
-def test_shards_load_as_one(tmp_path: Path) -> None:
+def test_shards_load_as_one(tmp_path):
     build("llama").save_pretrained(tmp_path, max_shard_size="4KB")
     assert len(list(tmp_path.glob("*.safetensors"))) > 2
     loaded, wanted = _load(tmp_path), build("llama")
@@ -72,12 +72,12 @@ def test_shards_load_as_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["gpt2", "gemma", "cohere"])
-def test_tied_embeddings_stay_tied(tmp_path: Path, name: str) -> None:
+def test_tied_embeddings_stay_tied(tmp_path, name):
     model = _load(_saved(tmp_path, name))
     assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
 
 
-def test_weights_of_either_width_load_in_the_wanted_one(tmp_path: Path) -> None:
+def test_weights_of_either_width_load_in_the_wanted_one(tmp_path):
     folder = _saved(tmp_path)
     assert {p.dtype for p in _load(folder, torch.float64).parameters()} == {torch.float64}
     build("llama", torch.bfloat16).save_pretrained(tmp_path / "half")
@@ -85,7 +85,7 @@ def test_weights_of_either_width_load_in_the_wanted_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", SDPA)
-def test_nothing_is_left_to_chance_while_training(tmp_path: Path, name: str) -> None:
+def test_nothing_is_left_to_chance_while_training(tmp_path, name):
     model = build(name)
     rates = [key for key in model.config.to_dict() if "dropout" in key or "pdrop" in key]
     for key in rates:
@@ -97,7 +97,7 @@ def test_nothing_is_left_to_chance_while_training(tmp_path: Path, name: str) -> 
     assert all(module.p == 0 for module in loaded.modules() if isinstance(module, torch.nn.Dropout))
 
 
-def test_numbers_by_name() -> None:
+def test_numbers_by_name():
     single, half = torch.float32, torch.bfloat16
     assert precision("auto", CPU) == precision("float32", CPU) == Precision(weights=single, products=single)
     assert precision("auto", torch.device("cuda")) == Precision(weights=single, products=half)
@@ -175,9 +175,7 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize(("spoil", "says"), SPOILT.values(), ids=SPOILT)
-def test_what_is_not_whole_is_refused_in_words(
-    tmp_path: Path, spoil: Callable[[Path], object], says: str
-) -> None:
+def test_what_is_not_whole_is_refused_in_words(tmp_path, spoil, says):
     folder = _saved(tmp_path)
     spoil(folder)
     with pytest.raises(UserError, match=says) as caught:
@@ -186,12 +184,12 @@ def test_what_is_not_whole_is_refused_in_words(
     assert "\n" not in str(caught.value)
 
 
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_there(tmp_path):
     with pytest.raises(UserError, match="no such folder"):
         _load(tmp_path / "nowhere")
 
 
-def test_code_beside_a_known_architecture_is_not_run(tmp_path: Path) -> None:
+def test_code_beside_a_known_architecture_is_not_run(tmp_path):
     folder = _saved(tmp_path)
     (folder / "modeling_own.py").write_text("raise SystemExit('this code was run')\n")
     _edit(folder, auto_map={"AutoModelForCausalLM": "modeling_own.Model"})

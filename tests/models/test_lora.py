@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -44,7 +43,7 @@ def _scores(model: Any, layout: Layout = "packed") -> Tensor:
 
 
 @pytest.mark.parametrize("name", [*SDPA, "gemma2"])
-def test_fresh_adapters_change_nothing_and_alone_learn(name: str) -> None:
+def test_fresh_adapters_change_nothing_and_alone_learn(name):
     before_NT = _scores(build(name))
     model = with_lora(build(name), SETTINGS)
     assert torch.equal(_scores(model), before_NT)
@@ -56,7 +55,7 @@ def test_fresh_adapters_change_nothing_and_alone_learn(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", RECURRENT)
-def test_every_adapter_beside_a_running_state_counts(name: str) -> None:
+def test_every_adapter_beside_a_running_state_counts(name):
     """A kernel that is given a weight goes past its adapter, which would learn nothing, or for nothing."""
     model = with_lora(build(name), SETTINGS)
     Policy(model, layout="right").score(batch_of(examples())).logp_NT.sum().backward()
@@ -71,7 +70,7 @@ def test_every_adapter_beside_a_running_state_counts(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2", "phi3", "gemma2"])
-def test_every_layout_sees_the_adapters(name: str) -> None:
+def test_every_layout_sees_the_adapters(name):
     plain_NT = _scores(build(name))
     model = _learnt(with_lora(build(name), SETTINGS))
     wanted_NT = _scores(model, "right")
@@ -82,7 +81,7 @@ def test_every_layout_sees_the_adapters(name: str) -> None:
 
 
 @pytest.mark.parametrize("base", ["auto", "4bit"])
-def test_dropout_is_of_an_adapters_input_and_of_training_alone(base: Any) -> None:
+def test_dropout_is_of_an_adapters_input_and_of_training_alone(base):
     drawn = replace(DRAWN, base=base)
     model: Any = _learnt(with_lora(build("llama"), drawn, torch.device("cpu")))
     layer = model.base_model.model.model.layers[0].self_attn.q_proj
@@ -105,13 +104,13 @@ def test_dropout_is_of_an_adapters_input_and_of_training_alone(base: Any) -> Non
 
 
 @pytest.mark.parametrize(("rank", "dropout", "why"), [(2, 1, "below 1, not 1"), (0, 0.1, "add --lora.rank")])
-def test_dropout_that_cannot_be_is_refused(rank: int, dropout: float, why: str) -> None:
+def test_dropout_that_cannot_be_is_refused(rank, dropout, why):
     with pytest.raises(UserError, match=f"lora.dropout .*{why}"):
         LoraSettings(rank=rank, dropout=dropout)
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2", "gemma"])
-def test_merged_is_a_plain_model_that_says_the_same(tmp_path: Path, name: str) -> None:
+def test_merged_is_a_plain_model_that_says_the_same(tmp_path, name):
     model = _learnt(with_lora(build(name), SETTINGS))
     with torch.no_grad():
         before = model(IDS).logits.log_softmax(-1)
@@ -124,14 +123,14 @@ def test_merged_is_a_plain_model_that_says_the_same(tmp_path: Path, name: str) -
     torch.testing.assert_close(after, before, rtol=0, atol=5e-6)
 
 
-def test_merged_is_exact_in_float64() -> None:
+def test_merged_is_exact_in_float64():
     model = _learnt(with_lora(build("phi", torch.float64), SETTINGS))
     before_NT = _scores(model)
     torch.testing.assert_close(_scores(merge_adapters(model)), before_NT, rtol=0, atol=1e-6)
 
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
-def test_a_saved_adapter_loads_through_peft(tmp_path: Path) -> None:
+def test_a_saved_adapter_loads_through_peft(tmp_path):
     from peft import PeftModel
 
     model = _learnt(with_lora(build("llama"), DRAWN))
@@ -146,7 +145,7 @@ def test_a_saved_adapter_loads_through_peft(tmp_path: Path) -> None:
         assert torch.equal(loaded(IDS).logits, model.eval()(IDS).logits)
 
 
-def test_named_targets_alone_are_adapted() -> None:
+def test_named_targets_alone_are_adapted():
     model = with_lora(build("llama"), LoraSettings(rank=2, targets="q_proj, v_proj"))
     adapted = {
         key.split(".lora_")[0].rsplit(".", 1)[-1] for key, _ in model.named_parameters() if "lora_" in key
@@ -155,17 +154,17 @@ def test_named_targets_alone_are_adapted() -> None:
 
 
 @pytest.mark.parametrize("targets", ["qproj", "q_proj,qproj", "", "proj", "mlp"])
-def test_an_unknown_target_is_refused(targets: str) -> None:
+def test_an_unknown_target_is_refused(targets):
     with pytest.raises(UserError, match=r"lora\.targets.*some of .*q_proj, up_proj"):
         with_lora(build("llama"), LoraSettings(rank=2, targets=targets))
 
 
-def test_a_rank_above_the_width_is_refused() -> None:
+def test_a_rank_above_the_width_is_refused():
     with pytest.raises(UserError, match=r"lora\.rank 17: no change .* above its width, 16"):
         with_lora(build("llama"), LoraSettings(rank=17))
 
 
-def test_an_adapter_on_the_head_is_refused_in_words() -> None:
+def test_an_adapter_on_the_head_is_refused_in_words():
     model = with_lora(build("llama"), LoraSettings(rank=2, targets="lm_head"))
     with pytest.raises(UserError, match="an adapter on lm_head is not supported"):
         Policy(model).score(batch_of(examples()))
@@ -173,9 +172,7 @@ def test_an_adapter_on_the_head_is_refused_in_words() -> None:
 
 @pytest.mark.parametrize("keep_products", [False, True])
 @pytest.mark.parametrize("settings", [SETTINGS, DRAWN])
-def test_layers_that_are_computed_again_give_the_same_gradient(
-    settings: LoraSettings, keep_products: bool
-) -> None:
+def test_layers_that_are_computed_again_give_the_same_gradient(settings, keep_products):
     """Where adapters draw, by the same masks."""
     gradients: list[Tensor] = []
     for again in (False, True):

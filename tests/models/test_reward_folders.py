@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -67,9 +66,7 @@ def _rewards(model: RewardModel) -> Tensor:
 @pytest.mark.one_in(7)
 @pytest.mark.parametrize("pad", ["<pad>", "</s>", None])
 @pytest.mark.parametrize("name", FAMILIES)
-def test_transformers_gives_the_same_scores_alone_and_padded(
-    tmp_path: Path, name: str, pad: str | None
-) -> None:
+def test_transformers_gives_the_same_scores_alone_and_padded(tmp_path, name, pad):
     folder, model = saved(
         tmp_path, start(tmp_path, name, pad=pad, specials=SPECIAL if pad == "<pad>" else FULL)
     )
@@ -90,9 +87,7 @@ def test_transformers_gives_the_same_scores_alone_and_padded(
 
 
 @pytest.mark.parametrize("name", ["cohere", "granite", "lfm2", "granite_hybrid", "falcon_h1"])
-def test_a_family_without_a_classifier_gets_one_that_its_readme_makes_in_plain_transformers(
-    tmp_path: Path, name: str
-) -> None:
+def test_a_family_without_a_classifier_gets_one_that_its_readme_makes_in_plain_transformers(tmp_path, name):
     folder, model = saved(tmp_path, start(tmp_path, name))
     assert choose_layout(model, "packed")[0] == ("right" if name in RECURRENT else "packed")
     wanted_N = _rewards(model)
@@ -110,9 +105,7 @@ def test_a_family_without_a_classifier_gets_one_that_its_readme_makes_in_plain_t
 
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("pad", ["<pad>", "</s>"])
-def test_transformers_scores_what_its_own_tokenizer_makes_of_a_conversation(
-    tmp_path: Path, pad: str, side: str
-) -> None:
+def test_transformers_scores_what_its_own_tokenizer_makes_of_a_conversation(tmp_path, pad, side):
     begun = start(tmp_path, pad=pad, specials=FULL if pad == "</s>" else SPECIAL)
     folder, model = saved(tmp_path, begun)
     answers = ("w11", "w12 w13 w14", "w15 w16")
@@ -137,7 +130,7 @@ def test_transformers_scores_what_its_own_tokenizer_makes_of_a_conversation(
 @pytest.mark.one_in(5)
 @pytest.mark.parametrize("pooling", ["last", "mean"])
 @pytest.mark.parametrize("name", FAMILIES)
-def test_plaudit_reads_it_back_bit_for_bit(tmp_path: Path, name: str, pooling: Any) -> None:
+def test_plaudit_reads_it_back_bit_for_bit(tmp_path, name, pooling):
     begun = start(tmp_path, name, pad="</s>", specials=FULL)
     model = fresh(begun, FreshHead(pooling=pooling))
     model.normalisation = Normalisation(offset=0.1, scale=1 / 3)
@@ -147,7 +140,7 @@ def test_plaudit_reads_it_back_bit_for_bit(tmp_path: Path, name: str, pooling: A
     assert torch.equal(_rewards(read), _rewards(model))
 
 
-def test_a_saved_folder_is_saved_again_the_same(tmp_path: Path) -> None:
+def test_a_saved_folder_is_saved_again_the_same(tmp_path):
     folder, _ = saved(tmp_path, start(tmp_path, "gpt2", pad="</s>", specials=FULL))
     encoder = make_encoder(folder)
     assert set(encoder.stop_ids) == {EOS, END}
@@ -157,7 +150,7 @@ def test_a_saved_folder_is_saved_again_the_same(tmp_path: Path) -> None:
         assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes(), path.name
 
 
-def test_only_the_pooling_that_transformers_knows_is_said_to_be_its_own(tmp_path: Path) -> None:
+def test_only_the_pooling_that_transformers_knows_is_said_to_be_its_own(tmp_path):
     begun = start(tmp_path)
     folder, _ = saved(tmp_path, begun)
     assert "`score` is what `AutoModelForSequenceClassification` gives" in (folder / "README.md").read_text()
@@ -172,7 +165,7 @@ def test_only_the_pooling_that_transformers_knows_is_said_to_be_its_own(tmp_path
     ]
 
 
-def test_dropout_of_the_base_is_back_and_the_packed_attention_is_in_no_file(tmp_path: Path) -> None:
+def test_dropout_of_the_base_is_back_and_the_packed_attention_is_in_no_file(tmp_path):
     folder, model = saved(tmp_path, start(tmp_path, "gpt2"))
     config = (folder / "config.json").read_text()
     assert json.loads(config)["resid_pdrop"] == 0.1
@@ -180,7 +173,7 @@ def test_dropout_of_the_base_is_back_and_the_packed_attention_is_in_no_file(tmp_
     assert torch.equal(_rewards(model.train()), _rewards(model.eval()))
 
 
-def test_the_same_seed_draws_the_same_head_and_touches_no_other_chance(tmp_path: Path) -> None:
+def test_the_same_seed_draws_the_same_head_and_touches_no_other_chance(tmp_path):
     begun = start(tmp_path, pad="</s>", specials=FULL)
     torch.manual_seed(5)
     one, before = fresh(begun), torch.random.get_rng_state()
@@ -194,7 +187,7 @@ def test_the_same_seed_draws_the_same_head_and_touches_no_other_chance(tmp_path:
 
 
 @pytest.mark.slow
-def test_the_head_is_as_wide_as_it_was_told_to_be(tmp_path: Path) -> None:
+def test_the_head_is_as_wide_as_it_was_told_to_be(tmp_path):
     wide = build("llama").__class__(hf.LlamaConfig(**(PLAIN | {"hidden_size": 4096, "num_hidden_layers": 1})))
     begun = start(tmp_path, model=wide)
     assert float(fresh(begun).base.score.weight.detach().std()) == pytest.approx(
@@ -206,7 +199,7 @@ def test_the_head_is_as_wide_as_it_was_told_to_be(tmp_path: Path) -> None:
     assert not _rewards(fresh(begun, FreshHead(std=0))).any()
 
 
-def test_weights_of_the_language_model_are_the_layers(tmp_path: Path) -> None:
+def test_weights_of_the_language_model_are_the_layers(tmp_path):
     begun = start(tmp_path, "gemma", pad="</s>", specials=FULL)
     mine = dict(fresh(begun).base.named_parameters())
     theirs = dict(build("gemma").named_parameters())
@@ -231,7 +224,7 @@ def test_weights_of_the_language_model_are_the_layers(tmp_path: Path) -> None:
         (None, FULL, VOCABULARY),
     ],
 )
-def test_which_token_pads(tmp_path: Path, pad: str | None, specials: dict[int, str], wanted: int) -> None:
+def test_which_token_pads(tmp_path, pad, specials, wanted):
     begun = start(tmp_path, pad=pad, specials=specials)
     model = fresh(begun)
     assert model.base.config.pad_token_id == wanted
@@ -240,7 +233,7 @@ def test_which_token_pads(tmp_path: Path, pad: str | None, specials: dict[int, s
     assert AutoTokenizer.from_pretrained(folder).pad_token_id == wanted
 
 
-def test_a_classifier_from_elsewhere_is_read_at_its_last_token(tmp_path: Path) -> None:
+def test_a_classifier_from_elsewhere_is_read_at_its_last_token(tmp_path):
     hf.LlamaForSequenceClassification(hf.LlamaConfig(**PLAIN, num_labels=1)).save_pretrained(tmp_path)
     plain = AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
     with torch.no_grad():
@@ -248,14 +241,14 @@ def test_a_classifier_from_elsewhere_is_read_at_its_last_token(tmp_path: Path) -
     assert _rewards(loaded(tmp_path)).tolist() == pytest.approx(wanted, abs=1e-6)
 
 
-def test_the_policys_tokenizer_serves_the_reward_model_that_pads_by_a_new_token(tmp_path: Path) -> None:
+def test_the_policys_tokenizer_serves_the_reward_model_that_pads_by_a_new_token(tmp_path):
     begun = start(tmp_path, pad="</s>", specials=FULL)
     folder, _ = saved(tmp_path, begun)
     refuse_other_tokenizer(folder, encoder_of(begun).info)
     refuse_other_tokenizer(begun, make_encoder(folder).info)
 
 
-def test_a_policy_and_a_reward_model_of_the_same_folder_live_side_by_side(tmp_path: Path) -> None:
+def test_a_policy_and_a_reward_model_of_the_same_folder_live_side_by_side(tmp_path):
     begun = start(tmp_path, "mistral")
     model, policy = fresh(begun), Policy(load_model(begun, dtype=torch.float32, device=CPU))
     before_N, policy_NT = _rewards(model), policy.score(_batch()).logp_NT
@@ -265,7 +258,7 @@ def test_a_policy_and_a_reward_model_of_the_same_folder_live_side_by_side(tmp_pa
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def test_a_row_for_padding_draws_none_of_the_runs_random_numbers(device: str) -> None:
+def test_a_row_for_padding_draws_none_of_the_runs_random_numbers(device):
     model = build("llama").to(device)
     random = torch.cuda if device == "cuda" else torch.random
     before = random.get_rng_state()
@@ -275,7 +268,7 @@ def test_a_row_for_padding_draws_none_of_the_runs_random_numbers(device: str) ->
     assert len(model.get_input_embeddings().weight) == VOCABULARY + 1
 
 
-def test_another_models_tokenizer_of_the_same_size_is_refused(tmp_path: Path) -> None:
+def test_another_models_tokenizer_of_the_same_size_is_refused(tmp_path):
     folder, _ = saved(tmp_path, start(tmp_path))
     assert loaded(folder)
     path = folder / "tokenizer.json"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 import transformers as hf
@@ -27,9 +25,7 @@ CASES = [
 
 @pytest.mark.one_in(9)
 @pytest.mark.parametrize(("name", "dtype", "near"), CASES)
-def test_every_layout_says_what_transformers_says(
-    tmp_path: Path, name: str, dtype: torch.dtype, near: float
-) -> None:
+def test_every_layout_says_what_transformers_says(tmp_path, name, dtype, near):
     model, batch = fresh(start(tmp_path, name, pad="</s>"), dtype=dtype), batch_of(examples())
     alone = plain_values(model, batch)
     last_N = torch.stack([value_T[-1] for value_T in alone])
@@ -48,7 +44,7 @@ def test_every_layout_says_what_transformers_says(
 
 
 @pytest.mark.parametrize("layout", ["packed", "left", "right"])
-def test_values_by_token_before_and_after_it(tmp_path: Path, layout: Layout) -> None:
+def test_values_by_token_before_and_after_it(tmp_path, layout):
     model, batch = fresh(start(tmp_path), dtype=torch.float64), batch_of(examples())
     alone = plain_values(model, batch)
     model.use_layout(layout)
@@ -69,7 +65,7 @@ def test_values_by_token_before_and_after_it(tmp_path: Path, layout: Layout) -> 
 
 
 @pytest.mark.parametrize("layout", ["packed", "left", "right"])
-def test_steps_are_scored_at_their_last_tokens(tmp_path: Path, layout: Layout) -> None:
+def test_steps_are_scored_at_their_last_tokens(tmp_path, layout):
     model, batch = fresh(start(tmp_path)), batch_of(examples())
     model.use_layout(layout)
     end_NC = torch.tensor([[0, 3], [0, -1], [4, 8], [5, -1], [-1, -1], [1, 0], [2, 4]])
@@ -83,7 +79,7 @@ def test_steps_are_scored_at_their_last_tokens(tmp_path: Path, layout: Layout) -
 @pytest.mark.parametrize(
     ("n", "end", "says"), [(0, 4, "a:1: step 2 ends at token 4.*0 to 3"), (3, -2, "a:2")]
 )
-def test_a_step_outside_its_answer_is_refused(tmp_path: Path, n: int, end: int, says: str) -> None:
+def test_a_step_outside_its_answer_is_refused(tmp_path, n, end, says):
     end_NC = torch.full((7, 2), -1)
     end_NC[n, 1] = end
     with pytest.raises(UserError, match=says):
@@ -99,9 +95,7 @@ def _gradients(model: RewardModel, batch: TokenBatch) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("pooling", ["last", "mean"])
 @pytest.mark.parametrize("name", ["llama", "gpt2", "gemma3"])
-def test_every_layout_gives_the_same_gradient_to_every_weight(
-    tmp_path: Path, name: str, pooling: str
-) -> None:
+def test_every_layout_gives_the_same_gradient_to_every_weight(tmp_path, name, pooling):
     model = fresh(start(tmp_path, name), FreshHead(pooling=pooling), torch.float64)
     batch = batch_of(examples())
     model.use_layout("right")
@@ -114,7 +108,7 @@ def test_every_layout_gives_the_same_gradient_to_every_weight(
             torch.testing.assert_close(grad, wanted[key], rtol=0, atol=1e-9, msg=f"{layout} {share} {key}")
 
 
-def test_the_end_of_turn_learns_though_it_was_the_padding_of_the_base(tmp_path: Path) -> None:
+def test_the_end_of_turn_learns_though_it_was_the_padding_of_the_base(tmp_path):
     """PyTorch gives the row of the padding token no gradient, so padding must be another token."""
     model = fresh(start(tmp_path, pad="</s>"))
     ends = Completion(ids=(9, 2), mask=(True, True), finished=True)
@@ -123,7 +117,7 @@ def test_the_end_of_turn_learns_though_it_was_the_padding_of_the_base(tmp_path: 
     assert float(grad[2].abs().sum()) > 0
 
 
-def test_tokens_behind_the_last_masked_one_change_nothing(tmp_path: Path) -> None:
+def test_tokens_behind_the_last_masked_one_change_nothing(tmp_path):
     model = fresh(start(tmp_path))
     bare = Completion(ids=(9, 12, 2), mask=(True, True, True), finished=True)
     trailed = Completion(ids=(9, 12, 2, 33, 41), mask=(True, True, True, False, False), finished=True)
@@ -136,7 +130,7 @@ def test_tokens_behind_the_last_masked_one_change_nothing(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("pooling", ["last", "mean"])
-def test_an_answer_without_a_token_of_its_own_is_refused(tmp_path: Path, pooling: str) -> None:
+def test_an_answer_without_a_token_of_its_own_is_refused(tmp_path, pooling):
     model = fresh(start(tmp_path), FreshHead(pooling=pooling))
     foreign = Completion(ids=(9, 2), mask=(False, False), finished=True)
     batch = batch_of([*examples(), Example(prompt=(5,), completions=(foreign,), origin="b.jsonl:7")])
@@ -144,7 +138,7 @@ def test_an_answer_without_a_token_of_its_own_is_refused(tmp_path: Path, pooling
         model.rewards(batch)
 
 
-def test_normalisation_shifts_and_divides_rewards_values_and_steps(tmp_path: Path) -> None:
+def test_normalisation_shifts_and_divides_rewards_values_and_steps(tmp_path):
     model, batch = fresh(start(tmp_path)), batch_of(examples())
     with torch.no_grad():
         raw_N = model.rewards(batch)
@@ -161,20 +155,20 @@ def test_normalisation_shifts_and_divides_rewards_values_and_steps(tmp_path: Pat
 @pytest.mark.parametrize(
     "facts", [{"scale": 0}, {"scale": -1.0}, {"scale": float("nan")}, {"offset": float("inf")}]
 )
-def test_a_normalisation_that_destroys_rewards_is_refused(facts: dict[str, float]) -> None:
+def test_a_normalisation_that_destroys_rewards_is_refused(facts):
     with pytest.raises(UserError, match="must be a number"):
         Normalisation(**facts)
 
 
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", [*EXACT, "gemma2", "mixtral"])
-def test_the_fast_path_is_proven_at_load_time(tmp_path: Path, name: str) -> None:
+def test_the_fast_path_is_proven_at_load_time(tmp_path, name):
     model = fresh(start(tmp_path, name))
     assert choose_layout(model, "packed") == ("packed", None)
     assert largest_difference(model) < 1e-5
 
 
-def test_what_cannot_be_packed_is_padded_and_said(tmp_path: Path) -> None:
+def test_what_cannot_be_packed_is_padded_and_said(tmp_path):
     model = fresh(start(tmp_path, model=hf.StableLmForCausalLM(hf.StableLmConfig(**PLAIN))))
     layout, said = choose_layout(model, "packed")
     assert (layout, model.layout) == ("right", "right")
@@ -182,7 +176,7 @@ def test_what_cannot_be_packed_is_padded_and_said(tmp_path: Path) -> None:
     assert said.startswith("StableLmForSequenceClassification cannot be packed (its layers do not hand on")
 
 
-def test_products_in_bfloat16_leave_the_head_in_float32(tmp_path: Path) -> None:
+def test_products_in_bfloat16_leave_the_head_in_float32(tmp_path):
     model, batch = fresh(start(tmp_path)), batch_of(examples())
     with torch.no_grad():
         exact_N = model.rewards(batch)

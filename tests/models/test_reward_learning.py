@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 from torch import Tensor
@@ -55,9 +53,7 @@ def _train(model: RewardModel, batch: TokenBatch, steps: int = 40) -> tuple[floa
 @pytest.mark.slow
 @pytest.mark.parametrize("pooling", ["last", "mean"])
 @pytest.mark.parametrize("lora", [False, True], ids=["all weights", "adapters"])
-def test_it_learns_what_is_preferred_and_says_so_of_new_answers(
-    tmp_path: Path, pooling: str, lora: bool
-) -> None:
+def test_it_learns_what_is_preferred_and_says_so_of_new_answers(tmp_path, pooling, lora):
     model = fresh(start(tmp_path), FreshHead(pooling=pooling)).train()
     if lora:
         pytest.importorskip("peft", reason="needs plaudit[lora]")
@@ -70,7 +66,7 @@ def test_it_learns_what_is_preferred_and_says_so_of_new_answers(
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2", "gemma2", "phi3"])
-def test_fresh_adapters_change_nothing_and_learn_with_the_head_alone(tmp_path: Path, name: str) -> None:
+def test_fresh_adapters_change_nothing_and_learn_with_the_head_alone(tmp_path, name):
     pytest.importorskip("peft", reason="needs plaudit[lora]")
     model, batch = fresh(start(tmp_path, name)), batch_of(examples())
     before_N = model.rewards(batch).detach()
@@ -85,7 +81,7 @@ def test_fresh_adapters_change_nothing_and_learn_with_the_head_alone(tmp_path: P
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
-def test_merged_adapters_are_saved_as_a_classifier(tmp_path: Path, name: str) -> None:
+def test_merged_adapters_are_saved_as_a_classifier(tmp_path, name):
     pytest.importorskip("peft", reason="needs plaudit[lora]")
     begun = start(tmp_path, name)
     model, batch = fresh(begun).with_adapters(LORA), batch_of(examples())
@@ -112,7 +108,7 @@ def _gradients(model: RewardModel) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("lora", [False, True], ids=["all weights", "adapters"])
-def test_layers_that_are_computed_again_give_the_same_gradient(tmp_path: Path, lora: bool) -> None:
+def test_layers_that_are_computed_again_give_the_same_gradient(tmp_path, lora):
     begun = start(tmp_path)
 
     def one(checkpointing: bool) -> tuple[dict[str, Tensor], int]:
@@ -134,7 +130,7 @@ def test_layers_that_are_computed_again_give_the_same_gradient(tmp_path: Path, l
         torch.testing.assert_close(again[name], grad, rtol=0, atol=1e-12, msg=name)
 
 
-def test_a_pairs_prompt_goes_through_the_layers_once(tmp_path: Path) -> None:
+def test_a_pairs_prompt_goes_through_the_layers_once(tmp_path):
     model, batch = fresh(start(tmp_path)), _pairs(count=3)
     tokens: list[int] = []
     model.base.model.layers[0].register_forward_pre_hook(lambda _, args: tokens.append(args[0].shape[1]))

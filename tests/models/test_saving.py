@@ -32,7 +32,7 @@ def _round(tmp_path: Path, name: str, stop_ids: tuple[int, ...] = (2,)) -> tuple
 
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", ZOO)
-def test_plain_transformers_gives_the_same_logits_bit_for_bit(tmp_path: Path, name: str) -> None:
+def test_plain_transformers_gives_the_same_logits_bit_for_bit(tmp_path, name):
     policy, folder = _round(tmp_path, name)
     plain = AutoModelForCausalLM.from_pretrained(folder, attn_implementation=PLAIN_ATTENTION.get(name)).eval()
     with policy.as_plain_model() as model, torch.no_grad():
@@ -40,13 +40,13 @@ def test_plain_transformers_gives_the_same_logits_bit_for_bit(tmp_path: Path, na
     assert not list(folder.glob("*.bin"))
 
 
-def test_the_packed_attention_is_in_no_saved_file_and_still_in_the_policy(tmp_path: Path) -> None:
+def test_the_packed_attention_is_in_no_saved_file_and_still_in_the_policy(tmp_path):
     policy, folder = _round(tmp_path, "llama")
     assert "plaudit" not in (folder / "config.json").read_text()
     assert policy.base.config._attn_implementation == "plaudit_packed"
 
 
-def test_dropout_is_off_while_training_and_back_in_the_saved_config(tmp_path: Path) -> None:
+def test_dropout_is_off_while_training_and_back_in_the_saved_config(tmp_path):
     policy, folder = _round(tmp_path, "gpt2")
     rates = ("resid_pdrop", "embd_pdrop", "attn_pdrop")
     config = json.loads((folder / "config.json").read_text())
@@ -56,14 +56,12 @@ def test_dropout_is_off_while_training_and_back_in_the_saved_config(tmp_path: Pa
 
 
 @pytest.mark.parametrize(("stop_ids", "written"), [((7,), 7), ((2, 7), [2, 7]), ((), 2)])
-def test_generation_stops_at_the_end_of_turn(
-    tmp_path: Path, stop_ids: tuple[int, ...], written: object
-) -> None:
+def test_generation_stops_at_the_end_of_turn(tmp_path, stop_ids, written):
     _, folder = _round(tmp_path, "llama", stop_ids)
     assert json.loads((folder / "generation_config.json").read_text())["eos_token_id"] == written
 
 
-def test_tied_embeddings_are_written_once(tmp_path: Path) -> None:
+def test_tied_embeddings_are_written_once(tmp_path):
     _, folder = _round(tmp_path, "gemma")
     plain = AutoModelForCausalLM.from_pretrained(folder)
     assert plain.get_output_embeddings().weight is plain.get_input_embeddings().weight
@@ -72,9 +70,7 @@ def test_tied_embeddings_are_written_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("strict", [False, True], ids=["", "as transformers 5.17 has it"])
-def test_a_base_with_odd_generation_settings_can_still_be_saved(
-    tmp_path: Path, strict: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_base_with_odd_generation_settings_can_still_be_saved(tmp_path, strict, monkeypatch):
     """Released folders hold temperatures beside do_sample=false, which transformers does not write back."""
     build("llama").save_pretrained(tmp_path / "start")
     (tmp_path / "start" / "generation_config.json").write_text(
@@ -91,20 +87,20 @@ def test_a_base_with_odd_generation_settings_can_still_be_saved(
     assert saved["temperature"] == 0.6
 
 
-def test_a_second_save_is_the_same_as_the_first(tmp_path: Path) -> None:
+def test_a_second_save_is_the_same_as_the_first(tmp_path):
     policy, folder = _round(tmp_path, "gpt2")
     save_model(policy.base, tmp_path / "again", template_of=tmp_path / "start", stop_ids=[2])
     for path in sorted(folder.iterdir()):
         assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes(), path.name
 
 
-def test_a_config_class_keeps_what_only_it_knows(tmp_path: Path) -> None:
+def test_a_config_class_keeps_what_only_it_knows(tmp_path):
     _, folder = _round(tmp_path, "granite")
     config = hf.AutoConfig.from_pretrained(folder)
     assert (config.logits_scaling, config.attention_multiplier) == (4.0, 0.3)
 
 
-def test_dropout_of_a_part_is_off_and_back_in_the_saved_config_as_well(tmp_path: Path) -> None:
+def test_dropout_of_a_part_is_off_and_back_in_the_saved_config_as_well(tmp_path):
     """A model of pictures and text has a config for each within its own."""
     size = {"hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2, "num_hidden_layers": 1}
     text = {"num_key_value_heads": 1, "head_dim": 8, "vocab_size": 61, "max_position_embeddings": 64}
@@ -125,9 +121,7 @@ def test_dropout_of_a_part_is_off_and_back_in_the_saved_config_as_well(tmp_path:
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("shards", [None, "10KB"])
-def test_a_folder_is_written_in_the_numbers_that_it_began_with(
-    tmp_path: Path, dtype: torch.dtype, shards: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_is_written_in_the_numbers_that_it_began_with(tmp_path, dtype, shards, monkeypatch):
     whole = hf.PreTrainedModel.save_pretrained
     if shards is not None:
         monkeypatch.setattr(
@@ -156,7 +150,7 @@ def test_a_folder_is_written_in_the_numbers_that_it_began_with(
     assert shards is None or json.loads(index.read_text())["metadata"]["total_size"] == 2 * numbers
 
 
-def test_what_is_stored_finer_and_what_does_not_fit_stays_as_it_is(tmp_path: Path) -> None:
+def test_what_is_stored_finer_and_what_does_not_fit_stays_as_it_is(tmp_path):
     start: Any = build("llama")
     start.half().model.norm.float()
     start.save_pretrained(tmp_path / "start")

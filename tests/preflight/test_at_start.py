@@ -49,7 +49,7 @@ def failing_check(monkeypatch: pytest.MonkeyPatch) -> Check:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
-def test_looking_changes_nothing(tmp_path: Path, method: Method) -> None:
+def test_looking_changes_nothing(tmp_path, method):
     make_model_with_bos(tmp_path / "base")
     looked = trained(method, tmp_path, "looked")
     blind = trained(method, tmp_path, "blind", check=False)
@@ -58,7 +58,7 @@ def test_looking_changes_nothing(tmp_path: Path, method: Method) -> None:
     assert "checks passed" not in (blind / "notes.jsonl").read_text("utf-8")
 
 
-def test_a_failing_check_ends_the_run_before_it_begins(tmp_path: Path, failing_check: Check) -> None:
+def test_a_failing_check_ends_the_run_before_it_begins(tmp_path, failing_check):
     make_model_with_bos(tmp_path / "base")
     with pytest.raises(UserError, match="row 3 is wrong") as refused:
         trained("sft", tmp_path, "refused")
@@ -73,16 +73,14 @@ def test_a_failing_check_ends_the_run_before_it_begins(tmp_path: Path, failing_c
     assert (trained("sft", tmp_path, "refused", allow=(failing_check.name,)) / "model").exists()
 
 
-def test_a_check_that_there_is_not_is_refused(tmp_path: Path) -> None:
+def test_a_check_that_there_is_not_is_refused(tmp_path):
     make_model_with_bos(tmp_path / "base")
     with pytest.raises(UserError, match=r"--allow one-boss: there is no such check.*one-bos\b"):
         trained("sft", tmp_path, "out", allow=("one-boss",))
 
 
 @pytest.mark.slow
-def test_the_command_says_what_fails_and_writes_nothing_else(
-    tmp_path: Path, failing_check: Check, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_says_what_fails_and_writes_nothing_else(tmp_path, failing_check, capsys):
     model, rows = make_model_with_bos(tmp_path / "base"), rows_for("sft", tmp_path)
     before = {path for path in tmp_path.rglob("*")}
     words = ["check", "sft", "--model", str(model), "--data", str(rows), "--device", "cpu"]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +13,7 @@ from plaudit.engine.settings import MemorySettings, OptimizerSettings
 from plaudit.methods.policy.held_out import RolloutTrial
 from plaudit.models.settings import LoraSettings
 from plaudit.preflight import updates
-from plaudit.preflight.check import PreflightSubject, run_checks
+from plaudit.preflight.check import run_checks
 from plaudit.preflight.samples import make_trial_step
 from tests.preflight import breakers_learning as broken
 from tests.preflight.subjects import healthy, says_only
@@ -50,7 +48,7 @@ ADAPTED = ALL - {"gradient-flow"} | {"adapters"}
         ("dpo", {"memory": MemorySettings(layout="right", tokens_at_once=16)}, ALL),
     ],
 )
-def test_a_healthy_run_passes(tmp_path: Path, method: Any, settings: Any, passes: set[str]) -> None:
+def test_a_healthy_run_passes(tmp_path, method, settings, passes):
     with healthy(method, tmp_path, **settings) as subject:
         found = {one.check.name: one.result for one in run_checks(subject, CHECKS)}
     assert not {name: result.details for name, result in found.items() if result.holds is False}
@@ -76,14 +74,7 @@ def test_a_healthy_run_passes(tmp_path: Path, method: Any, settings: Any, passes
         ("dpo", broken.adapters_held, "layers.1", {"adapters"}, {"lora": LoraSettings(rank=2)}),
     ],
 )
-def test_a_broken_step_is_named(
-    tmp_path: Path,
-    method: Any,
-    breaks: Callable[[PreflightSubject], PreflightSubject],
-    named: str,
-    fails: set[str],
-    settings: Any,
-) -> None:
+def test_a_broken_step_is_named(tmp_path, method, breaks, named, fails, settings):
     with healthy(method, tmp_path, **settings) as subject:
         says_only(breaks(subject), named, fails)
 
@@ -93,7 +84,7 @@ def test_a_broken_step_is_named(
     ("method", "settings"),
     [("sft", {}), ("ppo", {}), ("dpo", {"lora": LoraSettings(rank=2)}), ("reward", {})],
 )
-def test_nothing_is_left_changed(tmp_path: Path, method: Any, settings: Any) -> None:
+def test_nothing_is_left_changed(tmp_path, method, settings):
     with healthy(method, tmp_path, **settings) as subject:
         assert subject.job is not None
         module = subject.job.module
@@ -116,9 +107,7 @@ def _state(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     }
 
 
-def test_a_checkpoint_of_a_large_model_holds_the_small_weights(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_of_a_large_model_holds_the_small_weights(tmp_path, monkeypatch):
     monkeypatch.setattr(updates, "MAX_CHECKPOINT_BYTES", 20_000)
     with healthy("sft", tmp_path) as subject:
         seen = updates.check_checkpoint_resume(subject)
@@ -126,7 +115,7 @@ def test_a_checkpoint_of_a_large_model_holds_the_small_weights(
     assert "largest were held still" in seen.details
 
 
-def test_a_round_that_is_tried_is_none_of_the_run(tmp_path: Path) -> None:
+def test_a_round_that_is_tried_is_none_of_the_run(tmp_path):
     with healthy("grpo", tmp_path) as subject:
         trial = subject.trial
         assert isinstance(trial, RolloutTrial)
@@ -139,7 +128,7 @@ def test_a_round_that_is_tried_is_none_of_the_run(tmp_path: Path) -> None:
         assert torch.equal(before["memory"], rounds.tensors()["memory"])
 
 
-def test_answers_that_are_all_alike_are_called_good_and_bad(tmp_path: Path) -> None:
+def test_answers_that_are_all_alike_are_called_good_and_bad(tmp_path):
     with healthy("grpo", tmp_path, reward="length:1-999") as subject:
         tried = make_trial_step(subject)
         assert tried is not None
@@ -148,7 +137,7 @@ def test_answers_that_are_all_alike_are_called_good_and_bad(tmp_path: Path) -> N
     assert seen.holds
 
 
-def test_where_no_group_is_left_likelihood_is_learnt(tmp_path: Path) -> None:
+def test_where_no_group_is_left_likelihood_is_learnt(tmp_path):
     with healthy("grpo", tmp_path, reward="length:1-999") as subject:
         trial = subject.trial
         assert isinstance(trial, RolloutTrial)
@@ -162,7 +151,7 @@ def test_where_no_group_is_left_likelihood_is_learnt(tmp_path: Path) -> None:
     assert seen.holds
 
 
-def test_nothing_is_compared_where_there_is_no_gradient(tmp_path: Path) -> None:
+def test_nothing_is_compared_where_there_is_no_gradient(tmp_path):
     with healthy("sft", tmp_path) as subject:
         assert subject.job is not None
         objective = subject.job.objective

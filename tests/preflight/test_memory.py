@@ -102,9 +102,7 @@ def planned(method: Method, folder: Path, memory: int) -> dict[str, Any]:
         pytest.param("ppo", QWEN, marks=pytest.mark.slow),
     ],
 )
-def test_a_run_is_told_what_a_plan_says(
-    tmp_path: Path, method: Method, shape: dict[str, Any], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_is_told_what_a_plan_says(tmp_path, method, shape, capsys):
     without_weights(tmp_path / "base", shape)
     peak = planned(method, tmp_path, ROOM)["peak_bytes"]
     assert fitted(method, tmp_path, peak).holds
@@ -120,7 +118,7 @@ def test_a_run_is_told_what_a_plan_says(
 
 
 @pytest.mark.slow
-def test_settings_that_are_named_do_fit(tmp_path: Path) -> None:
+def test_settings_that_are_named_do_fit(tmp_path):
     without_weights(tmp_path / "base", QWEN)
     peak = planned("sft", tmp_path, ROOM)["peak_bytes"]
     usual = config_type("sft")(model=tmp_path / "base", data=tmp_path / "rows", out=tmp_path / "run")
@@ -130,7 +128,7 @@ def test_settings_that_are_named_do_fit(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_where_nothing_fits_the_least_is_said(tmp_path: Path) -> None:
+def test_where_nothing_fits_the_least_is_said(tmp_path):
     without_weights(tmp_path / "base", QWEN)
     said = fitted("sft", tmp_path, 2**20).details
     assert "nothing that can be set makes it fit into 1.00 MiB: the least is" in said
@@ -167,9 +165,7 @@ def weights(run: Path) -> str:
     return hashlib.sha256((run / "model" / "model.safetensors").read_bytes()).hexdigest()
 
 
-def test_the_command_refuses_before_a_model_is_loaded(
-    tmp_path: Path, gpu_of: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_refuses_before_a_model_is_loaded(tmp_path, gpu_of, capsys, monkeypatch):
     def loaded(*_: object) -> None:
         raise AssertionError("a model was loaded")
 
@@ -188,9 +184,7 @@ def test_the_command_refuses_before_a_model_is_loaded(
     assert train(tmp_path, "blind", "--no-check") == 0
 
 
-def test_layers_are_computed_again_where_the_memory_of_a_gpu_asks_for_it(
-    tmp_path: Path, gpu_of: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_layers_are_computed_again_where_the_memory_of_a_gpu_asks_for_it(tmp_path, gpu_of, capsys):
     make_model(tmp_path / "base")
     config = config_type("sft")(model=tmp_path / "base", data=rows_for("sft", tmp_path), out=tmp_path / "run")
     whole = cost.plan_on("sft", replace(config, steps=2), Machine(memory=ROOM, device_kind="cuda"))
@@ -205,7 +199,7 @@ def test_layers_are_computed_again_where_the_memory_of_a_gpu_asks_for_it(
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
-def test_a_finished_run_is_not_asked_again(tmp_path: Path, gpu_of: Any) -> None:
+def test_a_finished_run_is_not_asked_again(tmp_path, gpu_of):
     gpu_of(ROOM)
     assert train(tmp_path, "run") == 0
     gpu_of(2**30)
@@ -213,7 +207,7 @@ def test_a_finished_run_is_not_asked_again(tmp_path: Path, gpu_of: Any) -> None:
 
 
 @pytest.mark.parametrize("method", ["sft", pytest.param("ppo", marks=pytest.mark.slow)])
-def test_asking_changes_nothing(tmp_path: Path, gpu_of: Any, method: Method) -> None:
+def test_asking_changes_nothing(tmp_path, gpu_of, method):
     assert train(tmp_path, "blind", "--no-check", method=method) == 0
     gpu_of(ROOM)
     assert train(tmp_path, "asked", method=method) == 0
@@ -222,7 +216,7 @@ def test_asking_changes_nothing(tmp_path: Path, gpu_of: Any, method: Method) -> 
     assert weights(tmp_path / "asked") == weights(tmp_path / "blind")
 
 
-def test_on_a_cpu_nothing_is_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_cpu_nothing_is_planned(tmp_path, monkeypatch):
     def plan(*_: object) -> None:
         raise AssertionError("a run on a CPU was planned")
 
@@ -232,9 +226,7 @@ def test_on_a_cpu_nothing_is_planned(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.slow
-def test_the_check_says_it_and_loads_nothing(
-    tmp_path: Path, gpu_of: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_check_says_it_and_loads_nothing(tmp_path, gpu_of, capsys):
     make_model(tmp_path / "base")
     words = ["check", "sft", *words_of(options("sft", tmp_path)), "--device", "cpu"]
     gpu_of(2**30)
@@ -250,9 +242,7 @@ def test_the_check_says_it_and_loads_nothing(
     assert main([*words, "--only", "memory"]) == 0
 
 
-def test_the_fault_of_a_row_is_told_by_the_run_itself(
-    tmp_path: Path, gpu_of: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_fault_of_a_row_is_told_by_the_run_itself(tmp_path, gpu_of, capsys):
     make_model(tmp_path / "base")
     rows = write_rows(tmp_path / "rows.jsonl", [{"prompt": "one?"}, {"prompt": "two?"}])
     words = ["train", "sft", "--model", str(tmp_path / "base"), "--data", str(rows), "--device", "cpu"]
@@ -264,9 +254,7 @@ def test_the_fault_of_a_row_is_told_by_the_run_itself(
     assert capsys.readouterr().err == usual
 
 
-def test_a_model_that_needs_numbers_is_trained_without_a_plan(
-    tmp_path: Path, gpu_of: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_that_needs_numbers_is_trained_without_a_plan(tmp_path, gpu_of, monkeypatch):
     def attend(*_: object, **__: object) -> None:
         torch.zeros((), device="meta").item()
 
@@ -279,7 +267,7 @@ def test_a_model_that_needs_numbers_is_trained_without_a_plan(
 
 
 @pytest.mark.slow
-def test_python_is_refused_too_and_an_algorithm_of_ones_own_has_no_plan(tmp_path: Path, gpu_of: Any) -> None:
+def test_python_is_refused_too_and_an_algorithm_of_ones_own_has_no_plan(tmp_path, gpu_of):
     make_model(tmp_path / "base")
     settings: dict[str, Any] = {"model": tmp_path / "base", "data": rows_for("dpo", tmp_path), "steps": 1}
     settings |= {"device": "cpu", "sinks": []}
@@ -293,7 +281,7 @@ def test_python_is_refused_too_and_an_algorithm_of_ones_own_has_no_plan(tmp_path
     assert verdict(tmp_path / "own") == ("not applicable", "plaudit plan does not know runs of mine")
 
 
-def test_the_memory_of_a_gpu_is_all_that_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_memory_of_a_gpu_is_all_that_it_has(monkeypatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (3, 80))
     assert fit.gpu_memory(torch.device("cuda")) == 80
     assert fit.gpu_memory(torch.device("cpu")) is None
@@ -302,9 +290,7 @@ def test_the_memory_of_a_gpu_is_all_that_it_has(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.gpu
-def test_a_gpu_that_is_too_small_is_left_alone_and_a_real_one_is_enough(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_gpu_that_is_too_small_is_left_alone_and_a_real_one_is_enough(tmp_path, capsys, monkeypatch):
     gc.collect()
     before = torch.cuda.memory_allocated()
     with monkeypatch.context() as patch:

@@ -86,9 +86,7 @@ def faulty_model(fault: dict[str, Any], folder: Path) -> Path:
         for fault in FAULTS
     ],
 )
-def test_a_planted_fault_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], fault: dict[str, Any]
-) -> None:
+def test_a_planted_fault_is_named(tmp_path, capsys, fault):
     method, found = fault["method"], tmp_path / "found.json"
     words = ["check", method, "--model", str(faulty_model(fault, tmp_path / "model")), "--device", "cpu"]
     data = write_rows(tmp_path / "rows.jsonl", faulty_rows(fault))

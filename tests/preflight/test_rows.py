@@ -19,7 +19,7 @@ from plaudit.preflight import contents, data
 from plaudit.preflight.check import PreflightSubject, run_checks
 from plaudit.tokens import chat_template
 from tests.engine.toy import demonstrations, write_rows
-from tests.preflight.breakers_rows import BROKEN_ROWS, BrokenRows, Row, pairs, shown, thumbs
+from tests.preflight.breakers_rows import BROKEN_ROWS, Row, pairs, shown, thumbs
 from tests.preflight.subjects import Method, failing, healthy
 
 APPLIES: dict[Method, set[str]] = {
@@ -56,7 +56,7 @@ def begun(method: Method, folder: Path, made: Sequence[Row], held_out: Sequence[
 
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("method", list(APPLIES))
-def test_healthy_rows_are_looked_at_and_pass(tmp_path: Path, method: Method) -> None:
+def test_healthy_rows_are_looked_at_and_pass(tmp_path, method):
     made = MADE[method]()
     with begun(method, tmp_path, made[:36], made[36:]) as subject:
         found = looked(subject)
@@ -66,7 +66,7 @@ def test_healthy_rows_are_looked_at_and_pass(tmp_path: Path, method: Method) -> 
 
 @pytest.mark.one_in(13)
 @pytest.mark.parametrize("broken", BROKEN_ROWS, ids=lambda broken: broken.name)
-def test_broken_rows_fail_where_they_are_wrong_and_nowhere_else(tmp_path: Path, broken: BrokenRows) -> None:
+def test_broken_rows_fail_where_they_are_wrong_and_nowhere_else(tmp_path, broken):
     held = () if broken.held_out is None else broken.held_out()
     with begun(broken.method, tmp_path, broken.rows(), held) as subject:
         found = failing(subject)
@@ -90,7 +90,7 @@ def comparison(number: int, chosen: str = "yes", rejected: str = "no", **more: A
     )
 
 
-def test_thresholds_are_lenient(subject: PreflightSubject) -> None:
+def test_thresholds_are_lenient(subject):
     third = [comparison(n) for n in range(60)] + [
         comparison(n, chosen="no", rejected="yes") for n in range(20)
     ]
@@ -110,7 +110,7 @@ def test_thresholds_are_lenient(subject: PreflightSubject) -> None:
     )
 
 
-def test_judgements_of_several_people_are_no_copies(subject: PreflightSubject) -> None:
+def test_judgements_of_several_people_are_no_copies(subject):
     said = [comparison(n % 2, annotator=f"person {n}") for n in range(60)]
     assert "0 of 60 rows are copies" in of(said, subject)["duplicates"].details
     same = [comparison(n % 2, annotator="ada") for n in range(60)]
@@ -119,7 +119,7 @@ def test_judgements_of_several_people_are_no_copies(subject: PreflightSubject) -
     assert of(asked, subject)["duplicates"].holds, "a prompt that is there twice is asked once"
 
 
-def test_rankings_are_pairs_too(subject: PreflightSubject) -> None:
+def test_rankings_are_pairs_too(subject):
     one = Ranking(prompt="a?", completions=("x", "yy", "zzz"), ranks=(1.0, 2.0, 2.0), origin="a.jsonl:1")
     other = Comparison(prompt="a?", chosen="yy", rejected="x", origin="a.jsonl:2")
     found = of([one, other], subject)
@@ -129,7 +129,7 @@ def test_rankings_are_pairs_too(subject: PreflightSubject) -> None:
     assert "of 3 pairs; 1 characters against 2" in found["lengths"].details
 
 
-def test_a_leak_of_a_tenth_and_few_rows_are_let_go(subject: PreflightSubject) -> None:
+def test_a_leak_of_a_tenth_and_few_rows_are_let_go(subject):
     asked = [Demonstration(prompt=f"{n}?", completion="yes", origin=f"b.jsonl:{n}") for n in range(40)]
     trained = [comparison(n) for n in range(36, 80)]
     found = of(trained, subject, held_out=asked)
@@ -139,7 +139,7 @@ def test_a_leak_of_a_tenth_and_few_rows_are_let_go(subject: PreflightSubject) ->
     assert of(trained, subject, held_out=asked[-3:])["leaks"].holds
 
 
-def test_labels_that_only_choose_answers_are_no_matter(tmp_path: Path) -> None:
+def test_labels_that_only_choose_answers_are_no_matter(tmp_path):
     made = write_rows(tmp_path / "own.jsonl", [{**row, "label": True} for row in thumbs()])
     with healthy("preferred", tmp_path, data=made) as subject:  # pyright: ignore[reportArgumentType]
         assert looked(subject)["balance"].holds is None
@@ -147,7 +147,7 @@ def test_labels_that_only_choose_answers_are_no_matter(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_ten_times_the_rows_take_no_hundredfold_time(subject: PreflightSubject) -> None:
+def test_ten_times_the_rows_take_no_hundredfold_time(subject):
     """Comparing all pairs of rows would."""
     texts = [row["completion"] for row in demonstrations(1000)]
 
@@ -166,7 +166,7 @@ def test_ten_times_the_rows_take_no_hundredfold_time(subject: PreflightSubject) 
 
 
 @pytest.mark.parametrize("method", list(APPLIES))
-def test_what_healthy_rows_say_passes(tmp_path: Path, method: Method) -> None:
+def test_what_healthy_rows_say_passes(tmp_path, method):
     with begun(method, tmp_path, MADE[method]()) as subject:
         found = contents_of(subject)
     told = {
@@ -178,7 +178,7 @@ def test_what_healthy_rows_say_passes(tmp_path: Path, method: Method) -> None:
     assert set(told) == {"template-bos"}, told
 
 
-def test_half_of_the_rows_copied_is_worth_a_look(tmp_path: Path) -> None:
+def test_half_of_the_rows_copied_is_worth_a_look(tmp_path):
     with begun("sft", tmp_path, shown(24) * 2) as subject:
         found = {one.check.name: one for one in run_checks(subject, data.CHECKS)}
     assert found["duplicates"].verdict == "warn"
@@ -186,7 +186,7 @@ def test_half_of_the_rows_copied_is_worth_a_look(tmp_path: Path) -> None:
     assert "24 of 48 rows are copies" in found["duplicates"].result.details
 
 
-def test_a_word_that_gives_few_pairs_away_is_worth_a_look(subject: PreflightSubject) -> None:
+def test_a_word_that_gives_few_pairs_away_is_worth_a_look(subject):
     rows = [
         comparison(n, chosen=f"surely the {n}th of them", rejected=f"maybe the {n}th of them")
         for n in range(40)
@@ -210,15 +210,13 @@ def worlds_pairs(turned: float) -> list[Record]:
     ("turned", "says"),
     [(0.0, None), (0.25, "a third of labels"), (0.3, "coin"), (0.5, "no better than a coin")],
 )
-def test_labels_that_nothing_explains_are_doubtful(
-    subject: PreflightSubject, turned: float, says: str | None
-) -> None:
+def test_labels_that_nothing_explains_are_doubtful(subject, turned, says):
     result = contents_of(replace(subject, records=worlds_pairs(turned)))["label-noise"].result
     assert result.doubtful == (says is not None), result.details
     assert (says or "words and length alone call") in result.details
 
 
-def test_each_pair_is_guessed_from_all_others() -> None:
+def test_each_pair_is_guessed_from_all_others():
     texts = [("a long answer", "no"), ("yes, gladly", "never"), ("a hat", "a long coat"), ("gladly", "a hat")]
     features = torch.stack([contents.leave_one_out_features(pair) for pair in texts])
     for i, margin in enumerate(contents.leave_one_out_margins(texts)):
@@ -240,7 +238,7 @@ def test_each_pair_is_guessed_from_all_others() -> None:
         ("AT&T; R&D", "pass"),
     ],
 )
-def test_letters_that_nobody_wrote_are_seen(subject: PreflightSubject, said: str, verdict: str) -> None:
+def test_letters_that_nobody_wrote_are_seen(subject, said, verdict):
     rows = [comparison(n, chosen=f"{said} of the number {n}, which goes on. And on") for n in range(40)]
     found = contents_of(replace(subject, records=rows))
     assert found["garbled-text"].verdict == verdict
@@ -252,7 +250,7 @@ def test_letters_that_nobody_wrote_are_seen(subject: PreflightSubject, said: str
     )
 
 
-def test_a_result_on_a_line_of_its_own_is_no_broken_sentence(subject: PreflightSubject) -> None:
+def test_a_result_on_a_line_of_its_own_is_no_broken_sentence(subject):
     """As GSM8K's answers end."""
     text = "She sold half as many in May, which is 24. In all she sold 48 clips and 24 more.{}"
     for end, verdict in (("\n#### 72", "pass"), ("\nAnd then she went on to sell those of her many", "FAIL")):
@@ -260,7 +258,7 @@ def test_a_result_on_a_line_of_its_own_is_no_broken_sentence(subject: PreflightS
         assert contents_of(replace(subject, records=rows))["cut-answers"].verdict == verdict
 
 
-def test_empty_prompts_are_seen(subject: PreflightSubject) -> None:
+def test_empty_prompts_are_seen(subject):
     pairs_of_nothing = [replace(comparison(n), prompt="") for n in range(40)]
     judged = contents_of(replace(subject, records=pairs_of_nothing))["empty-prompts"]
     assert (judged.verdict, judged.result.details) == (
@@ -272,7 +270,7 @@ def test_empty_prompts_are_seen(subject: PreflightSubject) -> None:
     assert told["empty-prompts"].verdict == "warn"
 
 
-def test_a_control_token_that_gets_through_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_control_token_that_gets_through_is_seen(tmp_path, monkeypatch):
     row = {**shown(1)[0], "prompt": [{"role": "user", "content": "Hi <|im_end|> there"}]}
     with begun("sft", tmp_path, [row, *shown()]) as subject:
         found = contents_of(subject)["control-tokens"]

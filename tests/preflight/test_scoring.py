@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from plaudit.engine.settings import MemorySettings
 from plaudit.models.settings import LoraSettings
-from plaudit.preflight.check import PreflightSubject, run_checks
+from plaudit.preflight.check import run_checks
 from plaudit.preflight.logprobs import CHECKS
 from plaudit.preflight.rewards import check_reward_position
 from tests.preflight import breakers_scoring as broken
@@ -45,14 +42,14 @@ GRADIENTS = {"micro-batches", "accumulation", "ranks"}
         pytest.param("sft", {"memory": MemorySettings(checkpointing=True)}, SPEAKS, marks=pytest.mark.slow),
     ],
 )
-def test_a_healthy_model_passes(tmp_path: Path, method: Any, settings: Any, passes: set[str]) -> None:
+def test_a_healthy_model_passes(tmp_path, method, settings, passes):
     with healthy(method, tmp_path, **settings) as subject:
         found = {one.check.name: one.result for one in run_checks(subject, CHECKS)}
         assert {name for name, result in found.items() if result.holds} == passes
         assert not {name for name, result in found.items() if result.holds is False}
 
 
-def test_where_a_reward_is_read_is_seen_in_all_digits(tmp_path: Path) -> None:
+def test_where_a_reward_is_read_is_seen_in_all_digits(tmp_path):
     with healthy("reward", tmp_path, dtype="bfloat16") as subject:
         assert float(check_reward_position(subject).details.rpartition(" ")[2]) < 1e-5
 
@@ -91,19 +88,12 @@ def test_where_a_reward_is_read_is_seen_in_all_digits(tmp_path: Path) -> None:
         ("sft", broken.without_digits, "bfloat16 and float32", {"bf16", "base-loss"}, {"dtype": "bfloat16"}),
     ],
 )
-def test_a_broken_model_is_named(
-    tmp_path: Path,
-    method: Any,
-    breaks: Callable[[PreflightSubject], PreflightSubject],
-    named: str,
-    fails: set[str],
-    settings: Any,
-) -> None:
+def test_a_broken_model_is_named(tmp_path, method, breaks, named, fails, settings):
     with healthy(method, tmp_path, **settings) as subject:
         says_only(breaks(subject), named, fails)
 
 
-def test_a_look_leaves_the_layout_as_it_was(tmp_path: Path) -> None:
+def test_a_look_leaves_the_layout_as_it_was(tmp_path):
     with healthy("sft", tmp_path) as subject:
         assert subject.policy is not None
         assert [*run_checks(subject, CHECKS)]
@@ -112,7 +102,7 @@ def test_a_look_leaves_the_layout_as_it_was(tmp_path: Path) -> None:
         assert subject.policy.training
 
 
-def test_a_reference_that_is_another_model_is_not_compared(tmp_path: Path) -> None:
+def test_a_reference_that_is_another_model_is_not_compared(tmp_path):
     with healthy("dpo", tmp_path) as subject:
         other = replace(subject, same_reference=False)
         [seen] = [one.result for one in run_checks(other, CHECKS) if one.check.name == "initial-kl"]
@@ -120,7 +110,7 @@ def test_a_reference_that_is_another_model_is_not_compared(tmp_path: Path) -> No
     assert "another model" in seen.details
 
 
-def test_where_there_is_no_row_nothing_is_said(tmp_path: Path) -> None:
+def test_where_there_is_no_row_nothing_is_said(tmp_path):
     with healthy("grpo", tmp_path) as subject:
         bare = replace(subject, records=())
         assert {one.result.holds for one in run_checks(bare, CHECKS)} == {None}

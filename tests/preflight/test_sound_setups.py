@@ -61,7 +61,7 @@ def taught(folder: Path) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("layout", ["packed", "left", "right"])
-def test_a_sound_set_up_raises_no_alarm(tmp_path: Path, family: str, layout: Any) -> None:
+def test_a_sound_set_up_raises_no_alarm(tmp_path, family, layout):
     # Each family learns by each method, and each method in each layout.
     method = METHODS[(FAMILIES.index(family) + ["packed", "left", "right"].index(layout)) % 3]
     model = taught(write_talker(tmp_path / "model", family))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,14 +14,14 @@ from plaudit.preflight import contents, prompts, tokenization, truncation
 from plaudit.preflight.check import Finding, PreflightSubject, run_checks
 from plaudit.tokens.encode import encode_rows, make_encoder
 from tests.engine.toy import TEMPLATE, demonstrations, make_model, write_rows
-from tests.preflight.breakers_text import Broken, begun, conversations, edit
+from tests.preflight.breakers_text import begun, conversations, edit
 from tests.preflight.broken_text import BROKEN
 from tests.preflight.subjects import failing, healthy, make_model_with_bos
 from tests.tokens.families import FAMILIES
 from tests.tokens.families_bracketed import GEMMA
 from tests.tokens.families_headed import CHATML
 from tests.tokens.families_odd import DROPS
-from tests.tokens.family import Family, folder
+from tests.tokens.family import folder
 
 MINE = (*tokenization.CHECKS, *prompts.CHECKS, *truncation.CHECKS)
 SYSTEM = (Message(role="system", content="Be brief."),)
@@ -32,7 +31,7 @@ NOT_OF_POLICIES = {"mask", "truncation"}
 
 
 @pytest.mark.parametrize("method", ["sft", "preferred", "reward", "dpo", "kto", "grpo"])
-def test_healthy_runs_are_looked_at_and_pass(tmp_path: Path, method: Any) -> None:
+def test_healthy_runs_are_looked_at_and_pass(tmp_path, method):
     made = "dpo" if method == "preferred" else method
     with healthy(made, tmp_path) as subject:
         found = {one.check.name: one.result for one in run_checks(subject, MINE)}
@@ -43,9 +42,7 @@ def test_healthy_runs_are_looked_at_and_pass(tmp_path: Path, method: Any) -> Non
 
 @pytest.mark.one_in(28)
 @pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken.name)
-def test_what_is_broken_fails_and_nothing_else_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: Broken
-) -> None:
+def test_what_is_broken_fails_and_nothing_else_does(tmp_path, monkeypatch, broken):
     with begun(broken, tmp_path, monkeypatch) as subject:
         found = failing(subject)
     assert set(found) == broken.fails, found
@@ -82,7 +79,7 @@ CONVERSATIONS = {
 @pytest.mark.one_in(4)
 @pytest.mark.parametrize("turns", ["all", "last"])
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
-def test_every_family_of_templates_passes(tmp_path: Path, family: Family, turns: str) -> None:
+def test_every_family_of_templates_passes(tmp_path, family, turns):
     encoder = make_encoder(folder(tmp_path, family), turns=turns)
     for name, record in CONVERSATIONS.items():
         encoding = encode_rows([record], encoder)
@@ -97,7 +94,7 @@ def test_every_family_of_templates_passes(tmp_path: Path, family: Family, turns:
         assert all(found[name].holds for name in ("mask", "prompt-prefix", "end-of-turn"))
 
 
-def test_rows_that_a_template_refuses_are_named(tmp_path: Path) -> None:
+def test_rows_that_a_template_refuses_are_named(tmp_path):
     encoder = make_encoder(folder(tmp_path, DROPS))
     record = CONVERSATIONS["a system turn"]
     found = run_checks(
@@ -108,7 +105,7 @@ def test_rows_that_a_template_refuses_are_named(tmp_path: Path) -> None:
     } == {"the chat template leaves out turn 1,"}
 
 
-def test_a_pad_that_is_eos_and_rows_in_plain_text_pass(tmp_path: Path) -> None:
+def test_a_pad_that_is_eos_and_rows_in_plain_text_pass(tmp_path):
     from transformers import AutoTokenizer
 
     make_model(tmp_path / "base", family="gpt2")
@@ -124,14 +121,14 @@ def test_a_pad_that_is_eos_and_rows_in_plain_text_pass(tmp_path: Path) -> None:
     assert "prompts in plain text are a user's turns" in found["prompt-prefix"].details
 
 
-def test_a_template_with_two_bos_is_mended_by_the_run(tmp_path: Path) -> None:
+def test_a_template_with_two_bos_is_mended_by_the_run(tmp_path):
     model = make_model_with_bos(tmp_path / "base")
     edit(model, "{{ bos_token }}{{ bos_token }}" + TEMPLATE)
     with healthy("sft", tmp_path, model=model) as subject:
         assert failing(subject) == {}
 
 
-def test_what_is_trained_is_shown(tmp_path: Path) -> None:
+def test_what_is_trained_is_shown(tmp_path):
     data = write_rows(tmp_path / "own.jsonl", conversations(system="a red mat", history=True))
     with healthy("sft", tmp_path, data=data) as subject:
         [found] = [one.result for one in run_checks(subject, tokenization.CHECKS) if one.check.name == "mask"]
@@ -141,7 +138,7 @@ def test_what_is_trained_is_shown(tmp_path: Path) -> None:
     assert "[cat and a and saw" in found.details
 
 
-def test_a_few_prompts_that_are_cut_are_counted(tmp_path: Path) -> None:
+def test_a_few_prompts_that_are_cut_are_counted(tmp_path):
     with healthy("sft", tmp_path, max_length=36) as subject:
         [found] = [
             one.result for one in run_checks(subject, truncation.CHECKS) if one.check.name == "truncation"
@@ -150,7 +147,7 @@ def test_a_few_prompts_that_are_cut_are_counted(tmp_path: Path) -> None:
     assert "could be longer than 36 tokens" in found.details
 
 
-def test_words_that_the_tokenizer_reads_otherwise_behind_the_question_are_counted() -> None:
+def test_words_that_the_tokenizer_reads_otherwise_behind_the_question_are_counted():
     encoder = make_encoder(SHIPPED_MODEL_FOLDER)
     record = Demonstration(
         prompt="How much is 2 plus 3?", completion="2 plus 3 is 5.\n5 it is.", origin="a:1"
@@ -161,7 +158,7 @@ def test_words_that_the_tokenizer_reads_otherwise_behind_the_question_are_counte
     assert "1 of them unknown to the tokenizer" in found.details
 
 
-def test_a_bos_that_begins_every_turn_is_a_turn_mark(tmp_path: Path) -> None:
+def test_a_bos_that_begins_every_turn_is_a_turn_mark(tmp_path):
     """SmolLM2 calls <|im_start|> its BOS."""
     encoder = make_encoder(folder(tmp_path, replace(CHATML, bos="<|im_start|>")))
     records = [CONVERSATIONS["several answers"], CONVERSATIONS["a system turn"]]
@@ -170,7 +167,7 @@ def test_a_bos_that_begins_every_turn_is_a_turn_mark(tmp_path: Path) -> None:
     assert found["one-bos"].holds, found["one-bos"].details
 
 
-def test_a_tokenizer_that_puts_a_second_bos_before_rendered_text_is_seen(tmp_path: Path) -> None:
+def test_a_tokenizer_that_puts_a_second_bos_before_rendered_text_is_seen(tmp_path):
     from transformers import AutoTokenizer
 
     model = folder(tmp_path, replace(CHATML, bos="<|im_start|>"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 from torch.distributions import Categorical, kl_divergence
@@ -37,9 +36,7 @@ def logits(of: Readout) -> torch.Tensor:
 
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 99), top=st.integers(1, V + 3), scale=st.sampled_from([0.1, 1.0, 4.0]))
-def test_the_kl_is_exact_with_all_tokens_and_a_lower_bound_with_fewer(
-    seed: int, top: int, scale: float
-) -> None:
+def test_the_kl_is_exact_with_all_tokens_and_a_lower_bound_with_fewer(seed, top, scale):
     one, other = readout(seed, scale), readout(seed + 1000, scale, bias=seed % 2 == 0)
     exact_M = kl_divergence(Categorical(logits=logits(one)), Categorical(logits=logits(other)))
     kept = coarse_distribution(one, top)
@@ -53,13 +50,13 @@ def test_the_kl_is_exact_with_all_tokens_and_a_lower_bound_with_fewer(
     assert not found_M.requires_grad
 
 
-def test_more_tokens_come_closer() -> None:
+def test_more_tokens_come_closer():
     one, other = readout(1, 1.0), readout(2, 1.0)
     kls = [coarse_kl(coarse_distribution(one, top), other) for top in (1, 4, 12, V)]
     assert all((fewer <= more + 1e-12).all() for fewer, more in pairwise(kls))
 
 
-def test_of_itself_it_is_0_in_blocks_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_itself_it_is_0_in_blocks_of_any_size(monkeypatch):
     one, other = readout(3, 2.0), readout(4, 2.0)
     whole = coarse_kl(coarse_distribution(one, 6), other)
     assert coarse_kl(coarse_distribution(one, 6), one).abs().max() < 1e-14

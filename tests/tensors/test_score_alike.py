@@ -42,7 +42,7 @@ def _alike(given: Case, rule: LogitRule = PLAIN) -> TokenScores:
 
 @pytest.mark.parametrize("bias", [False, True], ids=["no bias", "bias"])
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
-def test_it_equals_all_logits_at_once(device: torch.device, rule: LogitRule, bias: bool) -> None:
+def test_it_equals_all_logits_at_once(device, rule, bias):
     given = case(tokens=8, vocabulary=45, bias=bias, device=device)
     scores, (naive_logp_M, _) = _alike(given, rule), naive_scores(given, rule)
     assert scores.entropy_M is None
@@ -54,16 +54,14 @@ def test_it_equals_all_logits_at_once(device: torch.device, rule: LogitRule, bia
 
 
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
-def test_a_loss_that_counts_them_differently_after_all_gets_its_own_gradient(
-    device: torch.device, rule: LogitRule
-) -> None:
+def test_a_loss_that_counts_them_differently_after_all_gets_its_own_gradient(device, rule):
     given = case(tokens=8, vocabulary=45, bias=True, device=device)
     ours = torch.autograd.grad(_alike(given, rule).logp_M.square().sum(), given.leaves)
     theirs = torch.autograd.grad(naive_scores(given, rule)[0].square().sum(), given.leaves)
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-10)
 
 
-def test_a_second_pass_over_the_same_graph_gives_the_same() -> None:
+def test_a_second_pass_over_the_same_graph_gives_the_same():
     given = case(tokens=8, vocabulary=45, bias=True)
     loss = _alike(given).logp_M.mean()
     first = torch.autograd.grad(loss, given.leaves, retain_graph=True)
@@ -78,14 +76,14 @@ def test_a_second_pass_over_the_same_graph_gives_the_same() -> None:
     bias=st.booleans(),
     seed=st.integers(0, 2**16),
 )
-def test_any_shape_agrees(tokens: int, vocabulary: int, hidden: int, bias: bool, seed: int) -> None:
+def test_any_shape_agrees(tokens, vocabulary, hidden, bias, seed):
     given = case(tokens=tokens, vocabulary=vocabulary, hidden=hidden, bias=bias, seed=seed)
     ours = torch.autograd.grad(_alike(given).logp_M.sum(), given.leaves)
     theirs = torch.autograd.grad(naive_scores(given, PLAIN)[0].sum(), given.leaves)
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-10)
 
 
-def test_what_is_frozen_gets_no_gradient() -> None:
+def test_what_is_frozen_gets_no_gradient():
     free = case(tokens=8, vocabulary=45)
     by_states, by_weight = torch.autograd.grad(naive_scores(free, PLAIN)[0].sum(), free.leaves)
     states, weight = free.hidden_MH.detach().requires_grad_(), free.weight_VH.detach().requires_grad_()
@@ -95,7 +93,7 @@ def test_what_is_frozen_gets_no_gradient() -> None:
     torch.testing.assert_close(weight.grad, by_weight, rtol=0, atol=1e-10)
 
 
-def test_bfloat16_products_give_nearly_the_gradient_of_float64(device: torch.device) -> None:
+def test_bfloat16_products_give_nearly_the_gradient_of_float64(device):
     exact, rough = (
         case(tokens=40, vocabulary=600, hidden=16, bias=True, dtype=dtype, device=device)
         for dtype in (torch.float64, torch.float32)
@@ -109,7 +107,7 @@ def test_bfloat16_products_give_nearly_the_gradient_of_float64(device: torch.dev
         assert (mine.double() - wanted).norm() < 1e-2 * wanted.norm()
 
 
-def test_the_logits_are_made_once_not_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_logits_are_made_once_not_twice(monkeypatch):
     given = case(tokens=8, vocabulary=45)
 
     def products_not_in_place(score: Callable[..., TokenScores]) -> float:
@@ -124,7 +122,7 @@ def test_the_logits_are_made_once_not_twice(monkeypatch: pytest.MonkeyPatch) -> 
     assert products_not_in_place(score_tokens_equally_weighted) == 1
 
 
-def test_no_gradient_is_made_for_nobody() -> None:
+def test_no_gradient_is_made_for_nobody():
     given = case(tokens=8, vocabulary=45)
     with torch.no_grad(), profile(acc_events=True) as seen:
         _alike(given)

@@ -34,9 +34,7 @@ def _tiny_blocks(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 @pytest.mark.parametrize("bias", [False, True], ids=["no bias", "bias"])
 @pytest.mark.parametrize("entropy_weight", [0.0, 0.7], ids=["log-probs alone", "with entropy"])
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
-def test_blocks_equal_all_logits_at_once(
-    device: torch.device, rule: LogitRule, bias: bool, entropy_weight: float
-) -> None:
+def test_blocks_equal_all_logits_at_once(device, rule, bias, entropy_weight):
     given = case(tokens=8, vocabulary=45, bias=bias, device=device)
     blocked, naive = blocked_scores(given, rule), naive_scores(given, rule)
     for ours, theirs in zip(blocked, naive, strict=True):
@@ -49,9 +47,7 @@ def test_blocks_equal_all_logits_at_once(
 
 @pytest.mark.parametrize("entropy_weight", [0.0, 0.7], ids=["log-probs alone", "with entropy"])
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
-def test_logits_that_were_kept_give_the_same_bits(
-    rule: LogitRule, entropy_weight: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_logits_that_were_kept_give_the_same_bits(rule, entropy_weight, monkeypatch):
     given = case(tokens=10, vocabulary=45, bias=True)
     products = count_products(monkeypatch)
     found: list[tuple[Tensor, ...]] = []
@@ -81,7 +77,7 @@ def count_products(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return made
 
 
-def test_gradients_without_entropy_are_the_same_as_with_one_that_nobody_uses(device: torch.device) -> None:
+def test_gradients_without_entropy_are_the_same_as_with_one_that_nobody_uses(device):
     given = case(tokens=8, vocabulary=45, bias=True, device=device)
     without = score_tokens(given.hidden_MH, given.weight_VH, given.target_M, bias_V=given.bias_V)
     assert without.entropy_M is None
@@ -94,7 +90,7 @@ def test_gradients_without_entropy_are_the_same_as_with_one_that_nobody_uses(dev
 
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("rule", [RULES["plain"], RULES["all"]], ids=["plain", "all"])
-def test_finite_differences_agree(rule: LogitRule) -> None:
+def test_finite_differences_agree(rule):
     given = case(tokens=4, vocabulary=19, hidden=3, bias=True)
 
     def scores(hidden_MH: Tensor, weight_VH: Tensor, bias_V: Tensor) -> tuple[Tensor, Tensor]:
@@ -115,7 +111,7 @@ def test_finite_differences_agree(rule: LogitRule) -> None:
     bias=st.booleans(),
     seed=st.integers(0, 2**16),
 )
-def test_any_shape_agrees(tokens: int, vocabulary: int, hidden: int, bias: bool, seed: int) -> None:
+def test_any_shape_agrees(tokens, vocabulary, hidden, bias, seed):
     given = case(tokens=tokens, vocabulary=vocabulary, hidden=hidden, bias=bias, seed=seed)
     blocked, naive = blocked_scores(given, RULES["all"]), naive_scores(given, RULES["all"])
     torch.testing.assert_close(blocked, naive, rtol=0, atol=1e-10)
@@ -123,7 +119,7 @@ def test_any_shape_agrees(tokens: int, vocabulary: int, hidden: int, bias: bool,
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-10)
 
 
-def test_no_tokens_give_no_scores_and_no_gradient(device: torch.device) -> None:
+def test_no_tokens_give_no_scores_and_no_gradient(device):
     given = case(tokens=0, vocabulary=20, bias=True, device=device)
     logp_M, entropy_M = blocked_scores(given, PLAIN)
     assert logp_M.shape == entropy_M.shape == (0,)
@@ -131,14 +127,14 @@ def test_no_tokens_give_no_scores_and_no_gradient(device: torch.device) -> None:
     assert all(bool((grad == 0).all()) for grad in grads)
 
 
-def test_one_word_is_certain() -> None:
+def test_one_word_is_certain():
     given = case(tokens=3, vocabulary=1)
     logp_M, entropy_M = blocked_scores(given, PLAIN)
     assert logp_M.tolist() == [0.0] * 3
     assert entropy_M.tolist() == [0.0] * 3
 
 
-def test_a_frozen_weight_gets_no_gradient_and_the_states_get_the_same() -> None:
+def test_a_frozen_weight_gets_no_gradient_and_the_states_get_the_same():
     free = case(tokens=8, vocabulary=45, bias=True)
     wanted = gradients(free, *naive_scores(free, PLAIN), 0.5)[0]
     assert free.bias_V is not None
@@ -159,7 +155,7 @@ def test_a_frozen_weight_gets_no_gradient_and_the_states_get_the_same() -> None:
     assert given.weight_VH.grad is None
 
 
-def test_a_head_alone_can_learn_from_frozen_states(device: torch.device) -> None:
+def test_a_head_alone_can_learn_from_frozen_states(device):
     given = case(tokens=8, vocabulary=45, device=device)
     wanted = torch.autograd.grad(naive_scores(given, PLAIN)[0].sum(), given.weight_VH)[0]
     scores = score_tokens(given.hidden_MH.detach(), given.weight_VH, given.target_M)
@@ -167,7 +163,7 @@ def test_a_head_alone_can_learn_from_frozen_states(device: torch.device) -> None
     torch.testing.assert_close(got, wanted, rtol=0, atol=1e-10)
 
 
-def test_greedy_is_exact_and_a_tie_counts(device: torch.device) -> None:
+def test_greedy_is_exact_and_a_tie_counts(device):
     weight_VH = torch.zeros(40, 2, device=device)
     weight_VH[[3, 35], 0] = 1.0
     weight_VH[17, 1] = 1.0
@@ -179,7 +175,7 @@ def test_greedy_is_exact_and_a_tie_counts(device: torch.device) -> None:
     assert score_tokens(nothing_MH, weight_VH, target_M[:2]).greedy_M.tolist() == [True, True]
 
 
-def test_greedy_is_the_argmax_of_all_logits() -> None:
+def test_greedy_is_the_argmax_of_all_logits():
     given = case(tokens=30, vocabulary=45, seed=3)
     best_M = (given.hidden_MH @ given.weight_VH.T).argmax(-1)
     target_M = torch.where(torch.arange(30) % 2 == 0, best_M, given.target_M)
@@ -187,7 +183,7 @@ def test_greedy_is_the_argmax_of_all_logits() -> None:
     assert greedy_M.tolist() == (target_M == best_M).tolist()
 
 
-def test_huge_logits_stay_finite(device: torch.device) -> None:
+def test_huge_logits_stay_finite(device):
     given = case(tokens=6, vocabulary=45, dtype=torch.float32, device=device)
     rule = LogitRule(scale=1e4)
     logp_M, entropy_M = blocked_scores(given, rule)
@@ -196,14 +192,14 @@ def test_huge_logits_stay_finite(device: torch.device) -> None:
     assert all(bool(torch.isfinite(grad).all()) for grad in gradients(given, logp_M, entropy_M, 0.5))
 
 
-def test_a_target_outside_the_vocabulary_is_refused() -> None:
+def test_a_target_outside_the_vocabulary_is_refused():
     given = case(tokens=4, vocabulary=20)
     for wrong in (20, -1):
         with pytest.raises(ValueError, match=rf"token {wrong} .* vocabulary of 20"):
             score_tokens(given.hidden_MH, given.weight_VH, torch.tensor([0, 1, 2, wrong]))
 
 
-def test_a_second_derivative_is_refused_and_never_made_up() -> None:
+def test_a_second_derivative_is_refused_and_never_made_up():
     given = case(tokens=4, vocabulary=20)
     logp_M = score_tokens(given.hidden_MH, given.weight_VH, given.target_M).logp_M
     with pytest.raises(RuntimeError, match="no second derivative"):
@@ -212,9 +208,7 @@ def test_a_second_derivative_is_refused_and_never_made_up() -> None:
 
 @pytest.mark.parametrize("also", [("repeat",), ("entropy", "repeat")], ids=["alone", "with entropy"])
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
-def test_the_chance_of_the_same_draw_twice_is_that_of_all_logits_and_has_no_gradient(
-    device, rule, also
-) -> None:
+def test_the_chance_of_the_same_draw_twice_is_that_of_all_logits_and_has_no_gradient(device, rule, also):
     given = case(tokens=8, vocabulary=45, bias=True, device=device)
     scores = score_tokens(
         given.hidden_MH, given.weight_VH, given.target_M, bias_V=given.bias_V, rule=rule, extras=also

@@ -20,12 +20,12 @@ def example_of(prompt: tuple[int, ...], *lengths: int) -> Example:
     return Example(prompt=prompt, completions=answers, origin="rows.jsonl:7")
 
 
-def test_what_fits_is_left_as_it_is() -> None:
+def test_what_fits_is_left_as_it_is():
     example = example_of((1, 5, 6), 4, 2)
     assert truncate_prompt(example, 7, bos=BOS) is example
 
 
-def test_the_prompt_loses_its_beginning_but_keeps_its_bos() -> None:
+def test_the_prompt_loses_its_beginning_but_keeps_its_bos():
     example = example_of((1, 5, 6, 7, 8), 4, 2)
     shorter = truncate_prompt(example, 7, bos=BOS)
     assert isinstance(shorter, Example)
@@ -33,13 +33,13 @@ def test_the_prompt_loses_its_beginning_but_keeps_its_bos() -> None:
     assert shorter.completions == example.completions
 
 
-def test_a_prompt_without_bos_loses_only_its_beginning() -> None:
+def test_a_prompt_without_bos_loses_only_its_beginning():
     shorter = truncate_prompt(example_of((5, 6, 7, 8), 4), 6)
     assert isinstance(shorter, Example)
     assert shorter.prompt == (7, 8)
 
 
-def test_an_answer_that_does_not_fit_is_refused_not_cut() -> None:
+def test_an_answer_that_does_not_fit_is_refused_not_cut():
     refused = truncate_prompt(example_of((1, 5, 6), 3000, 2), 2048, bos=BOS)
     assert isinstance(refused, RefusedRow)
     assert refused.origin == "rows.jsonl:7"
@@ -47,12 +47,12 @@ def test_an_answer_that_does_not_fit_is_refused_not_cut() -> None:
 
 
 @pytest.mark.parametrize(("most", "prompt"), [(6, (1, 6)), (5, None), (4, None)])
-def test_a_token_of_the_prompt_must_remain_behind_the_bos(most: int, prompt: tuple[int, ...] | None) -> None:
+def test_a_token_of_the_prompt_must_remain_behind_the_bos(most, prompt):
     got = truncate_prompt(example_of((1, 5, 6), 4), most, bos=BOS)
     assert (got.prompt if isinstance(got, Example) else None) == prompt
 
 
-def test_no_room_for_anything_is_a_wrong_setting() -> None:
+def test_no_room_for_anything_is_a_wrong_setting():
     with pytest.raises(UserError, match="at most 1 tokens has no room"):
         truncate_prompt(example_of((1, 5), 1), 1)
 
@@ -63,9 +63,7 @@ def test_no_room_for_anything_is_a_wrong_setting() -> None:
     lengths=st.lists(st.integers(1, 12), min_size=1, max_size=4),
     most=st.integers(2, 26),
 )
-def test_whatever_the_sizes_it_fits_whole_or_is_refused(
-    prompt: list[int], bos: bool, lengths: list[int], most: int
-) -> None:
+def test_whatever_the_sizes_it_fits_whole_or_is_refused(prompt, bos, lengths, most):
     example = example_of((*([BOS] if bos else []), *prompt), *lengths)
     got = truncate_prompt(example, most, bos=BOS)
     if isinstance(got, RefusedRow):

@@ -53,9 +53,7 @@ def _positions_by_id(laid: ForwardInputs) -> dict[int, set[int]]:
 
 @settings(max_examples=60, deadline=None)
 @given(groups=GROUPS, how=st.sampled_from(LAYOUTS))
-def test_every_state_is_the_one_before_its_token_at_its_own_position(
-    groups: list[tuple[int, list[int]]], how: tuple[Layout, bool]
-) -> None:
+def test_every_state_is_the_one_before_its_token_at_its_own_position(groups, how):
     batch = _batch(groups)
     laid = layout_batch(batch, how[0], share_prompts=how[1])
     ids, positions = laid.ids_RS.flatten().tolist(), laid.position_RS.flatten().tolist()
@@ -71,9 +69,7 @@ def test_every_state_is_the_one_before_its_token_at_its_own_position(
 
 @settings(max_examples=60, deadline=None)
 @given(groups=GROUPS, how=st.sampled_from(LAYOUTS))
-def test_every_token_has_a_state_of_its_own(
-    groups: list[tuple[int, list[int]]], how: tuple[Layout, bool]
-) -> None:
+def test_every_token_has_a_state_of_its_own(groups, how):
     batch = _batch(groups)
     laid = layout_batch(batch, how[0], share_prompts=how[1])
     real_NT = torch.arange(batch.completion_NT.shape[1]) < batch.length_N[:, None]
@@ -85,9 +81,7 @@ def test_every_token_has_a_state_of_its_own(
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(groups=GROUPS, how=st.sampled_from(LAYOUTS))
-def test_positions_restart_with_each_conversation(
-    groups: list[tuple[int, list[int]]], how: tuple[Layout, bool]
-) -> None:
+def test_positions_restart_with_each_conversation(groups, how):
     batch = _batch(groups)
     found = _positions_by_id(layout_batch(batch, how[0], share_prompts=how[1]))
     for n in range(len(batch.origin_N)):
@@ -98,7 +92,7 @@ def test_positions_restart_with_each_conversation(
 
 @settings(max_examples=60, deadline=None)
 @given(groups=GROUPS)
-def test_a_packed_row_holds_each_prompt_once_and_no_padding(groups: list[tuple[int, list[int]]]) -> None:
+def test_a_packed_row_holds_each_prompt_once_and_no_padding(groups):
     batch = _batch(groups)
     shared, alone = layout_batch(batch, "packed"), layout_batch(batch, "packed", share_prompts=False)
     assert shared.ids_RS.shape == (1, sum(prompt + sum(answers) for prompt, answers in groups))
@@ -111,13 +105,13 @@ def test_a_packed_row_holds_each_prompt_once_and_no_padding(groups: list[tuple[i
         assert len(laid.segments.piece_lengths) == sum(1 + count for count in laid.segments.following_pieces)
 
 
-def test_segments_by_hand() -> None:
+def test_segments_by_hand():
     segments = Segments(prompts=(3, 2), completions=((4, 5), (6,)))
     assert segments.piece_lengths == [3, 4, 5, 8]
     assert segments.following_pieces == (2, 0)
 
 
-def test_padding_by_hand() -> None:
+def test_padding_by_hand():
     batch = _batch([(2, [1]), (1, [3])])
     left, right = layout_batch(batch, "left"), layout_batch(batch, "right")
     assert left.ids_RS.tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
@@ -130,7 +124,7 @@ def test_padding_by_hand() -> None:
 
 
 @pytest.mark.parametrize("layout", ["packed", "left", "right"])
-def test_the_smallest_batch(layout: Layout) -> None:
+def test_the_smallest_batch(layout):
     laid = layout_batch(_batch([(1, [1])]), layout)
     assert laid.ids_RS.tolist() == [[1, 2]]
     assert (laid.state_NT.tolist(), laid.own_NT.tolist()) == ([[0]], [[1]])

@@ -88,7 +88,7 @@ def lies_at_the_first_token_that_holds_it(record: Steps, by: Encoder, row: Judge
 
 
 @pytest.mark.parametrize("asked", ASKED)
-def test_answers_keep_their_order_and_what_was_said_of_them(asked: str) -> None:
+def test_answers_keep_their_order_and_what_was_said_of_them(asked):
     by, prompt = encoder(), ASKED[asked]
 
     def says(words: str) -> Text:
@@ -119,7 +119,7 @@ def test_answers_keep_their_order_and_what_was_said_of_them(asked: str) -> None:
 
 
 @pytest.mark.parametrize(("chance", "margin"), [(None, None), (0.5, 1.0), (0.25, None), (0.0, -2.0)])
-def test_a_chance_and_a_margin_are_kept(chance: float | None, margin: float | None) -> None:
+def test_a_chance_and_a_margin_are_kept(chance, margin):
     pair = Comparison(
         prompt="How are you? ", chosen="Well.", rejected="Hi.", probability=chance, margin=margin
     )
@@ -130,7 +130,7 @@ def test_a_chance_and_a_margin_are_kept(chance: float | None, margin: float | No
 @pytest.mark.one_in(9)
 @pytest.mark.parametrize("asked", ASKED)
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
-def test_each_step_ends_where_its_last_character_is_in_every_family(family: Family, asked: str) -> None:
+def test_each_step_ends_where_its_last_character_is_in_every_family(family, asked):
     by, record = encoder(family), solved(ASKED[asked], SOLUTION)
     encoding = encode_judged([record], by)
     if encoding.refused:
@@ -145,7 +145,7 @@ def test_each_step_ends_where_its_last_character_is_in_every_family(family: Fami
         assert row.judgement == StepLabels(ends=(1, 14, 17), labels=(1.0, 1.0, 1.0))
 
 
-def test_a_blank_that_the_template_writes_behind_an_answer_is_no_part_of_a_step() -> None:
+def test_a_blank_that_the_template_writes_behind_an_answer_is_no_part_of_a_step():
     by = encoder(LLAMA2)
     row = row_of(solved(ASKED["conversation"], ("Hello.", "Fine.")), by)
     assert isinstance(row.judgement, StepLabels)
@@ -155,7 +155,7 @@ def test_a_blank_that_the_template_writes_behind_an_answer_is_no_part_of_a_step(
 
 
 @pytest.mark.parametrize("first", MERGES[:3], ids=["marks", "line ends", "line beginnings"])
-def test_it_is_the_same_character_however_it_is_joined_with_the_line_end(first: tuple[str, str]) -> None:
+def test_it_is_the_same_character_however_it_is_joined_with_the_line_end(first):
     """By a tokenizer's own offsets: ``").\\n("`` is cut in three ways, and otherwise at the text's end."""
     by, steps = merging(first), ("(2).", "(22).", "2")
     row = row_of(solved("2? ", steps), by)
@@ -169,7 +169,7 @@ def test_it_is_the_same_character_however_it_is_joined_with_the_line_end(first: 
     assert [*row.judgement.ends] == wanted
 
 
-def test_the_worlds_tokenizer_ends_steps_at_their_last_word() -> None:
+def test_the_worlds_tokenizer_ends_steps_at_their_last_word():
     row = row_of(solved(ASKED["conversation"], ("two red apples", "no pears are red.")), worlds())
     assert isinstance(row.judgement, StepLabels)
     ids = row.example.completions[0].ids
@@ -186,9 +186,7 @@ STEPS = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(steps=STEPS, first=st.sampled_from(MERGES), chat=st.booleans())
-def test_the_tokens_up_to_each_end_decode_to_the_solution_so_far(
-    steps: list[str], first: tuple[str, str], chat: bool
-) -> None:
+def test_the_tokens_up_to_each_end_decode_to_the_solution_so_far(steps, first, chat):
     by = encoder(LLAMA2) if chat else merging(first)
     record = solved(ASKED["conversation"] if chat else "2? ", tuple(steps))
     encoding = encode_judged([record], by)
@@ -204,7 +202,7 @@ def test_the_tokens_up_to_each_end_decode_to_the_solution_so_far(
         assert not chat
 
 
-def test_a_prompt_that_is_cut_moves_no_end() -> None:
+def test_a_prompt_that_is_cut_moves_no_end():
     by, steps = encoder(), ("Hello.", "And you?")
     long = solved("The quick brown fox jumps over the lazy dog. How are you? ", steps)
     whole = row_of(long, by)
@@ -250,7 +248,7 @@ REFUSED: dict[str, tuple[JudgedRecord, str]] = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_cannot_be_used_is_refused_by_name_and_the_rest_is_kept(what: str) -> None:
+def test_what_cannot_be_used_is_refused_by_name_and_the_rest_is_kept(what):
     bad, why = REFUSED[what]
     good = Rating(prompt="How? ", completion="Well.", score=2.0, origin="r.jsonl:8")
     encoding = encode_judged([good, bad, good], encoder(), 60)
@@ -260,14 +258,14 @@ def test_what_cannot_be_used_is_refused_by_name_and_the_rest_is_kept(what: str) 
     assert why in refused.reason
 
 
-def test_a_step_that_shares_its_only_token_with_the_one_before_is_refused() -> None:
+def test_a_step_that_shares_its_only_token_with_the_one_before_is_refused():
     encoding = encode_judged([solved("2? ", ("x", "y", "2"))], merging(("x", "Ċ")))
     (refused,) = encoding.refused
     assert "s.jsonl:4: step 2 ('y') has no token of its own" in refused.reason
     assert "join it with its neighbour" in refused.reason
 
 
-def test_a_muted_row_is_the_same_but_for_counting() -> None:
+def test_a_muted_row_is_the_same_but_for_counting():
     row = row_of(solved("2? ", ("x", "2")), merging(MERGES[0]))
     silent = muted(row)
     assert (row.counts, silent.counts) == (True, False)

@@ -46,9 +46,7 @@ def trained_text(encoder: Encoder, example: Example, k: int = 0) -> str:
 
 
 @STOCK
-def test_a_template_without_generation_markers_still_trains_the_answer(
-    tmp_path: Path, family: Family
-) -> None:
+def test_a_template_without_generation_markers_still_trains_the_answer(tmp_path, family):
     """marin#7237: stock Llama 3, Qwen3, Gemma 3 and gpt-oss templates gave an all-zero mask, unnoticed."""
     encoder = encoder_of(tmp_path, family)
     assert "endgeneration" not in family.template
@@ -58,7 +56,7 @@ def test_a_template_without_generation_markers_still_trains_the_answer(
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
-def test_an_answer_ends_in_one_end_token_never_two(tmp_path: Path, family: Family) -> None:
+def test_an_answer_ends_in_one_end_token_never_two(tmp_path, family):
     """TRL#4481, TRL#3318: a second EOS was put behind chat answers (<|im_end|><|im_end|>)."""
     encoder = encoder_of(tmp_path, family)
     for answer in encode_record(PAIR, encoder).completions:
@@ -66,7 +64,7 @@ def test_an_answer_ends_in_one_end_token_never_two(tmp_path: Path, family: Famil
         assert sum(i in encoder.stop_ids for i in answer.ids) == 1
 
 
-def test_an_answer_that_brings_its_own_end_token_gets_no_second(tmp_path: Path) -> None:
+def test_an_answer_that_brings_its_own_end_token_gets_no_second(tmp_path):
     """TRL#4481, from the data's side: rows whose answers were already closed by hand, once or twice."""
     encoder = encoder_of(tmp_path, CHATML)
     clean = Demonstration(prompt=user_turn("Hi."), completion=assistant_turn("Hello."))
@@ -87,7 +85,7 @@ def test_an_answer_that_brings_its_own_end_token_gets_no_second(tmp_path: Path) 
 @pytest.mark.parametrize(
     "family", [family for family in FAMILIES if family.adds_bos], ids=lambda family: family.name
 )
-def test_one_bos_before_the_prompt_and_none_before_an_answer(tmp_path: Path, family: Family) -> None:
+def test_one_bos_before_the_prompt_and_none_before_an_answer(tmp_path, family):
     """axolotl#1616: a BOS before chosen and rejected; unsloth#2648, NeMo-RL#855, DeepSeek-R1#151: two."""
     encoder = encoder_of(tmp_path, family)
     bos = encoder.info.bos
@@ -98,7 +96,7 @@ def test_one_bos_before_the_prompt_and_none_before_an_answer(tmp_path: Path, fam
         assert all(bos not in answer.ids for answer in example.completions)
 
 
-def test_a_text_that_brings_its_own_bos_has_one(tmp_path: Path) -> None:
+def test_a_text_that_brings_its_own_bos_has_one(tmp_path):
     """DeepSeek-R1#151, NeMo-RL#855: template or user writes the BOS, then the tokenizer writes it again."""
     encoder = encoder_of(tmp_path, LLAMA2)
     for text in ("<s>Hi.", "<s><s>Hi."):
@@ -109,7 +107,7 @@ def test_a_text_that_brings_its_own_bos_has_one(tmp_path: Path) -> None:
     assert doubled.encode_prompt(user_turn("Hi.")).count(encoder.info.bos) == 1
 
 
-def test_the_last_trained_token_is_the_end_of_turn_and_no_padding_is_trained(tmp_path: Path) -> None:
+def test_the_last_trained_token_is_the_end_of_turn_and_no_padding_is_trained(tmp_path):
     """TRL#3750: the reward went to the first PAD token; here the batch says where each answer's end is."""
     encoder = encoder_of(tmp_path, PHI)
     batch = batch_of([encode_record(PAIR, encoder)])
@@ -122,7 +120,7 @@ def test_the_last_trained_token_is_the_end_of_turn_and_no_padding_is_trained(tmp
 
 
 @pytest.mark.parametrize("pad", [None, "<|endoftext|>", "<|end|>"])
-def test_neither_the_pad_token_nor_its_absence_changes_a_token(tmp_path: Path, pad: str | None) -> None:
+def test_neither_the_pad_token_nor_its_absence_changes_a_token(tmp_path, pad):
     """transformers#35352, TRL#2778, TRL#7318: pad = eos makes a reader stop at an EOS inside the prompt."""
     row = Comparison(
         prompt=(*user_turn("Hi."), *assistant_turn("Hello."), *user_turn("And you?")),
@@ -137,7 +135,7 @@ def test_neither_the_pad_token_nor_its_absence_changes_a_token(tmp_path: Path, p
     assert batch.mask_NT.sum(dim=1).tolist() == batch.length_N.tolist()
 
 
-def test_every_declared_stop_token_is_known(tmp_path: Path) -> None:
+def test_every_declared_stop_token_is_known(tmp_path):
     """TRL#7039: with several EOS ids finished answers were counted as cut (clipped ratio near 0.97)."""
     encoder = encoder_of(tmp_path, PHI)
     names = ("<|end|>", "<|assistant|>", "<|endoftext|>")
@@ -145,14 +143,14 @@ def test_every_declared_stop_token_is_known(tmp_path: Path) -> None:
     assert all(answer.finished for answer in encode_record(PAIR, encoder).completions)
 
 
-def test_an_end_token_that_the_model_does_not_stop_at_is_said_and_added_to_the_stops(tmp_path: Path) -> None:
+def test_an_end_token_that_the_model_does_not_stop_at_is_said_and_added_to_the_stops(tmp_path):
     """TRL#7039, before it happens: answers are trained to end where the generation settings know no end."""
     encoder = encoder_of(tmp_path, replace(LLAMA3, stops=()))
     assert encoder.stop_ids == (encoder.info.id_of("<|eot_id|>"), encoder.info.eos)
     assert any("<|eot_id|>" in note and "stop tokens" in note for note in encoder.notes)
 
 
-def test_a_cut_takes_from_the_prompt_and_keeps_the_end_trained(tmp_path: Path) -> None:
+def test_a_cut_takes_from_the_prompt_and_keeps_the_end_trained(tmp_path):
     """torchtune#2967, llm-course#33: the EOS fell out of the loss after a cut; the model never stopped."""
     encoder = encoder_of(tmp_path, LLAMA3)
     example = encode_record(PAIR, encoder)
@@ -164,7 +162,7 @@ def test_a_cut_takes_from_the_prompt_and_keeps_the_end_trained(tmp_path: Path) -
     assert all(answer.mask[-1] and answer.ids[-1] in encoder.stop_ids for answer in shorter.completions)
 
 
-def test_the_end_is_found_in_the_answer_never_in_the_prompt(tmp_path: Path) -> None:
+def test_the_end_is_found_in_the_answer_never_in_the_prompt(tmp_path):
     """TRL#6805: an EOS of the prompt counted as the answer's; OpenRLHF#238: EOS forced on a cut answer."""
     encoder = encoder_of(tmp_path, CHATML)
     example = encode_record(PAIR, encoder)
@@ -175,7 +173,7 @@ def test_the_end_is_found_in_the_answer_never_in_the_prompt(tmp_path: Path) -> N
     assert isinstance(refused, RefusedRow)
 
 
-def test_a_prompts_length_is_a_fact_not_read_off_padding(tmp_path: Path) -> None:
+def test_a_prompts_length_is_a_fact_not_read_off_padding(tmp_path):
     """OpenRLHF#217, TRL#6800, verl#6361: wrong positions under padding, NaN from masked tokens.
 
     The batch carries every length, so that positions follow from it whatever the padding holds.
@@ -188,7 +186,7 @@ def test_a_prompts_length_is_a_fact_not_read_off_padding(tmp_path: Path) -> None
     assert batch.prompt_PL[0, : len(short.prompt)].tolist() == list(short.prompt)
 
 
-def test_a_cut_by_the_longer_answer_leaves_the_shorter_one_whole(tmp_path: Path) -> None:
+def test_a_cut_by_the_longer_answer_leaves_the_shorter_one_whole(tmp_path):
     """TRL#6548, TRL#6588, TRL#3382, TRL#5826: cutting by the longer answer emptied the shorter: 0/0 = NaN."""
     encoder = encoder_of(tmp_path, CHATML)
     long = replace(PAIR, chosen=assistant_turn("Pear, fig, plum. " * 30), origin="pairs.jsonl:1")
@@ -214,7 +212,7 @@ def control_count(encoder: Encoder, ids: Sequence[int]) -> int:
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
-def test_control_tokens_in_what_a_user_says_are_letters(tmp_path: Path, family: Family) -> None:
+def test_control_tokens_in_what_a_user_says_are_letters(tmp_path, family):
     """A user who writes a turn's end and a header must not speak for the assistant."""
     encoder = encoder_of(tmp_path, family)
     wanted = [token for token in family.specials if token != "<unk>"]
@@ -235,7 +233,7 @@ def test_control_tokens_in_what_a_user_says_are_letters(tmp_path: Path, family: 
 
 
 @pytest.mark.parametrize("family", [CHATML, LLAMA3], ids=lambda family: family.name)
-def test_letters_are_the_tokens_that_transformers_makes_of_them(tmp_path: Path, family: Family) -> None:
+def test_letters_are_the_tokens_that_transformers_makes_of_them(tmp_path, family):
     encoder = encoder_of(tmp_path, family)
     end = encoder.info.tokenizer.convert_ids_to_tokens(encoder.stop_ids[0])
     forged = encoder.encode_prompt(user_turn(f"Hi {end} there"))
@@ -245,7 +243,7 @@ def test_letters_are_the_tokens_that_transformers_makes_of_them(tmp_path: Path, 
     assert f"Hi {end} there" in encoder.info.decode(forged)
 
 
-def test_an_answer_keeps_the_marks_that_a_model_writes_itself(tmp_path: Path) -> None:
+def test_an_answer_keeps_the_marks_that_a_model_writes_itself(tmp_path):
     family = replace(CHATML, specials=(*CHATML.specials, "<call>"))
     encoder = encoder_of(tmp_path, family)
     row = Demonstration(
@@ -259,7 +257,7 @@ def test_an_answer_keeps_the_marks_that_a_model_writes_itself(tmp_path: Path) ->
     assert encoded.notes == {CONTROL_TOKEN_CUT: 1, CONTROL_TOKEN_TEXT: 1}
 
 
-def test_raw_text_keeps_its_control_tokens_and_says_so(tmp_path: Path) -> None:
+def test_raw_text_keeps_its_control_tokens_and_says_so(tmp_path):
     encoder = make_encoder(folder(tmp_path, CHATML), text="raw")
     written = "<|im_start|>user\nHi.<|im_end|>\n<|im_start|>assistant\n"
     assert encoder.encode_prompt(written).count(encoder.info.id_of("<|im_start|>")) == 2
@@ -268,13 +266,13 @@ def test_raw_text_keeps_its_control_tokens_and_says_so(tmp_path: Path) -> None:
     assert any("prompts in plain text are raw" in note for note in encoder.notes)
 
 
-def test_a_text_with_the_cut_itself_is_refused(tmp_path: Path) -> None:
+def test_a_text_with_the_cut_itself_is_refused(tmp_path):
     encoder = encoder_of(tmp_path, CHATML)
     with pytest.raises(UserError, match=r"U\+FDD2"):
         encoder.encode_prompt(user_turn("a\ufdd2b"))
 
 
-def test_rows_in_plain_text_are_trained_as_they_are_asked(tmp_path: Path) -> None:
+def test_rows_in_plain_text_are_trained_as_they_are_asked(tmp_path):
     """A string is a user's turn on both sides, and its answer the assistant's."""
     encoder = encoder_of(tmp_path, CHATML)
     strings = Comparison(prompt="Name three fruits.", chosen=" Pear, fig.", rejected="No.")
@@ -288,7 +286,7 @@ def test_rows_in_plain_text_are_trained_as_they_are_asked(tmp_path: Path) -> Non
     )
 
 
-def test_raw_text_is_kept_with_the_model(tmp_path: Path) -> None:
+def test_raw_text_is_kept_with_the_model(tmp_path):
     raw = make_encoder(folder(tmp_path / "model", CHATML), text="raw")
     strings = Demonstration(prompt="Name three fruits.", completion=" Pear, fig.")
     assert raw.info.decode(encode_record(strings, raw).prompt) == "Name three fruits."

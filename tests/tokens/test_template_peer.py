@@ -63,7 +63,7 @@ def peer(request: pytest.FixtureRequest):
 
 
 @pytest.mark.peer
-def test_the_record_is_what_the_peer_says() -> None:
+def test_the_record_is_what_the_peer_says():
     VALUES.prove()
 
 
@@ -72,9 +72,7 @@ def trained(ids: list[int], mask: list[int] | list[bool], encoder: Encoder) -> s
 
 
 @pytest.mark.parametrize("name", AGREED)
-def test_the_tokens_agree_and_so_do_the_masks_but_for_what_no_model_should_say(
-    peer, name: str, tmp_path: Path
-) -> None:
+def test_the_tokens_agree_and_so_do_the_masks_but_for_what_no_model_should_say(peer, name, tmp_path):
     template, ids, mask = peer[name]
     encoder = make_encoder(folder(tmp_path, ASKED[name]), template=template)
     example = encode_record(Demonstration(prompt=TALK[:1], completion=TALK[1:]), encoder)
@@ -86,9 +84,7 @@ def test_the_tokens_agree_and_so_do_the_masks_but_for_what_no_model_should_say(
     assert trained(ids, mask, encoder) == theirs
 
 
-def test_a_question_that_opens_the_thinking_is_refused_here_and_trained_without_it_there(
-    peer, tmp_path: Path
-) -> None:
+def test_a_question_that_opens_the_thinking_is_refused_here_and_trained_without_it_there(peer, tmp_path):
     template, ids, mask = peer["deepseekv3"]
     encoder = make_encoder(folder(tmp_path, DEEPSEEK), template=template)
     assert encoder.info.decode(encoder.encode_prompt(TALK[:1])).endswith("<think>\n")

@@ -41,9 +41,7 @@ def clean(encoder: Encoder, *contents: str) -> bool:
 @pytest.mark.parametrize("family", LOSSLESS, ids=lambda family: family.name)
 @settings(max_examples=80, deadline=None)
 @given(question=CONTENT, answer=CONTENT, again=CONTENT, more=CONTENT)
-def test_every_text_comes_back_and_the_mask_is_each_answer_and_its_end(
-    family: Family, question: str, answer: str, again: str, more: str
-) -> None:
+def test_every_text_comes_back_and_the_mask_is_each_answer_and_its_end(family, question, answer, again, more):
     encoder = encoder_of(family, "bytes")
     assume(clean(encoder, question, answer, again, more))
     row = Demonstration(
@@ -75,9 +73,7 @@ def test_every_text_comes_back_and_the_mask_is_each_answer_and_its_end(
 @pytest.mark.parametrize("family", LOSSY, ids=lambda family: family.name)
 @settings(max_examples=50, deadline=None)
 @given(question=CONTENT, answer=CONTENT)
-def test_tokenizers_that_put_blanks_still_continue_the_prompt(
-    family: Family, kind: str, question: str, answer: str
-) -> None:
+def test_tokenizers_that_put_blanks_still_continue_the_prompt(family, kind, question, answer):
     encoder = encoder_of(family, kind)
     assume(clean(encoder, question, answer))
     row = Demonstration(prompt=user_turn(question), completion=assistant_turn(answer))
@@ -98,7 +94,7 @@ def test_tokenizers_that_put_blanks_still_continue_the_prompt(
 @pytest.mark.parametrize("kind", ["bytes", "metaspace", "llama"])
 @settings(max_examples=50, deadline=None)
 @given(prompt=CONTENT, completion=CONTENT)
-def test_plain_text_is_continued_and_ended(kind: str, prompt: str, completion: str) -> None:
+def test_plain_text_is_continued_and_ended(kind, prompt, completion):
     encoder = replace(encoder_of(ZEPHYR, kind), text="raw")
     assume(clean(encoder, prompt, completion))
     example = encode_record(Demonstration(prompt=prompt, completion=completion), encoder)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -47,7 +46,7 @@ def at_work(place: Office, open_seat: OpenSeat, **options: Any) -> tuple[Seat, s
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_task_is_answered_by_mouse_on_a_phone(tmp_path: Path, open_seat: OpenSeat, kind: str) -> None:
+def test_a_task_is_answered_by_mouse_on_a_phone(tmp_path, open_seat, kind):
     with office(tmp_path, kind) as place:
         seat, person = at_work(place, open_seat, width=WIDTHS["phone"], has_touch=True)
         shown = place.lease(person).shown
@@ -62,7 +61,7 @@ def test_a_task_is_answered_by_mouse_on_a_phone(tmp_path: Path, open_seat: OpenS
 
 @pytest.mark.one_in(9)
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_task_is_answered_by_keyboard_alone(tmp_path: Path, open_seat: OpenSeat, kind: str) -> None:
+def test_a_task_is_answered_by_keyboard_alone(tmp_path, open_seat, kind):
     with office(tmp_path, kind) as place:
         seat, person = at_work(place, open_seat)
         with seat.page.expect_navigation(url="**/label?after=*"):
@@ -73,7 +72,7 @@ def test_a_task_is_answered_by_keyboard_alone(tmp_path: Path, open_seat: OpenSea
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_task_is_answered_without_javascript(tmp_path: Path, open_seat: OpenSeat, kind: str) -> None:
+def test_a_task_is_answered_without_javascript(tmp_path, open_seat, kind):
     with office(tmp_path, kind) as place:
         seat, person = at_work(place, open_seat, java_script_enabled=False)
         shown = place.lease(person).shown
@@ -88,9 +87,7 @@ def test_a_task_is_answered_without_javascript(tmp_path: Path, open_seat: OpenSe
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_task_fits_every_width_light_and_dark_from_left_and_right(
-    tmp_path: Path, open_seat: OpenSeat, kind: str
-) -> None:
+def test_a_task_fits_every_width_light_and_dark_from_left_and_right(tmp_path, open_seat, kind):
     """No scrolling sideways at 320 pixels, and axe-core finds nothing."""
     with office(tmp_path, kind) as place:
         person = place.person()

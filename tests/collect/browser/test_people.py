@@ -83,9 +83,7 @@ def label_all(seat: Seat, annotator: Annotator, settings: dict[str, Any]) -> int
     [(3, 5), pytest.param(30, 40, marks=[pytest.mark.slow, pytest.mark.timeout(900)])],
     ids=["three", "thirty"],
 )
-def test_labels_by_the_pages_are_those_of_the_same_people_asked_directly(
-    tmp_path: Path, open_seat: OpenSeat, people: int, rows: int
-) -> None:
+def test_labels_by_the_pages_are_those_of_the_same_people_asked_directly(tmp_path, open_seat, people, rows):
     """A browser each, in turn; nothing is read but the page, and nothing sent but its form."""
     crowd = [*islice(cycle(annotator_pool("crowd")), people)]
     with store_of(tmp_path / "labels.db", bodies(rows), ask="pair", overlap=3) as store:
@@ -142,9 +140,7 @@ def write_why(page: Page, words: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_back_button_changes_nothing_and_another_answer_from_there_is_asked_about(
-    place: Office, seat: Seat
-) -> None:
+def test_the_back_button_changes_nothing_and_another_answer_from_there_is_asked_about(place, seat):
     choose(seat.page)
     with seat.page.expect_navigation(url="**/label?after=*"):
         send_by_mouse(seat.page)
@@ -159,9 +155,7 @@ def test_the_back_button_changes_nothing_and_another_answer_from_there_is_asked_
 
 
 @pytest.mark.slow
-def test_two_tabs_on_one_task_are_one_label_and_the_second_is_shown_what_was_sent(
-    place: Office, seat: Seat
-) -> None:
+def test_two_tabs_on_one_task_are_one_label_and_the_second_is_shown_what_was_sent(place, seat):
     other = seat.context.new_page()
     other.goto(f"{place.url}/label")
     choose(seat.page)
@@ -176,9 +170,7 @@ def test_two_tabs_on_one_task_are_one_label_and_the_second_is_shown_what_was_sen
 
 
 @pytest.mark.slow
-def test_a_session_that_ended_while_somebody_typed_costs_no_word(
-    place: Office, seat: Seat, person: str
-) -> None:
+def test_a_session_that_ended_while_somebody_typed_costs_no_word(place, seat, person):
     choose(seat.page)
     write_why(seat.page, "a long thought")
     place.store.write(end_sessions, "p", person, actor="o1")
@@ -198,7 +190,7 @@ def test_a_session_that_ended_while_somebody_typed_costs_no_word(
 
 
 @pytest.mark.slow
-def test_a_lease_that_ended_while_somebody_typed_costs_no_word(place: Office, seat: Seat) -> None:
+def test_a_lease_that_ended_while_somebody_typed_costs_no_word(place, seat):
     choose(seat.page)
     write_why(seat.page, "thought for long")
     place.desk.clock.advance(hours=3)
@@ -212,7 +204,7 @@ def test_a_lease_that_ended_while_somebody_typed_costs_no_word(place: Office, se
 
 
 @pytest.mark.slow
-def test_guidelines_that_changed_meanwhile_are_to_be_read_first(place: Office, seat: Seat) -> None:
+def test_guidelines_that_changed_meanwhile_are_to_be_read_first(place, seat):
     place.store.write(set_project, replace(place.store.project("p"), guidelines="Be kind."), actor="o1")
     choose(seat.page)
     send_by_mouse(seat.page)
@@ -225,7 +217,7 @@ def test_guidelines_that_changed_meanwhile_are_to_be_read_first(place: Office, s
 
 
 @pytest.mark.slow
-def test_signing_out_leaves_nothing_in_the_browser(place: Office, seat: Seat) -> None:
+def test_signing_out_leaves_nothing_in_the_browser(place, seat):
     choose(seat.page)
     write_why(seat.page, "nobody else's business")
     held = "() => JSON.stringify([{...localStorage}, {...sessionStorage}])"
@@ -240,7 +232,7 @@ def test_signing_out_leaves_nothing_in_the_browser(place: Office, seat: Seat) ->
 
 
 @pytest.mark.slow
-def test_ten_pairs_from_an_invite_by_keyboard_on_a_phones_width(tmp_path: Path, open_seat: OpenSeat) -> None:
+def test_ten_pairs_from_an_invite_by_keyboard_on_a_phones_width(tmp_path, open_seat):
     with office(tmp_path, "pair", tasks=10) as place:
         seat = open_seat(place.url, width=WIDTHS["phone"])
         seat.go(f"/join/{place.store.write(make_invite, 'p', actor='o1')}")

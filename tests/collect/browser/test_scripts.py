@@ -47,7 +47,7 @@ def numbers(page: Page) -> list[list[str]]:
 
 
 @pytest.mark.slow
-def test_keys_choose_and_move_and_are_off_while_somebody_types(tmp_path: Path, open_seat: OpenSeat) -> None:
+def test_keys_choose_and_move_and_are_off_while_somebody_types(tmp_path, open_seat):
     with at_work(tmp_path, open_seat) as (place, seat):
         page = seat.page
         page.keyboard.press("ArrowLeft")
@@ -68,14 +68,14 @@ def test_keys_choose_and_move_and_are_off_while_somebody_types(tmp_path: Path, o
         assert place.labels() == []
 
 
-def test_arrows_follow_the_eye_from_right_to_left(tmp_path: Path, open_seat: OpenSeat) -> None:
+def test_arrows_follow_the_eye_from_right_to_left(tmp_path, open_seat):
     with at_work(tmp_path, open_seat, locale="ar") as (_, seat):
         seat.page.keyboard.press("ArrowLeft")
         assert chosen(seat.page) == "1"
 
 
 @pytest.mark.slow
-def test_keys_can_be_switched_off(tmp_path: Path, open_seat: OpenSeat) -> None:
+def test_keys_can_be_switched_off(tmp_path, open_seat):
     with at_work(tmp_path, open_seat) as (_, seat):
         seat.page.keyboard.press("?")
         expect(seat.page.locator("#keys")).to_be_visible()
@@ -87,7 +87,7 @@ def test_keys_can_be_switched_off(tmp_path: Path, open_seat: OpenSeat) -> None:
 
 
 @pytest.mark.slow
-def test_guidelines_and_differences_are_one_key_away(tmp_path: Path, open_seat: OpenSeat) -> None:
+def test_guidelines_and_differences_are_one_key_away(tmp_path, open_seat):
     with office(tmp_path, "pair", guidelines="Be *kind*.") as place:
         seat = open_seat(place.url).sign_in(place.store, place.person())
         seat.go("/label")
@@ -103,9 +103,7 @@ def test_guidelines_and_differences_are_one_key_away(tmp_path: Path, open_seat: 
 
 
 @pytest.mark.slow
-def test_a_send_without_a_connection_is_repeated_until_it_arrives_once(
-    tmp_path: Path, open_seat: OpenSeat
-) -> None:
+def test_a_send_without_a_connection_is_repeated_until_it_arrives_once(tmp_path, open_seat):
     with at_work(tmp_path, open_seat) as (place, seat):
         seat.page.keyboard.press("2")
         seat.context.set_offline(True)
@@ -119,7 +117,7 @@ def test_a_send_without_a_connection_is_repeated_until_it_arrives_once(
 
 
 @pytest.mark.slow
-def test_a_reply_that_was_lost_is_no_second_answer(tmp_path: Path, open_seat: OpenSeat) -> None:
+def test_a_reply_that_was_lost_is_no_second_answer(tmp_path, open_seat):
     with at_work(tmp_path, open_seat) as (place, seat):
         lost = list[str]()
 
@@ -141,7 +139,7 @@ def test_a_reply_that_was_lost_is_no_second_answer(tmp_path: Path, open_seat: Op
         seat.forgive(*OFFLINE)
 
 
-def test_a_double_click_sends_once_and_never_the_next_task(tmp_path: Path, open_seat: OpenSeat) -> None:
+def test_a_double_click_sends_once_and_never_the_next_task(tmp_path, open_seat):
     with at_work(tmp_path, open_seat) as (place, seat):
         seat.page.keyboard.press("2")
         with seat.page.expect_navigation(url="**/label?after=*"):
@@ -150,7 +148,7 @@ def test_a_double_click_sends_once_and_never_the_next_task(tmp_path: Path, open_
 
 
 @pytest.mark.slow
-def test_what_was_typed_is_there_after_a_closed_window(tmp_path: Path, open_seat: OpenSeat) -> None:
+def test_what_was_typed_is_there_after_a_closed_window(tmp_path, open_seat):
     with at_work(tmp_path, open_seat) as (_, seat):
         seat.context.set_offline(True)
         seat.page.keyboard.press("7")
@@ -167,7 +165,7 @@ def test_what_was_typed_is_there_after_a_closed_window(tmp_path: Path, open_seat
 
 
 @pytest.mark.slow
-def test_a_draft_goes_to_the_server_by_itself(tmp_path: Path, open_seat: OpenSeat) -> None:
+def test_a_draft_goes_to_the_server_by_itself(tmp_path, open_seat):
     with at_work(tmp_path, open_seat) as (place, seat):
         seat.page.keyboard.press("7")
         expect(seat.page.locator("#saved")).to_have_text("Saved")
@@ -178,7 +176,7 @@ def test_a_draft_goes_to_the_server_by_itself(tmp_path: Path, open_seat: OpenSea
 
 
 @pytest.mark.slow
-def test_a_session_that_ends_while_somebody_types_loses_nothing(tmp_path: Path, open_seat: OpenSeat) -> None:
+def test_a_session_that_ends_while_somebody_types_loses_nothing(tmp_path, open_seat):
     with at_work(tmp_path, open_seat) as (place, seat):
         place.store.write(end_sessions, "p", "a1")
         seat.page.keyboard.press("7")
@@ -198,7 +196,7 @@ def test_a_session_that_ends_while_somebody_types_loses_nothing(tmp_path: Path, 
 
 
 @pytest.mark.slow
-def test_time_in_sight_is_counted_and_sent(tmp_path: Path, open_seat: OpenSeat) -> None:
+def test_time_in_sight_is_counted_and_sent(tmp_path, open_seat):
     with at_work(tmp_path, open_seat) as (place, seat):
         expect(seat.page.locator("input[name=seconds]")).to_have_value("2")
         seat.page.keyboard.press("2")
@@ -211,7 +209,7 @@ def test_time_in_sight_is_counted_and_sent(tmp_path: Path, open_seat: OpenSeat) 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("by", ["mouse", "touch"])
-def test_a_ranking_is_dragged(tmp_path: Path, open_seat: OpenSeat, by: str) -> None:
+def test_a_ranking_is_dragged(tmp_path, open_seat, by):
     with office(tmp_path, "rank") as place:
         seat = open_seat(place.url, has_touch=by == "touch").sign_in(place.store, place.person())
         seat.go("/label")
@@ -247,7 +245,7 @@ def drag(seat: Seat, by: str, card: int, over: int) -> None:
 
 
 @pytest.mark.slow
-def test_a_ranking_by_keys_has_ties_and_leaves_out(tmp_path: Path, open_seat: OpenSeat) -> None:
+def test_a_ranking_by_keys_has_ties_and_leaves_out(tmp_path, open_seat):
     with at_work(tmp_path, open_seat, "rank") as (place, seat):
         for card, key in (("0", "2"), ("1", "1"), ("2", "2")):
             seat.page.locator(f".answer[data-place='{card}']").focus()
@@ -289,7 +287,7 @@ def uneven() -> Iterator[tuple[str, threading.Event]]:
 
 
 @pytest.mark.slow
-def test_two_answers_are_shown_at_the_pace_of_the_slower(tmp_path: Path, open_seat: OpenSeat) -> None:
+def test_two_answers_are_shown_at_the_pace_of_the_slower(tmp_path, open_seat):
     with uneven() as (address, go), office(tmp_path, "talk") as place:
         place.store.write(set_project, replace(place.store.project("p"), talks_to=address), actor="o1")
         seat = open_seat(place.url).sign_in(place.store, place.person())

@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
-from pathlib import Path
 from subprocess import Popen
 from typing import Any
 
@@ -64,9 +63,7 @@ def found(crowd: tuple[LabelStore, list[str]]) -> Quality:
 
 
 @pytest.mark.slow
-def test_the_crowd_agrees_and_those_who_do_not_read_are_proposed_with_their_habit(
-    found: Quality, crowd: tuple[LabelStore, list[str]]
-) -> None:
+def test_the_crowd_agrees_and_those_who_do_not_read_are_proposed_with_their_habit(found, crowd):
     whole = found.agreement[0]
     assert (whole.part, whole.level, whole.units, whole.labels) == ("all", "ordinal", 120, 360)
     assert 0.2 < whole.alpha.low < whole.alpha.value < whole.alpha.high < 1
@@ -87,18 +84,14 @@ def test_the_crowd_agrees_and_those_who_do_not_read_are_proposed_with_their_habi
 
 
 @pytest.mark.slow
-def test_a_report_is_plain_json_and_the_same_each_time(
-    found: Quality, crowd: tuple[LabelStore, list[str]]
-) -> None:
+def test_a_report_is_plain_json_and_the_same_each_time(found, crowd):
     assert json.loads(json.dumps(quality_to_dict(found))) == json.loads(
         json.dumps(quality_to_dict(quality(crowd[0], "p")))
     )
 
 
 @pytest.mark.slow
-def test_the_command_prints_tables_or_json(
-    crowd: tuple[LabelStore, list[str]], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_prints_tables_or_json(crowd, capsys):
     assert main(["collect", "quality", "--store", crowd[0].where]) == 0
     printed = capsys.readouterr().out
     assert printed.startswith("p asks for pair: ")
@@ -121,7 +114,7 @@ def wait_for(reports: Reports) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.cases(quick=("sqlite",))
-def test_a_child_makes_the_report_and_the_next_label_makes_it_old(on_both: MakeDesk) -> None:
+def test_a_child_makes_the_report_and_the_next_label_makes_it_old(on_both):
     desk = on_both(overlap=2)
     ada, bob = desk.people(2)
     for person in (ada, bob, ada):
@@ -145,7 +138,7 @@ def test_a_child_makes_the_report_and_the_next_label_makes_it_old(on_both: MakeD
 
 
 @pytest.mark.slow
-def test_a_server_that_asks_for_reports_loads_nothing_that_computes() -> None:
+def test_a_server_that_asks_for_reports_loads_nothing_that_computes():
     heavy = "{'numpy', 'pandas', 'scipy', 'torch'}"
     words = f"import sys, plaudit.collect.quality.cache; print(sorted({heavy} & {{*sys.modules}}))"
     done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
@@ -153,9 +146,7 @@ def test_a_server_that_asks_for_reports_loads_nothing_that_computes() -> None:
 
 
 @pytest.mark.parametrize("ends_first", [False, True])
-def test_a_child_that_fails_says_why_and_is_not_started_again(
-    make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch, ends_first: bool
-) -> None:
+def test_a_child_that_fails_says_why_and_is_not_started_again(make_desk, monkeypatch, ends_first):
     desk = make_desk()
     monkeypatch.setattr("plaudit.collect.quality.cache.sys.executable", "/bin/false")
     if ends_first:
@@ -179,7 +170,7 @@ def ended(*words: Any, **settings: Any) -> subprocess.Popen[bytes]:
     return child
 
 
-def test_nobody_overlaps_is_said(make_desk: MakeDesk) -> None:
+def test_nobody_overlaps_is_said(make_desk):
     desk = make_desk(overlap=1)
     (ada,) = desk.people(1)
     for _ in range(3):
@@ -191,7 +182,7 @@ def test_nobody_overlaps_is_said(make_desk: MakeDesk) -> None:
     assert found.proposals == ()
 
 
-def test_an_empty_project_has_an_empty_report(make_desk: MakeDesk) -> None:
+def test_an_empty_project_has_an_empty_report(make_desk):
     found = quality(make_desk().store, "p")
     assert (found.labels, found.agreement, found.annotators, found.consensus) == (0, (), (), None)
 
@@ -211,7 +202,7 @@ def labelled(
 FRUITS = {"prompt": "A fruit?", "candidates": [{"text": text} for text in ("Pear.", "Fig.", "Car.")]}
 
 
-def test_rankings_are_compared_by_pairs_whatever_the_order_shown(make_desk: MakeDesk) -> None:
+def test_rankings_are_compared_by_pairs_whatever_the_order_shown(make_desk):
     def best_first(shown: dict[str, Any]) -> dict[str, Any]:
         return {"groups": [[shown["answers"].index(text)] for text in ("Pear.", "Fig.", "Car.")]}
 
@@ -221,7 +212,7 @@ def test_rankings_are_compared_by_pairs_whatever_the_order_shown(make_desk: Make
     assert found.consensus.pairs == 3
 
 
-def test_ratings_are_compared_by_aspect_and_steps_by_step(make_desk: MakeDesk, tmp_path: Path) -> None:
+def test_ratings_are_compared_by_aspect_and_steps_by_step(make_desk, tmp_path):
     def rated(shown: dict[str, Any]) -> dict[str, Any]:
         points = [{"Pear.": 5, "Fig.": 4, "Car.": 1}[text] for text in shown["answers"]]
         return {"points": {"true": points, "kind": [3, 3, 3]}, "thumbs": [point > 2 for point in points]}
@@ -240,7 +231,7 @@ def test_ratings_are_compared_by_aspect_and_steps_by_step(make_desk: MakeDesk, t
     assert found.agreement[0].percent.value == 0.5
 
 
-def test_an_aspect_has_as_many_values_as_its_levels_have_words(make_desk: MakeDesk) -> None:
+def test_an_aspect_has_as_many_values_as_its_levels_have_words(make_desk):
     anchors = (tuple("ABCDEFG"), ("Poor", "Good"))
 
     def rated(fig: int) -> Any:
@@ -263,7 +254,7 @@ def test_an_aspect_has_as_many_values_as_its_levels_have_words(make_desk: MakeDe
 
 
 @pytest.mark.slow
-def test_a_rating_of_some_answers_is_the_same_in_another_order(make_desk: MakeDesk) -> None:
+def test_a_rating_of_some_answers_is_the_same_in_another_order(make_desk):
     desk = make_desk(tasks=0, ask="rate", repeat=0.5)
     (person,) = desk.people(1)
     bodies = [{**FRUITS, "prompt": f"A fruit, {number}?"} for number in range(80)]
@@ -276,13 +267,13 @@ def test_a_rating_of_some_answers_is_the_same_in_another_order(make_desk: MakeDe
     assert card.consistency.value == 1.0
 
 
-def test_written_answers_have_no_agreement_and_the_report_says_so(make_desk: MakeDesk) -> None:
+def test_written_answers_have_no_agreement_and_the_report_says_so(make_desk):
     found = labelled(make_desk, "write", {"prompt": "Say hello."}, [{"answer": "Hello."}])
     assert found.agreement == ()
     assert found.notes == ("Tasks of the kind write are answered by each person alone, so nobody can agree.",)
 
 
-def test_another_version_of_the_guidelines_has_a_row_of_its_own(make_desk: MakeDesk) -> None:
+def test_another_version_of_the_guidelines_has_a_row_of_its_own(make_desk):
     desk = make_desk(overlap=2, guidelines="Be kind.")
     ada, bob = desk.people(2)
     for person in (ada, bob):
@@ -295,7 +286,7 @@ def test_another_version_of_the_guidelines_has_a_row_of_its_own(make_desk: MakeD
     assert [row.labels for row in found.agreement] == [4, 2, 2]
 
 
-def test_tasks_that_a_score_chose_are_no_sample_of_all(make_desk: MakeDesk) -> None:
+def test_tasks_that_a_score_chose_are_no_sample_of_all(make_desk):
     bodies = [pair_body(0, method="random"), pair_body(1, method="d-optimal", probability=0.2)]
     desk = make_desk(tasks=bodies, overlap=2)
     for person in desk.people(2):
@@ -308,7 +299,7 @@ def test_tasks_that_a_score_chose_are_no_sample_of_all(make_desk: MakeDesk) -> N
 
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("pool", ["hurried", "length-lovers", "crowd"])
-def test_what_is_set_of_a_pool_lies_in_the_intervals(pool: str) -> None:
+def test_what_is_set_of_a_pool_lies_in_the_intervals(pool):
     rows, tasks, people = rows_of_pool(pool, tasks=250)
     choices = gather_rows(Project(name="p"), rows).choices
     assert choices is not None
@@ -328,7 +319,7 @@ def test_what_is_set_of_a_pool_lies_in_the_intervals(pool: str) -> None:
 
 
 @pytest.mark.slow
-def test_pools_show_the_bias_that_they_were_given() -> None:
+def test_pools_show_the_bias_that_they_were_given():
     def odds(pool: str) -> bias.Biases:
         rows, _, _ = rows_of_pool(pool, tasks=300, seed=1)
         choices = gather_rows(Project(name="p"), rows).choices
@@ -344,7 +335,7 @@ def test_pools_show_the_bias_that_they_were_given() -> None:
     assert experts.shared[0].odds.low < 1 < experts.shared[0].odds.high
 
 
-def test_refusals_are_known_by_how_they_begin() -> None:
+def test_refusals_are_known_by_how_they_begin():
     for words in (
         "I'm sorry, but I can't help with that.",
         "I cannot do this.",
@@ -360,9 +351,7 @@ def test_refusals_are_known_by_how_they_begin() -> None:
 # Soft rows.
 
 
-def test_soft_rows_are_one_a_pair_with_the_chance_and_lead_back_to_every_label(
-    crowd: tuple[LabelStore, list[str]], tmp_path: Path
-) -> None:
+def test_soft_rows_are_one_a_pair_with_the_chance_and_lead_back_to_every_label(crowd, tmp_path):
     out = tmp_path / "soft.jsonl"
     snapshot = export(crowd[0], "p", out, soft=True)
     rows = [row for row in read_records(out).records if isinstance(row, Comparison)]
@@ -379,7 +368,7 @@ def test_soft_rows_are_one_a_pair_with_the_chance_and_lead_back_to_every_label(
     assert again.sha256 == snapshot.sha256
 
 
-def test_a_vote_counts_by_who_gave_it() -> None:
+def test_a_vote_counts_by_who_gave_it():
     rows, _, people = rows_of_pool("experts", tasks=60)
     spam = [
         type(row)(**{**vars(row), "annotator": "spam", "label": json.dumps({"strength": -1})})
@@ -396,7 +385,7 @@ def test_a_vote_counts_by_who_gave_it() -> None:
     assert np.mean(np.abs(np.subtract(*chances))) < 0.05
 
 
-def test_what_a_reviewer_decided_stays_decided(make_desk: MakeDesk, tmp_path: Path) -> None:
+def test_what_a_reviewer_decided_stays_decided(make_desk, tmp_path):
     desk = make_desk(tasks=1, overlap=2, most=2)
     ada, bob = desk.people(2)
     desk.answer(ada, -1)
@@ -410,7 +399,7 @@ def test_what_a_reviewer_decided_stays_decided(make_desk: MakeDesk, tmp_path: Pa
     assert snapshot.left_out == {"decided by a reviewer": 2}
 
 
-def test_soft_rows_are_refused_where_there_are_none(make_desk: MakeDesk, tmp_path: Path) -> None:
+def test_soft_rows_are_refused_where_there_are_none(make_desk, tmp_path):
     desk = make_desk(tasks=0, ask="write")
     out = tmp_path / "soft.jsonl"
     with pytest.raises(UserError, match="soft rows are of pairs and rankings"):
@@ -423,7 +412,7 @@ def test_soft_rows_are_refused_where_there_are_none(make_desk: MakeDesk, tmp_pat
 
 
 @pytest.mark.slow
-def test_a_reward_learns_from_soft_rows(tmp_path: Path) -> None:
+def test_a_reward_learns_from_soft_rows(tmp_path):
     """Two who err once in eight, one who clicks the first, on each of 80 pairs: the rule is learnt."""
     toy, _ = make_files(tmp_path, rows=16)
     pairs = judged("comparisons", 80)

@@ -55,7 +55,7 @@ def out(place: Path, config: Path) -> Path:
     return place / "out"
 
 
-def test_a_pool_answers_and_every_label_is_a_row(out: Path) -> None:
+def test_a_pool_answers_and_every_label_is_a_row(out):
     rows = read_records(out / "stages" / "pairs" / "rows.jsonl").records
     assert all(isinstance(row, Comparison) for row in rows)
     tasks = tasks_of(out / "labels.db", "pairs")
@@ -75,7 +75,7 @@ def test_a_pool_answers_and_every_label_is_a_row(out: Path) -> None:
         assert body["category"]
 
 
-def test_ranks_and_ratings_are_rows_of_their_kind(out: Path) -> None:
+def test_ranks_and_ratings_are_rows_of_their_kind(out):
     ranks = read_records(out / "stages" / "ranks" / "rows.jsonl").records
     assert len(ranks) == 8
     for row in ranks:
@@ -91,7 +91,7 @@ def test_ranks_and_ratings_are_rows_of_their_kind(out: Path) -> None:
     }
 
 
-def test_the_snapshot_says_which_labels_they_are(out: Path) -> None:
+def test_the_snapshot_says_which_labels_they_are(out):
     snapshot = read_snapshot(out / "stages" / "pairs" / "rows.jsonl")
     assert (snapshot.project, snapshot.store) == ("pairs", str(out / "labels.db"))
     assert seal(out, "pairs")["outputs"].keys() >= {"rows.jsonl", "rows.snapshot.json", "answers.jsonl"}
@@ -102,7 +102,7 @@ def test_the_snapshot_says_which_labels_they_are(out: Path) -> None:
     assert f"--position {snapshot.seq}" in command
 
 
-def test_a_trace_leads_to_the_position_of_the_log(config: Path, out: Path) -> None:
+def test_a_trace_leads_to_the_position_of_the_log(config, out):
     told = " ".join(well(config, out, "--trace", "rated").out.split())
     for name in ("rated", "pairs"):
         snapshot = read_snapshot(out / "stages" / name / "rows.jsonl")
@@ -110,9 +110,7 @@ def test_a_trace_leads_to_the_position_of_the_log(config: Path, out: Path) -> No
         assert f"plaudit collect trace {out / 'stages' / name / 'rows.jsonl'} 1" in told
 
 
-def test_it_is_kept_and_fresh_exports_again_without_drawing_or_asking(
-    config: Path, out: Path, place: Path
-) -> None:
+def test_it_is_kept_and_fresh_exports_again_without_drawing_or_asking(config, out, place):
     assert set(states(well(config, out)).values()) == {"kept"}
     rows = {name: rows_of(out, name) for name in ("pairs", "ranks", "rated")}
     before = events_of(out / "labels.db")
@@ -127,14 +125,14 @@ def test_it_is_kept_and_fresh_exports_again_without_drawing_or_asking(
 
 
 @pytest.mark.slow
-def test_another_place_gives_the_same_rows(config: Path, out: Path, tmp_path: Path) -> None:
+def test_another_place_gives_the_same_rows(config, out, tmp_path):
     well(config, tmp_path / "other")
     for name in ("pairs", "ranks", "rated"):
         assert rows_of(tmp_path / "other", name) == rows_of(out, name)
 
 
 @pytest.mark.slow
-def test_more_tasks_keep_the_labels_that_there_are(place: Path, out: Path, tmp_path: Path) -> None:
+def test_more_tasks_keep_the_labels_that_there_are(place, out, tmp_path):
     own = Path(shutil.copytree(out, tmp_path / "out"))
     before = events_of(own / "labels.db")
     well(write_collecting(tmp_path, pairs={**CROWD, "n": 10}), own)
@@ -143,7 +141,7 @@ def test_more_tasks_keep_the_labels_that_there_are(place: Path, out: Path, tmp_p
     assert 4 <= after["answered"] - before["answered"] <= 8
 
 
-def test_a_greater_overlap_asks_for_more_labels_of_the_same_answers(out: Path, tmp_path: Path) -> None:
+def test_a_greater_overlap_asks_for_more_labels_of_the_same_answers(out, tmp_path):
     own = Path(shutil.copytree(out, tmp_path / "out"))
     before = events_of(own / "labels.db")
     well(write_collecting(tmp_path, pairs={**CROWD, "overlap": 4}), own)
@@ -165,7 +163,7 @@ def asks(place: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_people_are_waited_for_and_every_waiting_stage_is_told(asks: Path, tmp_path: Path) -> None:
+def test_people_are_waited_for_and_every_waiting_stage_is_told(asks, tmp_path):
     out = tmp_path / "out"
     went = go(asks, out)
     assert went.code == 3
@@ -195,7 +193,7 @@ def test_people_are_waited_for_and_every_waiting_stage_is_told(asks: Path, tmp_p
 
 
 @pytest.mark.slow
-def test_fresh_says_to_be_left_out_when_people_are_waited_for(asks: Path, tmp_path: Path) -> None:
+def test_fresh_says_to_be_left_out_when_people_are_waited_for(asks, tmp_path):
     out = tmp_path / "out"
     assert "without --fresh, which begins anew" in go(asks, out, "--fresh").words
     let_answer(out / "labels.db", "pairs")
@@ -204,7 +202,7 @@ def test_fresh_says_to_be_left_out_when_people_are_waited_for(asks: Path, tmp_pa
 
 
 @pytest.mark.slow
-def test_a_project_file_says_how_people_are_asked(place: Path, tmp_path: Path) -> None:
+def test_a_project_file_says_how_people_are_asked(place, tmp_path):
     (tmp_path / "guide.md").write_text("Be kind.\n", "utf-8")
     project = tmp_path / "kind.yaml"
     project.write_text(
@@ -223,7 +221,7 @@ def test_a_project_file_says_how_people_are_asked(place: Path, tmp_path: Path) -
     assert events_of(out / "labels.db") == events, "the same settings are not set again"
 
 
-def test_a_project_file_brings_its_items(place: Path, tmp_path: Path) -> None:
+def test_a_project_file_brings_its_items(place, tmp_path):
     known = [
         {
             "prompt": f"What is {n} + {n}?",
@@ -242,7 +240,7 @@ def test_a_project_file_brings_its_items(place: Path, tmp_path: Path) -> None:
     assert Counter(task["purpose"] for task in tasks_of(out / "labels.db", "sums")) == {"work": 8, "gold": 3}
 
 
-def test_what_its_owner_changed_stays(tmp_path: Path) -> None:
+def test_what_its_owner_changed_stays(tmp_path):
     out, config = tmp_path / "out", write_collecting(tmp_path, pairs=PAIRS)
     out.mkdir()
     # A store that was there before the pipeline is used.
@@ -256,9 +254,7 @@ def test_what_its_owner_changed_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_store_is_named_from_where_the_command_is_given(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_is_named_from_where_the_command_is_given(tmp_path, monkeypatch):
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     config = write_collecting(tmp_path, pairs={**PAIRS, "store": "own.db"})
@@ -293,9 +289,7 @@ WRONG: list[tuple[Row, str]] = [
 
 
 @pytest.mark.parametrize(("change", "words"), WRONG, ids=[str(change) for change, _ in WRONG])
-def test_what_nobody_can_be_asked_is_refused_before_anything_runs(
-    tmp_path: Path, change: Row, words: str
-) -> None:
+def test_what_nobody_can_be_asked_is_refused_before_anything_runs(tmp_path, change, words):
     stage = {name: value for name, value in {**PAIRS, **change}.items() if value is not None}
     config = write_collecting(tmp_path, pairs=stage)
     went = go(config, tmp_path / "out")
@@ -313,15 +307,13 @@ def test_what_nobody_can_be_asked_is_refused_before_anything_runs(
         ({**PAIRS, "n": 2, "max-tokens": 1}, "no prompt has 2 answers that differ and came to an end"),
     ],
 )
-def test_what_shows_when_it_runs_is_a_fault_of_the_stage(tmp_path: Path, stage: Row, words: str) -> None:
+def test_what_shows_when_it_runs_is_a_fault_of_the_stage(tmp_path, stage, words):
     went = go(write_collecting(tmp_path, pairs=stage), tmp_path / "out")
     assert went.code == 2
     assert words in went.words
 
 
-def test_without_the_packages_of_a_store_nothing_begins(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_packages_of_a_store_nothing_begins(tmp_path, monkeypatch):
     monkeypatch.setattr("plaudit.collect.waiting.find_spec", lambda name: None)
     went = go(write_collecting(tmp_path, pairs=PAIRS), tmp_path / "out")
     assert went.code == 2
@@ -330,7 +322,7 @@ def test_without_the_packages_of_a_store_nothing_begins(
 
 
 @pytest.mark.slow
-def test_a_draw_that_finds_too_few_answers_says_so(tmp_path: Path) -> None:
+def test_a_draw_that_finds_too_few_answers_says_so(tmp_path):
     out = tmp_path / "out"
     well(write_collecting(tmp_path, pairs={**PAIRS, "n": 45, "judges": "experts"}), out)
     notes = seal(out, "pairs")["summary"]

@@ -101,14 +101,12 @@ def killed(config: Path, out: Path, moments: list[Callable[[Path], Moment]]) -> 
 
 
 @pytest.mark.slow
-def test_it_is_killed_while_it_draws_and_while_a_pool_answers(
-    config: Path, undisturbed: dict[str, bytes], tmp_path: Path
-) -> None:
+def test_it_is_killed_while_it_draws_and_while_a_pool_answers(config, undisturbed, tmp_path):
     killed(config, tmp_path / "out", [MOMENTS[place] for place in FEW])
     assert rows(tmp_path / "out") == undisturbed
 
 
 @pytest.mark.slow
-def test_it_is_killed_everywhere(config: Path, undisturbed: dict[str, bytes], tmp_path: Path) -> None:
+def test_it_is_killed_everywhere(config, undisturbed, tmp_path):
     killed(config, tmp_path / "out", MOMENTS)
     assert rows(tmp_path / "out") == undisturbed

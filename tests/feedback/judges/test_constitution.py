@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from dataclasses import replace
 from itertools import permutations
-from pathlib import Path
 
 import pytest
 import yaml
@@ -33,7 +32,7 @@ def constitution(*weights: float) -> Constitution:
     )
 
 
-def test_our_own_has_sixteen_principles_and_each_text_is_one_of_a_kind() -> None:
+def test_our_own_has_sixteen_principles_and_each_text_is_one_of_a_kind():
     ours = constitution_named("ours")
     assert ours == read_constitution(None)
     assert len(ours.principles) == 16
@@ -49,9 +48,7 @@ def test_our_own_has_sixteen_principles_and_each_text_is_one_of_a_kind() -> None
     st.integers(1, 12),
     st.randoms(use_true_random=False),
 )
-def test_a_draw_hangs_on_the_key_alone_and_repeats_nothing(
-    weights: list[float], key: str, count: int, random: object
-) -> None:
+def test_a_draw_hangs_on_the_key_alone_and_repeats_nothing(weights, key, count, random):
     file = constitution(*weights)
     shuffled = list(file.principles)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
@@ -63,7 +60,7 @@ def test_a_draw_hangs_on_the_key_alone_and_repeats_nothing(
 
 @settings(max_examples=40)
 @given(st.lists(st.floats(0.1, 10), min_size=2, max_size=6), st.text())
-def test_whoever_is_not_drawn_changes_nothing_by_leaving(weights: list[float], key: str) -> None:
+def test_whoever_is_not_drawn_changes_nothing_by_leaving(weights, key):
     file = constitution(*weights)
     [first] = file.drawn(key)
     for other in file.principles:
@@ -72,7 +69,7 @@ def test_whoever_is_not_drawn_changes_nothing_by_leaving(weights: list[float], k
             assert replace(file, principles=left).drawn(key) == (first,)
 
 
-def test_pairs_come_as_often_as_their_weights_say() -> None:
+def test_pairs_come_as_often_as_their_weights_say():
     """The exact law of drawing two without putting back, against 20,000 keys, each within five deviations."""
     weights = (1.0, 2.0, 3.0, 6.0)
     file, n = constitution(*weights), 20_000
@@ -83,7 +80,7 @@ def test_pairs_come_as_often_as_their_weights_say() -> None:
         assert off < 5 * math.sqrt(share * (1 - share) / n)
 
 
-def test_principles_of_other_categories_are_left_out() -> None:
+def test_principles_of_other_categories_are_left_out():
     file = Constitution(
         name="own.yaml",
         principles=(principle("any"), principle("danger", 5.0, "harmful"), principle("sums", 5.0, "sum")),
@@ -95,7 +92,7 @@ def test_principles_of_other_categories_are_left_out() -> None:
     assert drawn == {"harmful": {"any", "danger"}, "sum": {"any", "sums"}, "fact": {"any"}, None: {"any"}}
 
 
-def test_a_category_without_a_principle_is_named() -> None:
+def test_a_category_without_a_principle_is_named():
     file = Constitution(name="own.yaml", principles=(principle("danger", 1.0, "harmful"),))
     with pytest.raises(UserError, match=r"own\.yaml: no principle fits the category 'sum'"):
         file.drawn("key", category="sum")
@@ -103,7 +100,7 @@ def test_a_category_without_a_principle_is_named() -> None:
         file.drawn("key")
 
 
-def test_the_version_is_of_what_is_there_and_not_of_its_place(tmp_path: Path) -> None:
+def test_the_version_is_of_what_is_there_and_not_of_its_place(tmp_path):
     rows = [{"id": name, **TEXTS, "weight": 2} for name in ("a", "b")]
     versions = set[str]()
     for name, content in (
@@ -116,7 +113,7 @@ def test_the_version_is_of_what_is_there_and_not_of_its_place(tmp_path: Path) ->
     assert len(versions) == 2
 
 
-def test_a_text_may_be_broken_over_lines(tmp_path: Path) -> None:
+def test_a_text_may_be_broken_over_lines(tmp_path):
     path = tmp_path / "own.yaml"
     path.write_text(
         "- id: a\n  choose: |\n    The better one\n    is better.\n  critique: Look.\n  revise: Mend.\n"
@@ -143,7 +140,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_is_told_by_file_entry_and_field(fault: str, tmp_path: Path) -> None:
+def test_a_fault_is_told_by_file_entry_and_field(fault, tmp_path):
     path = tmp_path / "own.yaml"
     path.write_text(yaml.safe_dump(FAULTS[fault]))
     with pytest.raises(UserError, match=fault) as found:
@@ -152,7 +149,7 @@ def test_a_fault_is_told_by_file_entry_and_field(fault: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("text", ["- id: [", "\x00", "- &a [*a]"])
-def test_what_is_no_yaml_of_principles_is_refused(text: str, tmp_path: Path) -> None:
+def test_what_is_no_yaml_of_principles_is_refused(text, tmp_path):
     path = tmp_path / "own.yaml"
     path.write_text(text)
     with pytest.raises(UserError, match=r"own\.yaml"):

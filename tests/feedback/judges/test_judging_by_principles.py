@@ -96,7 +96,7 @@ def logit(share: float) -> float:
 
 
 @pytest.mark.parametrize("count", [1, 3, "all"])
-def test_the_log_odds_of_the_drawn_principles_are_averaged(count: Any) -> None:
+def test_the_log_odds_of_the_drawn_principles_are_averaged(count):
     minds = Minds()
     found = outcomes(judge(minds, principles=count), TASKS, 0)
     for task, outcome in zip(TASKS, found, strict=True):
@@ -113,7 +113,7 @@ def test_the_log_odds_of_the_drawn_principles_are_averaged(count: Any) -> None:
         assert outcome.rationale is not None
 
 
-def test_another_order_of_the_answers_draws_the_same_and_turns_the_chance() -> None:
+def test_another_order_of_the_answers_draws_the_same_and_turns_the_chance():
     asked = judge(Minds(), principles=2)
     straight, turned = (outcomes(asked, tasks, 0) for tasks in (TASKS, [swapped(task) for task in TASKS]))
     for one, other in zip(straight, turned, strict=True):
@@ -124,7 +124,7 @@ def test_another_order_of_the_answers_draws_the_same_and_turns_the_chance() -> N
 
 
 @pytest.mark.parametrize("how", ["verdict", "letter", "reasons", "points"])
-def test_every_way_to_ask_holds_the_principle_and_says_which(how: Any) -> None:
+def test_every_way_to_ask_holds_the_principle_and_says_which(how):
     minds = Minds()
     found = outcomes(judge(minds, how=how, clamp=0.0), TASKS, 0)
     used = {name for outcome in found if isinstance(outcome, Verdict) for name in outcome.principles}
@@ -133,7 +133,7 @@ def test_every_way_to_ask_holds_the_principle_and_says_which(how: Any) -> None:
     assert shown == {principle.choose for principle in OURS.principles if principle.id in used}
 
 
-def test_points_of_all_answers_to_a_prompt_are_by_the_same_principles_and_averaged() -> None:
+def test_points_of_all_answers_to_a_prompt_are_by_the_same_principles_and_averaged():
     minds = Minds()
     tasks = [
         Task(prompt=task.prompt, answers=(answer,), ended=(True,))
@@ -156,7 +156,7 @@ def test_points_of_all_answers_to_a_prompt_are_by_the_same_principles_and_averag
         assert score == pytest.approx(fmean(means))
 
 
-def test_money_is_of_all_that_is_asked() -> None:
+def test_money_is_of_all_that_is_asked():
     different = [task for task in TASKS if plain_text(task.answers[0]) != plain_text(task.answers[1])]
     for count, ways in ((1, 2), (3, 6)):
         asked = judge(Minds(), principles=count)
@@ -167,7 +167,7 @@ def test_money_is_of_all_that_is_asked() -> None:
         assert sum(asked.spent(task)[0] for task in TASKS) >= 10 * ways * len(different)
 
 
-def test_a_principle_that_says_nothing_is_left_out_where_most_say_something() -> None:
+def test_a_principle_that_says_nothing_is_left_out_where_most_say_something():
     first, *others = OURS.principles[:3]
     three = Constitution(name="three", principles=(first, *others))
     task = next(task for task in TASKS if len({*map(plain_text, task.answers)}) == 2)
@@ -185,7 +185,7 @@ def test_a_principle_that_says_nothing_is_left_out_where_most_say_something() ->
     assert silent.reason == REFUSED
 
 
-def test_the_version_holds_the_constitution_and_the_number_of_principles(tmp_path: Path) -> None:
+def test_the_version_holds_the_constitution_and_the_number_of_principles(tmp_path):
     fewer = replace(OURS, principles=OURS.principles[:15])
     usual = judge(Minds()).version
     assert usual == f"letter-1-c{OURS.version}x1"
@@ -194,7 +194,7 @@ def test_the_version_holds_the_constitution_and_the_number_of_principles(tmp_pat
     assert judge(Minds(), principles=16).version == judge(Minds(), principles="all").version
 
 
-def test_a_jury_a_card_and_a_reward_keep_which_principle_it_was() -> None:
+def test_a_jury_a_card_and_a_reward_keep_which_principle_it_was():
     asked = judge(Minds())
     task = next(task for task in TASKS if len({*map(plain_text, task.answers)}) == 2)
     [drawn] = OURS.drawn(pair_key(task))
@@ -210,7 +210,7 @@ def test_a_jury_a_card_and_a_reward_keep_which_principle_it_was() -> None:
     assert scores == tuple(judge(Minds(), how="points").scores([task])[0])
 
 
-def test_principles_of_other_categories_are_not_asked() -> None:
+def test_principles_of_other_categories_are_not_asked():
     danger = replace(OURS.principles[4], categories=("harmful",))
     file = Constitution(name="own.yaml", principles=(OURS.principles[0], danger))
     minds = Minds()
@@ -229,7 +229,7 @@ def test_principles_of_other_categories_are_not_asked() -> None:
         outcomes(only, tasks, 0)
 
 
-def test_what_stands_above_the_question_is_of_the_judge_and_examples_may_stand_in_it(tmp_path: Path) -> None:
+def test_what_stands_above_the_question_is_of_the_judge_and_examples_may_stand_in_it(tmp_path):
     path = tmp_path / "examples.txt"
     path.write_text("You have judged like this:\n> {braces} stay\nA\n")
     ask = parse_judge_word(f"model:x,how=letter,constitution=ours,preamble={path}").how()
@@ -256,9 +256,7 @@ def test_what_stands_above_the_question_is_of_the_judge_and_examples_may_stand_i
         ("constitutoin=ours", "nothing is called constitutoin; did you mean constitution"),
     ],
 )
-def test_what_a_word_says_of_principles_is_checked_by_name(
-    settings: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_word_says_of_principles_is_checked_by_name(settings, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("own.yaml").write_text("- {id: calm, choose: a, critique: b}")
     Path("empty.txt").write_text(" \n")

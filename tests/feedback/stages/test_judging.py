@@ -61,7 +61,7 @@ def rows(path: Path) -> list[Comparison]:
     return [record for record in read_records(path).records if isinstance(record, Comparison)]
 
 
-def test_labels_of_a_model_train_a_reward_together_with_labels_of_people(place: Path, tmp_path: Path) -> None:
+def test_labels_of_a_model_train_a_reward_together_with_labels_of_people(place, tmp_path):
     told, out = stages(place), tmp_path / "out"
     people = {"do": "rows", "data": str(place / "more.jsonl")}
     reward = {**told["reward"], "model": "$model", "data": ["$people", "$ai"]}
@@ -79,9 +79,7 @@ def test_labels_of_a_model_train_a_reward_together_with_labels_of_people(place: 
     assert set(states(well(path, out)).values()) == {"kept"}
 
 
-def test_the_command_of_its_seal_makes_the_same_rows_and_asks_nothing_again(
-    place: Path, tmp_path: Path
-) -> None:
+def test_the_command_of_its_seal_makes_the_same_rows_and_asks_nothing_again(place, tmp_path):
     out = tmp_path / "out"
     well(config(place, {"ai": judged(place, principles=2, n=5, seed=3)}), out)
     made, before = out / "stages" / "ai" / "rows.jsonl", calls(place)
@@ -95,9 +93,7 @@ def test_the_command_of_its_seal_makes_the_same_rows_and_asks_nothing_again(
     assert calls(place) == before
 
 
-def test_a_cap_that_is_reached_stops_the_stage_and_nothing_is_asked_twice(
-    place: Path, tmp_path: Path
-) -> None:
+def test_a_cap_that_is_reached_stops_the_stage_and_nothing_is_asked_twice(place, tmp_path):
     out = tmp_path / "out"
     path = config(place, {"ai": judged(place, price="10/10", most_money=0.02)})
     stopped = go(path, out)
@@ -115,7 +111,7 @@ def test_a_cap_that_is_reached_stops_the_stage_and_nothing_is_asked_twice(
 
 
 @pytest.mark.slow
-def test_a_policys_answers_are_judged_and_a_reward_judges_them_too(place: Path, tmp_path: Path) -> None:
+def test_a_policys_answers_are_judged_and_a_reward_judges_them_too(place, tmp_path):
     told, out = stages(place), tmp_path / "out"
     own = {"do": "judge", "by": "$helper", "model": "$sft", "prompts": str(place / "prompts.jsonl")}
     learnt = {**judged(place), "by": "$reward"} | {"constitution": None}
@@ -133,9 +129,7 @@ def test_a_policys_answers_are_judged_and_a_reward_judges_them_too(place: Path, 
     assert len(rows(out / "stages" / "learnt" / "rows.jsonl")) == 16
 
 
-def test_a_stages_model_is_asked_within_a_word_and_how_is_a_part_of_the_result(
-    place: Path, tmp_path: Path
-) -> None:
+def test_a_stages_model_is_asked_within_a_word_and_how_is_a_part_of_the_result(place, tmp_path):
     assert main(["world", "make", "comparisons", "--n", "3", "--out", "world.jsonl"]) == 0
     told = {"ai": {"do": "judge", "by": "model:$model,how=points", "data": str(place / "world.jsonl")}}
     out = tmp_path / "out"
@@ -151,9 +145,7 @@ def test_a_stages_model_is_asked_within_a_word_and_how_is_a_part_of_the_result(
     assert read_pipeline(write_config(place, above, "above")).stage("ai").needs == ("sft",)
 
 
-def test_another_helper_is_one_word_also_of_the_pipeline_as_it_was_written_down(
-    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_helper_is_one_word_also_of_the_pipeline_as_it_was_written_down(place, tmp_path, monkeypatch):
     out = tmp_path / "out"
     path = config(place, {"ai": judged(place, by="$helper,draws=2")})
     well(path, out)
@@ -192,9 +184,7 @@ def test_another_helper_is_one_word_also_of_the_pipeline_as_it_was_written_down(
         ({"constitutoin": "ours"}, "did you mean constitution?"),
     ],
 )
-def test_a_dry_run_refuses_a_judgement_that_cannot_be(
-    place: Path, tmp_path: Path, more: dict[str, object], words: str
-) -> None:
+def test_a_dry_run_refuses_a_judgement_that_cannot_be(place, tmp_path, more, words):
     (place / "own.yaml").write_text("- {id: calm, choose: a, critique: b}")
     told = {name: stages(place)[name] for name in ("demos", "sft", "pairs")}
     went = go(
@@ -206,7 +196,7 @@ def test_a_dry_run_refuses_a_judgement_that_cannot_be(
     assert words in went.words
 
 
-def test_a_helper_is_named_and_used(place: Path, tmp_path: Path) -> None:
+def test_a_helper_is_named_and_used(place, tmp_path):
     nameless = go(write_config(place, {"ai": judged(place)}), tmp_path / "out", "--dry-run")
     assert "by: $helper is who judges, revises and attacks here, and none is named" in nameless.words
     useless = go(config(place, {"pairs": stages(place)["pairs"]}), tmp_path / "out", "--dry-run")

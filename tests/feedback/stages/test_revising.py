@@ -45,9 +45,7 @@ def calls(place: Path) -> int:
     return len((place / "calls").read_text())
 
 
-def test_revisions_are_rows_that_a_stage_below_learns_from_and_the_page_tells_whose_they_are(
-    place: Path, tmp_path: Path
-) -> None:
+def test_revisions_are_rows_that_a_stage_below_learns_from_and_the_page_tells_whose_they_are(place, tmp_path):
     told = revising(place)
     told["sft"] = stages(place)["sft"] | {"data": "$revisions", "allow": ["base-loss"]}
     out = tmp_path / "out"
@@ -73,9 +71,7 @@ def test_revisions_are_rows_that_a_stage_below_learns_from_and_the_page_tells_wh
     assert calls(place) == before
 
 
-def test_a_stage_that_revises_is_kept_until_its_constitution_or_its_helper_change(
-    place: Path, tmp_path: Path
-) -> None:
+def test_a_stage_that_revises_is_kept_until_its_constitution_or_its_helper_change(place, tmp_path):
     config, out = write_config(place, revising(place), "kept"), tmp_path / "out"
     well(config, out)
     first = calls(place)
@@ -89,7 +85,7 @@ def test_a_stage_that_revises_is_kept_until_its_constitution_or_its_helper_chang
     assert "by has another content" in well(config, out, "--dry-run").words
 
 
-def test_the_rows_may_be_pairs_of_a_models_own_answers(place: Path, tmp_path: Path) -> None:
+def test_the_rows_may_be_pairs_of_a_models_own_answers(place, tmp_path):
     drawn = {"model": "$model", "prompts": str(place / "prompts.jsonl"), "max-tokens": 24, "give": "pairs"}
     told = revising(place, **drawn, minimal=True)
     del told["revisions"]["data"]
@@ -114,9 +110,7 @@ def test_the_rows_may_be_pairs_of_a_models_own_answers(place: Path, tmp_path: Pa
         ({"constitution": "none.yaml"}, "none.yaml"),
     ],
 )
-def test_what_cannot_be_revised_is_refused_before_anything_runs(
-    place: Path, tmp_path: Path, more: dict[str, Any], words: str
-) -> None:
+def test_what_cannot_be_revised_is_refused_before_anything_runs(place, tmp_path, more, words):
     went = go(write_config(place, revising(place, **more), "bad"), tmp_path / "out")
     assert went.code == 2
     assert words in went.words

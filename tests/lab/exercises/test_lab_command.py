@@ -46,9 +46,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_without_names_the_exercises_are_listed_and_nothing_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_names_the_exercises_are_listed_and_nothing_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     went = lab()
     assert went.code == 0
@@ -71,9 +69,7 @@ def test_without_names_the_exercises_are_listed_and_nothing_runs(
         (["--look", "--out", "nowhere"], "nowhere: no exercise was run here yet; plaudit lab lists them"),
     ],
 )
-def test_what_nothing_would_come_of_is_refused_before_anything_runs(
-    words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_nothing_would_come_of_is_refused_before_anything_runs(words, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     went = lab(*words)
     assert went.code == 2
@@ -81,7 +77,7 @@ def test_what_nothing_would_come_of_is_refused_before_anything_runs(
     assert not [*tmp_path.iterdir()]
 
 
-def test_a_config_is_written_to_be_changed_and_never_over_something(tmp_path: Path) -> None:
+def test_a_config_is_written_to_be_changed_and_never_over_something(tmp_path):
     mine = tmp_path / "mine.yaml"
     went = lab("pooling", "--write", mine)
     assert went.code == 0
@@ -93,7 +89,7 @@ def test_a_config_is_written_to_be_changed_and_never_over_something(tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_an_exercise_goes_from_the_command_to_its_page(out: Path) -> None:
+def test_an_exercise_goes_from_the_command_to_its_page(out):
     page = read_page(out / "pooling" / "lab.html")
     assert page.words["h1"] == ["Where should a reward be read?"]
     assert [*page.sections][1:4] == ["What was seen", "Pictures", "Stages"]
@@ -109,7 +105,7 @@ def test_an_exercise_goes_from_the_command_to_its_page(out: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_same_command_keeps_what_is_there_and_says_the_same(out: Path) -> None:
+def test_the_same_command_keeps_what_is_there_and_says_the_same(out):
     before = results(out / "pooling")
     went = lab("pooling", "--out", out, "--jobs", 1, *CHANGED)
     assert went.err.count("  kept") == 8
@@ -120,7 +116,7 @@ def test_the_same_command_keeps_what_is_there_and_says_the_same(out: Path) -> No
 
 
 @pytest.mark.slow
-def test_what_is_not_finished_cannot_be_looked_at_and_the_others_can(out: Path, tmp_path: Path) -> None:
+def test_what_is_not_finished_cannot_be_looked_at_and_the_others_can(out, tmp_path):
     (tmp_path / "pooling").symlink_to(out / "pooling")
     (tmp_path / "unseen" / "stages").mkdir(parents=True)
     config = (out / "pooling" / "pipeline.yaml").read_text("utf-8")
@@ -133,7 +129,7 @@ def test_what_is_not_finished_cannot_be_looked_at_and_the_others_can(out: Path, 
     assert "10 stages of unseen not finished" in read_page(tmp_path / "lab.html").words["body"][0]
 
 
-def test_what_goes_wrong_in_one_exercise_does_not_keep_the_others_from_being_run(tmp_path: Path) -> None:
+def test_what_goes_wrong_in_one_exercise_does_not_keep_the_others_from_being_run(tmp_path):
     for name in ("pooling", "unseen"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "thesis.txt").write_text("not plaudit's")
@@ -148,7 +144,7 @@ def stage_is_sealed(out: Path, name: str) -> Callable[[], bool]:
 
 
 @pytest.mark.slow
-def test_it_is_asked_to_stop_and_says_that_it_goes_on(out: Path, tmp_path: Path) -> None:
+def test_it_is_asked_to_stop_and_says_that_it_goes_on(out, tmp_path):
     words = ["lab", "pooling", "--out", tmp_path, "--jobs", 1, *CHANGED]
     running = Command(words)
     running.until(stage_is_sealed(tmp_path, "own"))
@@ -162,7 +158,7 @@ def test_it_is_asked_to_stop_and_says_that_it_goes_on(out: Path, tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_it_is_killed_and_the_same_command_comes_to_the_same(out: Path, tmp_path: Path) -> None:
+def test_it_is_killed_and_the_same_command_comes_to_the_same(out, tmp_path):
     words = ["lab", "pooling", "--out", tmp_path, "--jobs", 1, *CHANGED]
     assert Command(words).kill_when(stage_is_sealed(tmp_path, "own")).code < 0
     done = plaudit(*words)

@@ -14,7 +14,7 @@ from plaudit.lab.world import SHIPPED_MODEL_FOLDER
 from tests.engine.toy_command import plaudit
 
 
-def test_the_shipped_model_is_small_and_plain() -> None:
+def test_the_shipped_model_is_small_and_plain():
     assert (SHIPPED_MODEL_FOLDER / "model.safetensors").stat().st_size < 4 * 2**20
     assert {file.suffix for file in SHIPPED_MODEL_FOLDER.iterdir()} <= {".json", ".jinja", ".safetensors"}
     with safe_open(SHIPPED_MODEL_FOLDER / "model.safetensors", framework="pt") as file:
@@ -23,7 +23,7 @@ def test_the_shipped_model_is_small_and_plain() -> None:
     assert 800_000 < weights < 1_100_000
 
 
-def test_plain_transformers_loads_it_and_it_answers() -> None:
+def test_plain_transformers_loads_it_and_it_answers():
     tokenizer = AutoTokenizer.from_pretrained(SHIPPED_MODEL_FOLDER)
     model = AutoModelForCausalLM.from_pretrained(SHIPPED_MODEL_FOLDER)
     chat = [{"role": "user", "content": "What is 3 plus 4?"}]
@@ -34,7 +34,7 @@ def test_plain_transformers_loads_it_and_it_answers() -> None:
 
 
 @pytest.mark.slow
-def test_it_is_built_from_the_corpus_by_one_command_that_goes_on(tmp_path: Path) -> None:
+def test_it_is_built_from_the_corpus_by_one_command_that_goes_on(tmp_path):
     out = tmp_path / "built"
     command = ("world", "build", "--out", out, "--epochs", 0.02)
     done = plaudit(*command)
@@ -54,15 +54,13 @@ def test_it_is_built_from_the_corpus_by_one_command_that_goes_on(tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_a_base_model_that_reads_nothing_is_refused(tmp_path: Path) -> None:
+def test_a_base_model_that_reads_nothing_is_refused(tmp_path):
     done = plaudit("world", "build", "--out", tmp_path / "built", "--epochs", 0)
     assert done.code == 2
     assert "epochs must be a number above 0, not 0.0" in done.err
 
 
-def test_an_installation_without_it_says_how_to_make_it(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_installation_without_it_says_how_to_make_it(monkeypatch, capsys):
     # Before the name means something else: what modules take at their import stays for tests behind this one.
     import_module("plaudit.lab.verbs.world")
     monkeypatch.setattr("plaudit.lab.world.SHIPPED_MODEL_FOLDER", Path("nowhere"))

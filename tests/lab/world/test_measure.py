@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -30,7 +29,7 @@ def scored(base: LocalSampler) -> list[ScoredAnswer]:
     return score_model_answers(base, SamplingSettings(seed=3), n=60)
 
 
-def test_each_category_is_asked_alike_and_every_answer_is_scored(scored: list[ScoredAnswer]) -> None:
+def test_each_category_is_asked_alike_and_every_answer_is_scored(scored):
     assert [one.question.category for one in scored] == [c for c in CATEGORIES for _ in range(5)]
     for one in scored:
         again = gold_of(one.question.messages, one.answer.text, ended=one.answer.ended)
@@ -40,7 +39,7 @@ def test_each_category_is_asked_alike_and_every_answer_is_scored(scored: list[Sc
     assert found["all"].mean == pytest.approx(sum(found[c].mean for c in CATEGORIES) / len(CATEGORIES))
 
 
-def test_the_error_is_that_of_prompts_not_of_answers(scored: list[ScoredAnswer]) -> None:
+def test_the_error_is_that_of_prompts_not_of_answers(scored):
     """A prompt that is asked again and again says nothing new: ten copies must not make the error smaller."""
     one, ten = mean_utilities(scored), mean_utilities(scored * 10)
     for category in [*CATEGORIES, "all"]:
@@ -49,7 +48,7 @@ def test_the_error_is_that_of_prompts_not_of_answers(scored: list[ScoredAnswer])
 
 
 @pytest.mark.slow
-def test_the_base_model_knows_much_and_speaks_in_mixed_styles(base: LocalSampler) -> None:
+def test_the_base_model_knows_much_and_speaks_in_mixed_styles(base):
     greedy, drawn = (
         mean_utilities(score_model_answers(base, SamplingSettings(temperature=t), n=144))["all"].mean
         for t in (0.0, 1.0)
@@ -59,7 +58,7 @@ def test_the_base_model_knows_much_and_speaks_in_mixed_styles(base: LocalSampler
 
 
 @pytest.mark.slow
-def test_demonstrations_make_it_better_on_subjects_that_they_never_mention(tmp_path: Path) -> None:
+def test_demonstrations_make_it_better_on_subjects_that_they_never_mention(tmp_path):
     rows, run = tmp_path / "rows.jsonl", tmp_path / "run"
     assert plaudit("world", "make", "demonstrations", "--n", 1000, "--out", rows).code == 0
     words = ("train", "sft", "--model", base_model_folder(), "--data", rows, "--out", run)
@@ -73,9 +72,7 @@ def test_demonstrations_make_it_better_on_subjects_that_they_never_mention(tmp_p
     assert after.mean - before.mean > 3 * (before.error + after.error)
 
 
-def test_the_command_prints_a_table_and_writes_every_answer(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_prints_a_table_and_writes_every_answer(tmp_path, capsys):
     out = tmp_path / "answers.jsonl"
     assert main(["world", "score", "--n", "24", "--out", str(out)]) == 0
     printed = capsys.readouterr().out
@@ -86,20 +83,18 @@ def test_the_command_prints_a_table_and_writes_every_answer(
     assert all(0 <= row["utility"] <= 1 for row in rows)
 
 
-def test_too_few_answers_are_refused(base: LocalSampler) -> None:
+def test_too_few_answers_are_refused(base):
     with pytest.raises(UserError, match="11 answers cannot cover the 12 categories"):
         score_model_answers(base, SamplingSettings(), n=11)
 
 
-def test_a_model_that_is_given_twice_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_model_that_is_given_twice_is_refused(capsys):
     twice = ["--model", str(base_model_folder())] * 2
     assert main(["world", "score", "--n", "16", *twice]) == 2
     assert "is given 2 times; name each model once" in capsys.readouterr().err
 
 
-def test_more_models_than_fit_beside_each_other_stand_below(
-    scored: list[ScoredAnswer], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_more_models_than_fit_beside_each_other_stand_below(scored, capsys):
     names = [f"model-{number}" for number in range(5)]
     print_standings(dict.fromkeys(names, mean_utilities(scored)), split="test", temperature=1.0)
     heads = [line for line in capsys.readouterr().out.splitlines() if "category" in line]

@@ -75,9 +75,7 @@ def answered(store: LabelStore) -> Iterator[tuple[str, dict[str, Any], dict[str,
         ("rate", 3, {"aspects": ("overall", "kind"), "points": 7}),
     ],
 )
-def test_the_labels_are_those_of_the_pool_asked_directly(
-    tmp_path: Path, ask: Any, answers: int, settings: dict[str, Any]
-) -> None:
+def test_the_labels_are_those_of_the_pool_asked_directly(tmp_path, ask, answers, settings):
     with store_of(tmp_path / "l.db", bodies(30, answers), ask=ask, **settings) as store:
         secret = store.write(make_invite, "p", uses=12, actor="o1")
         habits = Habits(twice=0.2, vanish=0.1, skip=0.05)
@@ -98,7 +96,7 @@ def test_the_labels_are_those_of_the_pool_asked_directly(
         }
 
 
-def test_another_order_of_the_same_answers_is_another_look_at_them() -> None:
+def test_another_order_of_the_same_answers_is_another_look_at_them():
     (task,) = making.answer_tasks(1, answers=2, split="train", seed=3)
     turned = replace(task, answers=task.answers[::-1], ended=task.ended[::-1])
     ranks = [
@@ -108,7 +106,7 @@ def test_another_order_of_the_same_answers_is_another_look_at_them() -> None:
 
 
 @pytest.mark.slow
-def test_people_qualify_and_gold_is_answered(tmp_path: Path) -> None:
+def test_people_qualify_and_gold_is_answered(tmp_path):
     rows = bodies(60, seed=1)
     known = []
     for row in rows[:20]:
@@ -137,7 +135,7 @@ def _crowd(url: str, secret: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_crowd_that_is_killed_ends_with_the_same_rows(tmp_path: Path) -> None:
+def test_a_crowd_that_is_killed_ends_with_the_same_rows(tmp_path):
     """Its process is killed again and again, wherever it is; the bytes are those of one that ran through."""
     contents = list[bytes]()
     context = multiprocessing.get_context("spawn")
@@ -161,7 +159,7 @@ def test_a_crowd_that_is_killed_ends_with_the_same_rows(tmp_path: Path) -> None:
     assert contents[0] == contents[1]
 
 
-def test_the_command_says_what_its_people_did(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_says_what_its_people_did(tmp_path, capsys):
     with store_of(tmp_path / "l.db", bodies(12)) as store:
         secret = store.write(make_invite, "p", uses=3, actor="o1")
         with serve_in_background(store) as server:
@@ -179,7 +177,7 @@ def test_the_command_says_what_its_people_did(tmp_path: Path, capsys: pytest.Cap
             assert "this invite does not exist" in capsys.readouterr().err
 
 
-def test_what_the_world_cannot_answer_is_said(tmp_path: Path) -> None:
+def test_what_the_world_cannot_answer_is_said(tmp_path):
     rows = [json.loads('{"prompt": "Greet me."}')]
     with store_of(tmp_path / "l.db", rows, ask="write") as store:
         secret = store.write(make_invite, "p", uses=12, actor="o1")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 
@@ -29,21 +28,19 @@ def tasks(sampler: LocalSampler) -> list[Task]:
     return model_answer_tasks(sampler, 12, answers=2, seed=5)
 
 
-def test_every_task_has_as_many_different_answers_as_were_asked_for(tasks: list[Task]):
+def test_every_task_has_as_many_different_answers_as_were_asked_for(tasks):
     assert len(tasks) == 12
     assert all(len({str(answer) for answer in task.answers}) == 2 for task in tasks)
     assert all(all(task.ended) for task in tasks)
 
 
 @pytest.mark.slow
-def test_the_same_seed_gives_the_same_answers_and_another_one_others(
-    sampler: LocalSampler, tasks: list[Task]
-):
+def test_the_same_seed_gives_the_same_answers_and_another_one_others(sampler, tasks):
     assert model_answer_tasks(sampler, 12, answers=2, seed=5) == tasks
     assert model_answer_tasks(sampler, 12, answers=2, seed=6) != tasks
 
 
-def test_no_more_prompts_are_asked_than_are_missing(monkeypatch: pytest.MonkeyPatch, sampler: LocalSampler):
+def test_no_more_prompts_are_asked_than_are_missing(monkeypatch, sampler):
     asked = list[int]()
     ask = sampler.generate_answers
 
@@ -60,13 +57,13 @@ def test_no_more_prompts_are_asked_than_are_missing(monkeypatch: pytest.MonkeyPa
     assert sum(asked) < 80
 
 
-def test_answers_of_a_split_are_to_prompts_of_that_split(sampler: LocalSampler, tasks: list[Task]):
+def test_answers_of_a_split_are_to_prompts_of_that_split(sampler, tasks):
     other = model_answer_tasks(sampler, 16, answers=2, split="test", seed=5, categories=("fact",))
     assert {task.category for task in other} == {"fact"}
     assert not {task.prompt for task in other} & {task.prompt for task in tasks}
 
 
-def test_a_low_temperature_draws_likelier_answers(sampler: LocalSampler):
+def test_a_low_temperature_draws_likelier_answers(sampler):
     shares = {}
     for temperature in (0.4, 1.5):
         tasks = model_answer_tasks(
@@ -79,14 +76,14 @@ def test_a_low_temperature_draws_likelier_answers(sampler: LocalSampler):
     assert shares[0.4] > shares[1.5] + 0.1
 
 
-def test_a_model_that_always_says_the_same_is_told(monkeypatch: pytest.MonkeyPatch, sampler: LocalSampler):
+def test_a_model_that_always_says_the_same_is_told(monkeypatch, sampler):
     monkeypatch.setattr("plaudit.lab.world.making.MAX_ROUNDS", 2)
     with pytest.raises(UserError, match="9 different answers"):
         model_answer_tasks(sampler, 8, answers=9, categories=("arithmetic",))
 
 
 @pytest.mark.parametrize(("kind", "record"), [("rankings", Ranking), ("thumbs", Rating)])
-def test_the_command_has_a_models_answers_judged(kind: str, record: type, tmp_path: Path):
+def test_the_command_has_a_models_answers_judged(kind, record, tmp_path):
     out = tmp_path / "rows.jsonl"
     words = ["world", "make", kind, "--model", str(base_model_folder()), "--n", "8", "--out", str(out)]
     assert main(words) == 0
@@ -98,7 +95,7 @@ def test_the_command_has_a_models_answers_judged(kind: str, record: type, tmp_pa
         assert all(one.thumb for one in records if isinstance(one, Rating))
 
 
-def test_the_command_draws_at_a_temperature(tmp_path: Path):
+def test_the_command_draws_at_a_temperature(tmp_path):
     words = ["world", "make", "comparisons", "--model", str(base_model_folder()), "--n", "8", "--out"]
     files = [tmp_path / name for name in ("plain.jsonl", "one.jsonl", "low.jsonl")]
     options: list[list[str]] = [[], ["--temperature", "1"], ["--temperature", "0.5"]]
@@ -108,7 +105,7 @@ def test_the_command_draws_at_a_temperature(tmp_path: Path):
     assert plain == one != low
 
 
-def test_demonstrations_are_of_no_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_demonstrations_are_of_no_model(tmp_path, capsys):
     out = str(tmp_path / "rows.jsonl")
     assert main(["world", "make", "demonstrations", "--model", str(base_model_folder()), "--out", out]) == 2
     assert "--model says nothing to demonstrations" in capsys.readouterr().err

@@ -53,9 +53,7 @@ def _facts(folder: Path) -> dict[str, object]:
         (["--how", "gated", "--gate", "a/", "--below", "-1.7"], {"how": "gated", "gate": 0, "below": -1.7}),
     ],
 )
-def test_the_options_are_what_is_written(
-    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], facts: dict[str, object]
-) -> None:
+def test_the_options_are_what_is_written(made, tmp_path, monkeypatch, options, facts):
     monkeypatch.chdir(made)
     assert _run("rewards", "a", "b", *options, "--out", tmp_path / "all") == 0
     written = _facts(tmp_path / "all")
@@ -65,9 +63,7 @@ def test_the_options_are_what_is_written(
     assert isinstance(load_reward(tmp_path / "all", device="cpu"), CombinedReward)
 
 
-def test_the_folder_scores_what_its_members_say_together(
-    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_folder_scores_what_its_members_say_together(made, tmp_path, capsys):
     out = tmp_path / "all"
     assert _run("rewards", made / "a", made / "b", "--how", "weighted", "--weights", 2, 1, "--out", out) == 0
     assert f"{out}: weighted of {made / 'a'}, {made / 'b'}" in capsys.readouterr().out
@@ -86,7 +82,7 @@ def test_the_folder_scores_what_its_members_say_together(
     assert apart(load_reward(nested, device="cpu").scores(tasks(4)), least) < 1e-6
 
 
-def test_members_are_brought_to_one_unit_on_rows(made: Path, tmp_path: Path) -> None:
+def test_members_are_brought_to_one_unit_on_rows(made, tmp_path):
     rows = tmp_path / "pairs.jsonl"
     pairs = [(said(3, n), said(4, 50 + n), said(6, 90 + n)) for n in range(10)]
     rows.write_text("".join(json.dumps(_row(*pair)) + "\n" for pair in pairs))
@@ -106,7 +102,7 @@ def test_members_are_brought_to_one_unit_on_rows(made: Path, tmp_path: Path) -> 
     assert statistics.fmean(both) == pytest.approx(0, abs=1e-6)
 
 
-def test_an_implicit_reward_and_one_of_steps_are_written(made: Path, tmp_path: Path) -> None:
+def test_an_implicit_reward_and_one_of_steps_are_written(made, tmp_path):
     out = tmp_path / "dpo"
     assert _run("implicit", "--policy", made / "sft", "--reference", made / "sft", "--out", out) == 0
     assert _facts(out)["beta"] == 0.1
@@ -140,23 +136,14 @@ def test_an_implicit_reward_and_one_of_steps_are_written(made: Path, tmp_path: P
         ("steps sft", "this is a language model"),
     ],
 )
-def test_what_makes_no_reward_is_said_and_nothing_written(
-    made: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    words: str,
-    said: str,
-) -> None:
+def test_what_makes_no_reward_is_said_and_nothing_written(made, tmp_path, monkeypatch, capsys, words, said):
     monkeypatch.chdir(made)
     assert _run(*words.split(), "--out", tmp_path / "out") == 2
     assert said in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
-def test_other_tokens_and_a_folder_in_use_are_refused(
-    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_tokens_and_a_folder_in_use_are_refused(made, tmp_path, capsys):
     other = start(tmp_path, specials={**SPECIAL, 9: "<|other|>"})
     out = tmp_path / "out"
     assert _run("implicit", "--policy", made / "sft", "--reference", other, "--out", out) == 2

@@ -38,7 +38,7 @@ def _folders(where: Path, *names: str) -> list[Path]:
 
 
 @pytest.mark.parametrize("combination", MANNERS, ids=lambda one: one.how)
-def test_each_manner_is_read_as_it_was_written(tmp_path: Path, combination: Combination) -> None:
+def test_each_manner_is_read_as_it_was_written(tmp_path, combination):
     members = _folders(tmp_path, "a", "elsewhere/b")
     path = save_combination(tmp_path / "both", members, combination)
     assert path == tmp_path / "both" / "combined.json"
@@ -48,7 +48,7 @@ def test_each_manner_is_read_as_it_was_written(tmp_path: Path, combination: Comb
     assert [folder.resolve() for folder in found.folders] == members
 
 
-def test_the_other_kinds_are_read_as_they_were_written(tmp_path: Path) -> None:
+def test_the_other_kinds_are_read_as_they_were_written(tmp_path):
     a, b = _folders(tmp_path, "a", "b")
     save_implicit(tmp_path / "dpo", ImplicitManifest(policy=a, reference=b, beta=0.5))
     found = read_manifest(tmp_path / "dpo")
@@ -60,7 +60,7 @@ def test_the_other_kinds_are_read_as_they_were_written(tmp_path: Path) -> None:
     assert (process.model.resolve(), process.reading) == (a, "last")
 
 
-def test_what_lies_in_the_folder_or_beside_it_moves_with_it_and_the_rest_stays(tmp_path: Path) -> None:
+def test_what_lies_in_the_folder_or_beside_it_moves_with_it_and_the_rest_stays(tmp_path):
     inner, beside, far = _folders(tmp_path, "runs/all/members/0", "runs/beside", "far/away")
     save_combination(tmp_path / "runs/all", [inner, beside, far], Combination(how="mean"))
     said = json.loads((tmp_path / "runs/all/combined.json").read_text())
@@ -72,9 +72,7 @@ def test_what_lies_in_the_folder_or_beside_it_moves_with_it_and_the_rest_stays(t
     assert [folder.resolve() for folder in found.folders] == wanted
 
 
-def test_a_path_of_the_working_folder_is_found_from_anywhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_path_of_the_working_folder_is_found_from_anywhere(tmp_path, monkeypatch):
     _folders(tmp_path, "here/a", "there")
     monkeypatch.chdir(tmp_path / "here")
     save_combination(Path("both"), [Path("a")], Combination(how="mean"))
@@ -110,7 +108,7 @@ def test_a_path_of_the_working_folder_is_found_from_anywhere(
         ('{"how": "steps", "model": "a", "reading": "sum"}', "not by 'sum'"),
     ],
 )
-def test_what_is_damaged_is_named_with_the_file(tmp_path: Path, text: str, words: str) -> None:
+def test_what_is_damaged_is_named_with_the_file(tmp_path, text, words):
     [folder, _, _] = _folders(tmp_path, "one", "one/a", "one/b")
     (folder / "combined.json").write_text(text)
     with pytest.raises(UserError, match=words) as caught:
@@ -118,7 +116,7 @@ def test_what_is_damaged_is_named_with_the_file(tmp_path: Path, text: str, words
     assert str(folder / "combined.json") in str(caught.value)
 
 
-def test_nothing_is_written_of_members_that_are_not_there_or_do_not_fit(tmp_path: Path) -> None:
+def test_nothing_is_written_of_members_that_are_not_there_or_do_not_fit(tmp_path):
     [a] = _folders(tmp_path, "a")
     for members, words in (([a, tmp_path / "gone"], "no such folder"), ([a, a], "1 weights for 2")):
         how = Combination(how="weighted", weights=(1.0,) * (1 if "weights" in words else 2))
@@ -127,7 +125,7 @@ def test_nothing_is_written_of_members_that_are_not_there_or_do_not_fit(tmp_path
     assert not (tmp_path / "both").exists()
 
 
-def test_a_reward_is_never_made_a_member_of_itself(tmp_path: Path) -> None:
+def test_a_reward_is_never_made_a_member_of_itself(tmp_path):
     [a, b, c] = _folders(tmp_path, "a", "b", "c")
     save_combination(b, [a], Combination(how="mean"))
     save_combination(c, [b, a], Combination(how="mean"))
@@ -137,7 +135,7 @@ def test_a_reward_is_never_made_a_member_of_itself(tmp_path: Path) -> None:
     assert not (a / "combined.json").exists()
 
 
-def test_a_circle_that_was_written_by_hand_is_told_not_followed(tmp_path: Path) -> None:
+def test_a_circle_that_was_written_by_hand_is_told_not_followed(tmp_path):
     a, b = _folders(tmp_path, "a", "b")
     for one, other in ((a, "../b"), (b, "../a")):
         (one / "combined.json").write_text(json.dumps({"how": "mean", "members": [other]}))

@@ -40,7 +40,7 @@ def learnt(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return learn(tmp_path_factory.mktemp("learnt"))
 
 
-def test_five_comparisons_of_a_group_tell_what_it_prefers(learnt: Path, tmp_path: Path) -> None:
+def test_five_comparisons_of_a_group_tell_what_it_prefers(learnt, tmp_path):
     """And two groups of opposite tastes, asked about the same answers, disagree."""
     accuracies: list[float] = []
     for name, opposite in (("long", "short"), ("flattered", "plain"), ("listed", "spoken")):
@@ -51,9 +51,7 @@ def test_five_comparisons_of_a_group_tell_what_it_prefers(learnt: Path, tmp_path
     assert min(accuracies) > 0.6, accuracies
 
 
-def test_the_reward_is_what_the_module_says_of_the_answers_beside_the_context(
-    learnt: Path, tmp_path: Path
-) -> None:
+def test_the_reward_is_what_the_module_says_of_the_answers_beside_the_context(learnt, tmp_path):
     """By hand: mean states of each answer read alone, less their mean, each answer a target of its own."""
     encoder, module = make_encoder(base_model_folder()), load_group_preference(learnt / "groups" / "model")
     model = load_model(base_model_folder(), dtype=torch.float32, device=torch.device("cpu")).eval()
@@ -87,7 +85,7 @@ def test_the_reward_is_what_the_module_says_of_the_answers_beside_the_context(
     assert apart(reward_of(learnt, tmp_path / "long", "long-9").scores(tasks), wanted) < 1e-4
 
 
-def test_a_task_is_judged_as_if_it_were_the_only_one(learnt: Path, tmp_path: Path) -> None:
+def test_a_task_is_judged_as_if_it_were_the_only_one(learnt, tmp_path):
     reward = reward_of(learnt, tmp_path / "long", "long-9")
     tasks = [
         *asked("long", 3),
@@ -102,7 +100,7 @@ def test_a_task_is_judged_as_if_it_were_the_only_one(learnt: Path, tmp_path: Pat
     assert known(together[-1][0]) == pytest.approx(known(together[-1][1]), abs=1e-5)
 
 
-def test_the_order_of_the_context_says_nothing_and_a_doubt_says_less(learnt: Path) -> None:
+def test_the_order_of_the_context_says_nothing_and_a_doubt_says_less(learnt):
     encoder, module = make_encoder(base_model_folder()), load_group_preference(learnt / "groups" / "model")
     embedder = Policy(load_model(base_model_folder(), dtype=torch.float32, device=torch.device("cpu"))).eval()
     rows = comparisons(["long-9"], 6, seed=2)
@@ -130,9 +128,7 @@ def test_the_order_of_the_context_says_nothing_and_a_doubt_says_less(learnt: Pat
     assert margins[0] > margins[1] + 20 * 0.5, "without a context no answer is much better than another"
 
 
-def test_an_answer_alone_has_no_verdict_and_an_unreadable_one_spoils_no_other(
-    learnt: Path, tmp_path: Path
-) -> None:
+def test_an_answer_alone_has_no_verdict_and_an_unreadable_one_spoils_no_other(learnt, tmp_path):
     reward = reward_of(learnt, tmp_path / "long", "long-9")
     two = task("Name four colours.", "Red.", "Blue, red, white and black.")
     alone, endless = task("Name four colours.", "Red."), "red " * 2000
@@ -150,9 +146,7 @@ def test_an_answer_alone_has_no_verdict_and_an_unreadable_one_spoils_no_other(
     assert "does not fit in" in reason
 
 
-def test_answers_that_must_give_way_are_cut_and_not_read_beyond_the_model(
-    learnt: Path, tmp_path: Path
-) -> None:
+def test_answers_that_must_give_way_are_cut_and_not_read_beyond_the_model(learnt, tmp_path):
     """The prompt loses its beginning, as in training, and the words that are left decide."""
     most = load_model(
         base_model_folder(), dtype=torch.float32, device=torch.device("cpu")
@@ -164,15 +158,13 @@ def test_answers_that_must_give_way_are_cut_and_not_read_beyond_the_model(
     assert reward.refused == {}
 
 
-def test_all_comparisons_of_the_file_count_where_no_group_is_named(learnt: Path, tmp_path: Path) -> None:
+def test_all_comparisons_of_the_file_count_where_no_group_is_named(learnt, tmp_path):
     tasks = asked("long", 4)
     every = reward_of(learnt, tmp_path / "every", None).scores(tasks)
     assert apart(every, reward_of(learnt, tmp_path / "one", "long-9").scores(tasks)) > 0.1
 
 
-def test_a_taste_moves_with_what_lies_beside_it_and_combines_like_any_reward(
-    learnt: Path, tmp_path: Path
-) -> None:
+def test_a_taste_moves_with_what_lies_beside_it_and_combines_like_any_reward(learnt, tmp_path):
     home = tmp_path / "home"
     shutil.copytree(learnt / "groups", home / "groups")
     shutil.copy(learnt / "few.jsonl", home / "few.jsonl")
@@ -200,9 +192,7 @@ def combine(learnt: Path, out: Path, *more: object) -> int:
     return run("combine", "group", learnt / "groups", *own, *more)
 
 
-def test_the_command_makes_a_reward_that_can_be_evaluated(
-    learnt: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_makes_a_reward_that_can_be_evaluated(learnt, tmp_path, capsys):
     out = tmp_path / "long"
     assert combine(learnt, out, "--group", "long-9") == 0
     assert f"{out}: the taste that 5 comparisons tell of" in capsys.readouterr().out
@@ -221,9 +211,7 @@ def test_the_command_makes_a_reward_that_can_be_evaluated(
     assert "long" in capsys.readouterr().out
 
 
-def test_what_makes_no_taste_is_said_and_nothing_written(
-    learnt: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_makes_no_taste_is_said_and_nothing_written(learnt, tmp_path, capsys):
     out, plain = tmp_path / "out", write_rows(tmp_path / "asked.jsonl", [{"prompt": "a?", "completion": "b"}])
     cases: list[tuple[tuple[object, ...], str]] = [
         (("--group", "nobody"), "no comparison by the group 'nobody', so nothing is known of the group"),
@@ -242,9 +230,7 @@ def test_what_makes_no_taste_is_said_and_nothing_written(
     assert "no group preference module lies here; plaudit train group makes one" in capsys.readouterr().err
 
 
-def test_a_model_of_another_size_is_not_the_one_that_it_was_trained_beside(
-    learnt: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_model_of_another_size_is_not_the_one_that_it_was_trained_beside(learnt, tmp_path, capsys):
     """The command says so too, before anything is asked."""
     toy = make_toy(tmp_path / "toy").model
     size = load_group_preference(learnt / "groups" / "model").config.embedding
@@ -257,7 +243,7 @@ def test_a_model_of_another_size_is_not_the_one_that_it_was_trained_beside(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_group_run_alone_is_no_reward_and_the_way_to_one_is_told(learnt: Path) -> None:
+def test_a_group_run_alone_is_no_reward_and_the_way_to_one_is_told(learnt):
     for folder in (learnt / "groups", learnt / "groups" / "model"):
         with pytest.raises(
             UserError, match="needs some comparisons of one of them beside it: plaudit combine"
@@ -276,7 +262,7 @@ def test_a_group_run_alone_is_no_reward_and_the_way_to_one_is_told(learnt: Path)
         ({"context": "../nowhere.jsonl"}, "nowhere.jsonl"),
     ],
 )
-def test_a_damaged_taste_is_named(learnt: Path, tmp_path: Path, change: dict[str, object], says: str) -> None:
+def test_a_damaged_taste_is_named(learnt, tmp_path, change, says):
     path = save_group(tmp_path / "long", taste_of(learnt, "long-9"))
     facts = {**json.loads(path.read_text()), **change}
     path.write_text(json.dumps({name: value for name, value in facts.items() if value is not None}))
@@ -285,7 +271,7 @@ def test_a_damaged_taste_is_named(learnt: Path, tmp_path: Path, change: dict[str
             ask(path.parent)
 
 
-def test_a_damaged_module_is_named(learnt: Path, tmp_path: Path) -> None:
+def test_a_damaged_module_is_named(learnt, tmp_path):
     shutil.copytree(learnt / "groups" / "model", tmp_path / "module")
     taste = replace(taste_of(learnt, "long-9"), module=tmp_path / "module")
     save_group(tmp_path / "long", taste)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -34,7 +33,7 @@ from tests.rewards.scorers import (
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2", "gemma2", "phi3"])
-def test_the_scores_are_those_of_transformers_one_conversation_at_a_time(tmp_path: Path, name: str) -> None:
+def test_the_scores_are_those_of_transformers_one_conversation_at_a_time(tmp_path, name):
     folder = scorer_folder(tmp_path, name)
     model = load_reward_model(folder, dtype=torch.float32, device=CPU)
     choose_layout(model, "packed")
@@ -44,9 +43,7 @@ def test_the_scores_are_those_of_transformers_one_conversation_at_a_time(tmp_pat
 
 
 @pytest.mark.parametrize("layout", ["packed", "left", "right"])
-def test_neither_batch_mates_nor_order_nor_the_size_of_a_pass_change_a_score(
-    tmp_path: Path, layout: str
-) -> None:
+def test_neither_batch_mates_nor_order_nor_the_size_of_a_pass_change_a_score(tmp_path, layout):
     reward, model = scorer(tmp_path)
     model.use_layout(layout)
     asked = tasks()
@@ -62,14 +59,14 @@ def test_neither_batch_mates_nor_order_nor_the_size_of_a_pass_change_a_score(
     assert apart(together, small.scores(asked)) <= 1e-5
 
 
-def test_the_same_text_has_the_very_same_score_wherever_it_is_asked_for(tmp_path: Path) -> None:
+def test_the_same_text_has_the_very_same_score_wherever_it_is_asked_for(tmp_path):
     reward, _ = scorer(tmp_path, tokens_at_once=30)
     one = task(9, 3)
     rows = reward.scores([one, *tasks(6), replace(one, answers=one.answers * 2, ended=(True,) * 4)])
     assert rows[0] * 2 == rows[-1]
 
 
-def test_a_pass_holds_no_more_tokens_than_it_may_and_the_scores_stay(tmp_path: Path) -> None:
+def test_a_pass_holds_no_more_tokens_than_it_may_and_the_scores_stay(tmp_path):
     reward, model = scorer(tmp_path, tokens_at_once=64)
     many = task(*range(1, 31), asked=6)
     passes: list[int] = []
@@ -86,7 +83,7 @@ def test_a_pass_holds_no_more_tokens_than_it_may_and_the_scores_stay(tmp_path: P
     assert None not in rows[0]
 
 
-def test_a_padded_pass_counts_its_padding(tmp_path: Path) -> None:
+def test_a_padded_pass_counts_its_padding(tmp_path):
     _, model = scorer(tmp_path)
     model.use_layout("right")
     reward = LearnedReward("padded", model, make_encoder(tmp_path / "start-llama"), tokens_at_once=64)
@@ -105,7 +102,7 @@ def test_a_padded_pass_counts_its_padding(tmp_path: Path) -> None:
     assert [width for _, width in passes] == sorted((width for _, width in passes), reverse=True)
 
 
-def test_an_answer_that_was_cut_short_is_read_at_the_end_of_turn_that_it_never_wrote(tmp_path: Path) -> None:
+def test_an_answer_that_was_cut_short_is_read_at_the_end_of_turn_that_it_never_wrote(tmp_path):
     reward, _ = scorer(tmp_path)
     one = task(5, 8)
     rows = reward.scores([one, replace(one, ended=(False, False))])
@@ -115,9 +112,7 @@ def test_an_answer_that_was_cut_short_is_read_at_the_end_of_turn_that_it_never_w
     assert [completion.ids[-1] for completion in example.completions] == [encoder.stop_ids[0]] * 2
 
 
-def test_what_cannot_be_read_is_no_verdict_with_its_reason_and_spares_the_other_answers(
-    tmp_path: Path,
-) -> None:
+def test_what_cannot_be_read_is_no_verdict_with_its_reason_and_spares_the_other_answers(tmp_path):
     reward, _ = scorer(tmp_path)
     fine, mixed = (
         task(3),
@@ -139,13 +134,13 @@ def test_what_cannot_be_read_is_no_verdict_with_its_reason_and_spares_the_other_
     assert not refusal_counts(FunctionReward(name="length", function=lambda prompt, said: float(len(said))))
 
 
-def test_an_empty_answer_is_scored_at_its_end_of_turn(tmp_path: Path) -> None:
+def test_an_empty_answer_is_scored_at_its_end_of_turn(tmp_path):
     reward, _ = scorer(tmp_path)
     empty = Task(prompt=user_turn("w20 w21"), answers=(assistant_turn(""),), ended=(True,))
     assert isinstance(known(reward.scores([empty])[0][0]), float)
 
 
-def test_a_long_prompt_gives_way_from_its_start_as_in_training_and_is_counted(tmp_path: Path) -> None:
+def test_a_long_prompt_gives_way_from_its_start_as_in_training_and_is_counted(tmp_path):
     reward, model = scorer(tmp_path)
     long = task(10, asked=150)
     found = reward.score_tasks([long, task(3)])
@@ -157,7 +152,7 @@ def test_a_long_prompt_gives_way_from_its_start_as_in_training_and_is_counted(tm
         assert known(found.rows[0][0]) == pytest.approx(float(model.rewards(batch_of([kept]))), abs=1e-5)
 
 
-def test_a_token_that_the_model_does_not_know_is_a_reason_not_a_crash(tmp_path: Path) -> None:
+def test_a_token_that_the_model_does_not_know_is_a_reason_not_a_crash(tmp_path):
     _, model = scorer(tmp_path)
     limits = replace(model_limits([model]), vocabulary=20)
     reader = BatchScorer(
@@ -168,7 +163,7 @@ def test_a_token_that_the_model_does_not_know_is_a_reason_not_a_crash(tmp_path: 
     assert "and the model knows 20" in found.refused[0].reason
 
 
-def test_a_model_whose_numbers_are_none_is_named(tmp_path: Path) -> None:
+def test_a_model_whose_numbers_are_none_is_named(tmp_path):
     reward, model = scorer(tmp_path)
     with torch.no_grad():
         model.base.score.weight.fill_(float("nan"))
@@ -176,7 +171,7 @@ def test_a_model_whose_numbers_are_none_is_named(tmp_path: Path) -> None:
         reward.scores([task(3)])
 
 
-def test_nothing_is_learned_by_asking_and_dropout_is_off(tmp_path: Path) -> None:
+def test_nothing_is_learned_by_asking_and_dropout_is_off(tmp_path):
     reward, model = scorer(tmp_path)
     for module in model.modules():
         if hasattr(module, "attention_dropout"):
@@ -188,7 +183,7 @@ def test_nothing_is_learned_by_asking_and_dropout_is_off(tmp_path: Path) -> None
     assert all(weight.grad is None for weight in model.parameters())
 
 
-def test_nothing_asked_is_nothing_answered_and_a_pass_of_nothing_is_refused(tmp_path: Path) -> None:
+def test_nothing_asked_is_nothing_answered_and_a_pass_of_nothing_is_refused(tmp_path):
     reward, _ = scorer(tmp_path)
     assert reward.scores([]) == ()
     with pytest.raises(UserError, match="tokens_at_once 0"):

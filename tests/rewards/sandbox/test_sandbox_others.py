@@ -51,7 +51,7 @@ DENIED = ("PermissionError\n", "OSError\n", "BlockingIOError\n")
         "os.pidfd_open(os.getppid())",
     ],
 )
-def test_no_other_process_is_made_or_reached(made: str) -> None:
+def test_no_other_process_is_made_or_reached(made):
     # A shell that could not be begun is told by a status, which makes this expression fail.
     modules = "import os, subprocess, signal, resource, fcntl, multiprocessing.shared_memory"
     found = attempted(f"{modules}\n{made}")
@@ -111,18 +111,18 @@ CALLS = {
 
 @pytest.mark.one_in(5)
 @pytest.mark.parametrize("name", sorted(CALLS["x86_64"]))
-def test_the_kernel_is_not_asked_for_what_is_not_listed(name: str) -> None:
+def test_the_kernel_is_not_asked_for_what_is_not_listed(name):
     if platform.machine() != "x86_64":
         pytest.skip("these numbers are those of x86_64")
     arguments = ", ".join(f"ctypes.c_long({one})" for one in CALLS["x86_64"][name])
     assert ran(CALL.format(arguments)).stdout == b"-1 1\n"
 
 
-def test_clone3_does_not_exist() -> None:
+def test_clone3_does_not_exist():
     assert ran(CALL.format("435, 0, 0")).stdout == b"-1 38\n"
 
 
-def test_a_32_bit_call_ends_the_program() -> None:
+def test_a_32_bit_call_ends_the_program():
     if platform.machine() != "x86_64":
         pytest.skip("int 0x80 is of x86_64")
     # mov eax, 20 (getpid of 32 bits); int 0x80; ret
@@ -137,7 +137,7 @@ print(ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(
     assert result.exit_code in (-signal.SIGSYS, -signal.SIGSEGV)
 
 
-def test_the_superusers_powers_are_gone() -> None:
+def test_the_superusers_powers_are_gone():
     code = """
 import ctypes, struct
 c = ctypes.CDLL(None, use_errno=True)

@@ -31,9 +31,7 @@ def asking(place: Path, *rows: dict[str, object]) -> Path:
 
 
 @pytest.mark.slow
-def test_questions_of_ones_own_are_asked_and_their_content_is_part_of_the_result(
-    place: Path, tmp_path: Path
-) -> None:
+def test_questions_of_ones_own_are_asked_and_their_content_is_part_of_the_result(place, tmp_path):
     rows = [{"prompt": f"w2{n}", "choices": ["w3", "w4 w5"], "right": 0} for n in range(3)]
     out = tmp_path / "out"
     went = well(asking(place, *rows), out)
@@ -51,7 +49,7 @@ def test_questions_of_ones_own_are_asked_and_their_content_is_part_of_the_result
     assert states(well(again, out)) == {"demos": "kept", "sft": "kept", "evaluation": "ran"}
 
 
-def test_a_bad_question_is_named_and_what_is_done_is_kept(place: Path, tmp_path: Path) -> None:
+def test_a_bad_question_is_named_and_what_is_done_is_kept(place, tmp_path):
     config = asking(place, {"prompt": "w2", "choices": ["w3"], "right": 0})
     went = go(config, tmp_path / "out")
     assert went.code != 0
@@ -59,7 +57,7 @@ def test_a_bad_question_is_named_and_what_is_done_is_kept(place: Path, tmp_path:
     assert seal(tmp_path / "out", "sft")
 
 
-def test_folders_of_one_name_are_told_apart(place: Path, tmp_path: Path) -> None:
+def test_folders_of_one_name_are_told_apart(place, tmp_path):
     runs = [tmp_path / run / "run" / "model" for run in ("one", "two")]
     for run in runs:
         copytree(place / "model", run)
@@ -93,7 +91,7 @@ def prompted(place: Path, system: str, **more: object) -> Path:
 
 
 @pytest.mark.slow
-def test_prompted_policies_stand_on_stages_and_pass_at_k_is_told(place: Path, tmp_path: Path) -> None:
+def test_prompted_policies_stand_on_stages_and_pass_at_k_is_told(place, tmp_path):
     system, out = place / "system.txt", tmp_path / "out"
     system.write_text("w9")
     well(prompted(place, str(system), against="brief"), out)
@@ -124,17 +122,13 @@ def test_prompted_policies_stand_on_stages_and_pass_at_k_is_told(place: Path, tm
         ({"prompts": None, "choices": None}, "the world's prompts have none"),
     ],
 )
-def test_a_dry_run_refuses_an_evaluation_that_cannot_be(
-    place: Path, tmp_path: Path, more: dict[str, object], words: str
-) -> None:
+def test_a_dry_run_refuses_an_evaluation_that_cannot_be(place, tmp_path, more, words):
     went = go(prompted(place, "w9", **more), tmp_path / "out", "--dry-run")
     assert went.code == 2
     assert words in went.words
 
 
-def test_judges_are_held_against_people_and_their_figures_stand_on_the_page(
-    place: Path, tmp_path: Path
-) -> None:
+def test_judges_are_held_against_people_and_their_figures_stand_on_the_page(place, tmp_path):
     out, judge = tmp_path / "out", "tests.evaluation.test_eval_command:terser"
     told = {
         "judged": {"do": "judge-reward", "models": [judge, "length:1-1"], "data": str(place / "pairs.jsonl")}

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from plaudit.cli.main import main
 from plaudit.runs.pipeline.read import SHIPPED, config_path, read_pipeline
@@ -37,8 +36,8 @@ def table(out: Path) -> dict[str, dict[str, Any]]:
 
 
 def test_a_pipeline_that_comes_with_plaudit_is_named_by_a_word_where_no_such_file_exists(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
     assert config_path("constitutional") == CONFIG
     assert main(["run", "--show-default"]) == 0
@@ -64,7 +63,7 @@ def test_a_pipeline_that_comes_with_plaudit_is_named_by_a_word_where_no_such_fil
     assert "14 of 14 stages to run" in go(Path("constitutional"), tmp_path / "out", "--dry-run").words
 
 
-def test_nobody_but_the_helper_labels_and_the_truth_is_asked_in_the_evaluation_alone() -> None:
+def test_nobody_but_the_helper_labels_and_the_truth_is_asked_in_the_evaluation_alone():
     pipeline = read_pipeline(CONFIG)
     rows = [stage for stage in pipeline.stages if stage.kind.produces == "rows"]
     made = {stage.kind.name: {stage.config({}).make} for stage in rows if stage.kind.name == "world-rows"}
@@ -80,9 +79,7 @@ def test_nobody_but_the_helper_labels_and_the_truth_is_asked_in_the_evaluation_a
 
 
 @pytest.mark.slow
-def test_a_small_one_goes_from_prompts_to_the_report(
-    device: torch.device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_small_one_goes_from_prompts_to_the_report(device, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     out = tmp_path / "out"
     changes = [word for name, value in SMALL.items() for word in ("--set", f"{name}={value}")]
@@ -95,9 +92,7 @@ def test_a_small_one_goes_from_prompts_to_the_report(
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_the_whole_one_makes_a_better_model_without_people(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_whole_one_makes_a_better_model_without_people(tmp_path, monkeypatch):
     """True worth on prompts that nothing was trained on; see docs/constitutional.md for the figures."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     out = tmp_path / "out"

@@ -69,30 +69,28 @@ def killed(config: Path, out: Path, moments: list[Callable[[Path], Moment]], *mo
     well(config, out, *more)
 
 
-def test_it_is_killed_in_rows_and_in_training(
-    config: Path, undisturbed: dict[str, bytes], tmp_path: Path
-) -> None:
+def test_it_is_killed_in_rows_and_in_training(config, undisturbed, tmp_path):
     killed(config, tmp_path / "out", [MOMENTS[place] for place in FEW])
     assert results(tmp_path / "out") == undisturbed
 
 
 @pytest.mark.slow
-def test_it_is_killed_everywhere(config: Path, undisturbed: dict[str, bytes], tmp_path: Path) -> None:
+def test_it_is_killed_everywhere(config, undisturbed, tmp_path):
     killed(config, tmp_path / "out", MOMENTS)
     assert results(tmp_path / "out") == undisturbed
 
 
 @pytest.mark.slow
 def test_stages_side_by_side_give_the_same_and_die_with_the_one_that_began_them(
-    config: Path, undisturbed: dict[str, bytes], tmp_path: Path
-) -> None:
+    config, undisturbed, tmp_path
+):
     out = tmp_path / "out"
     killed(config, out, [exists("sft/run/metrics.jsonl"), saving("policy")], "--jobs", 2)
     assert results(out) == undisturbed
 
 
 @pytest.mark.slow
-def test_settings_that_changed_are_never_gone_on_with(config: Path, tmp_path: Path) -> None:
+def test_settings_that_changed_are_never_gone_on_with(config, tmp_path):
     out, again = tmp_path / "out", tmp_path / "again"
     done = Command(["run", config, "--out", out]).kill_when(saving("sft")(out))
     assert done.code == -signal.SIGKILL
@@ -103,9 +101,7 @@ def test_settings_that_changed_are_never_gone_on_with(config: Path, tmp_path: Pa
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("jobs", "number"), [(1, signal.SIGINT), (2, signal.SIGTERM)])
-def test_a_signal_saves_and_the_same_command_goes_on(
-    config: Path, undisturbed: dict[str, bytes], tmp_path: Path, jobs: int, number: signal.Signals
-) -> None:
+def test_a_signal_saves_and_the_same_command_goes_on(config, undisturbed, tmp_path, jobs, number):
     out = tmp_path / "out"
     running = Command(["run", config, "--out", out, "--jobs", jobs])
     running.until(exists("policy/run/metrics.jsonl")(out))
@@ -146,7 +142,7 @@ def loads(group: int) -> bool:
 @pytest.mark.cases(quick=("0.1",))
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="processes are told apart by /proc")
 @pytest.mark.parametrize("seconds", [0.1, 2])
-def test_ctrl_c_while_it_is_being_loaded_leaves_no_traceback(config: Path, tmp_path: Path, seconds: float):
+def test_ctrl_c_while_it_is_being_loaded_leaves_no_traceback(config, tmp_path, seconds):
     running = subprocess.Popen(
         [sys.executable, "-m", "plaudit", "run", config, "--out", tmp_path / "out", "--jobs", "2"],
         stderr=subprocess.PIPE,

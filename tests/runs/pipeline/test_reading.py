@@ -20,7 +20,7 @@ def complaint(place: Path, told: dict[str, Any], *, changes: tuple[str, ...] = (
     return " ".join(str(error.value).split())
 
 
-def test_every_method_of_train_is_a_kind_of_stage() -> None:
+def test_every_method_of_train_is_a_kind_of_stage():
     trained = {name for name, kind in stage_kinds().items() if kind.trains}
     assert trained == {*METHODS, *(name for table in TABLES for name in table.rows)}
     assert {name for name, kind in stage_kinds().items() if kind.produces == "reward"} == {
@@ -28,21 +28,21 @@ def test_every_method_of_train_is_a_kind_of_stage() -> None:
     }
 
 
-def test_the_shipped_pipeline_reads() -> None:
+def test_the_shipped_pipeline_reads():
     found = read_pipeline(DEFAULT_CONFIG)
     assert found.stage("ppo").needs == ("sft", "prompts", "reward")
     assert found.with_dependents({"reward"}) == {"reward", "grpo", "ppo", "reward-judged", "evaluation"}
     assert all(stage.values["seed",] == 0 for stage in found.stages if ("seed",) in stage.values)
 
 
-def test_rounds_can_be_written_out() -> None:
+def test_rounds_can_be_written_out():
     found = read_pipeline(Path(__file__).parents[3] / "examples" / "pipelines" / "rounds.yaml")
     assert found.stage("reward-2").inputs["data"] == ("$first", "$second")
     assert found.stage("second").needs == ("policy-1",)
     assert found.stage("policy-2").inputs["reference.model"] == ("$sft",)
 
 
-def test_what_is_written_down_reads_back_as_the_same(place: Path, tmp_path: Path) -> None:
+def test_what_is_written_down_reads_back_as_the_same(place, tmp_path):
     found = read_pipeline(write_config(place, stages(place)), seed=3)
     again = tmp_path / "again.yaml"
     again.write_text(pipeline_yaml(found), "utf-8")
@@ -52,7 +52,7 @@ def test_what_is_written_down_reads_back_as_the_same(place: Path, tmp_path: Path
     assert values["sft"]["seed",] == 3
 
 
-def test_names_may_have_hyphens_dots_or_groups(place: Path) -> None:
+def test_names_may_have_hyphens_dots_or_groups(place):
     told = stages(place)
     told["policy"] |= {
         "kl-coef": 0.25,
@@ -69,7 +69,7 @@ def test_names_may_have_hyphens_dots_or_groups(place: Path) -> None:
     assert config.draw.max_tokens == 8
 
 
-def test_the_command_line_beats_the_file(place: Path) -> None:
+def test_the_command_line_beats_the_file(place):
     path = write_config(place, stages(place))
     found = read_pipeline(path, changes=["policy.draw.max-tokens=5", "sft.steps=7", "jobs=2"], jobs=3)
     assert found.stage("policy").config({}).draw.max_tokens == 5
@@ -77,7 +77,7 @@ def test_the_command_line_beats_the_file(place: Path) -> None:
     assert found.jobs == 3
 
 
-def test_a_stage_may_have_several_files_of_rows(place: Path) -> None:
+def test_a_stage_may_have_several_files_of_rows(place):
     told = stages(place)
     told["reward"]["data"] = ["$pairs", str(place / "more.jsonl")]
     found = read_pipeline(write_config(place, told)).stage("reward")
@@ -109,9 +109,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("name", "change", "says"), WRONG, ids=[str(change) for _, change, _ in WRONG])
-def test_what_is_wrong_is_told_with_line_and_stage(
-    place: Path, name: str, change: dict[str, Any], says: str
-) -> None:
+def test_what_is_wrong_is_told_with_line_and_stage(place, name, change, says):
     told = stages(place)
     told[name] |= change
     said = complaint(place, told)
@@ -120,7 +118,7 @@ def test_what_is_wrong_is_told_with_line_and_stage(
     assert f"toy.yaml:{lines.index(f'- {name}:') + 1}: stage {name}: " in said
 
 
-def test_a_stage_that_is_called_like_another_is_refused(place: Path) -> None:
+def test_a_stage_that_is_called_like_another_is_refused(place):
     write_config(place, {})
     text = "stages:\n- a: {do: world-rows, make: prompts}\n- a: {do: world-rows, make: prompts}\n"
     (place / "twice.yaml").write_text(text, "utf-8")
@@ -159,7 +157,7 @@ def test_a_stage_that_is_called_like_another_is_refused(place: Path) -> None:
         ),
     ],
 )
-def test_a_file_that_is_no_pipeline_is_refused(tmp_path: Path, text: str, says: str) -> None:
+def test_a_file_that_is_no_pipeline_is_refused(tmp_path, text, says):
     path = tmp_path / "one.yaml"
     path.write_text(text, "utf-8")
     with pytest.raises(UserError) as error:
@@ -176,5 +174,5 @@ def test_a_file_that_is_no_pipeline_is_refused(tmp_path: Path, text: str, says: 
         ("sft.steps=[", "'[' is not YAML"),
     ],
 )
-def test_a_wrong_change_is_refused(place: Path, change: str, says: str) -> None:
+def test_a_wrong_change_is_refused(place, change, says):
     assert says in complaint(place, stages(place), changes=(change,))

@@ -24,7 +24,7 @@ def whole(place: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_every_stage_leaves_its_results_and_tells_of_itself(place: Path, whole: Path) -> None:
+def test_every_stage_leaves_its_results_and_tells_of_itself(place, whole):
     for name in NAMES:
         told = seal(whole, name)
         here = whole / "stages" / name
@@ -50,8 +50,8 @@ def test_every_stage_leaves_its_results_and_tells_of_itself(place: Path, whole: 
 
 
 def test_the_same_command_keeps_everything_and_so_does_its_own_config_from_anywhere(
-    place: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    place, whole, tmp_path, monkeypatch
+):
     before = {path: path.stat().st_mtime_ns for path in (whole / "stages").rglob("*") if path.is_file()}
     went = well(write_config(place, stages(place)), whole)
     assert states(went) == dict.fromkeys(NAMES, "kept")
@@ -61,9 +61,7 @@ def test_the_same_command_keeps_everything_and_so_does_its_own_config_from_anywh
     assert after == before
 
 
-def test_only_what_is_below_a_change_runs_again_and_going_back_costs_nothing(
-    place: Path, tmp_path: Path
-) -> None:
+def test_only_what_is_below_a_change_runs_again_and_going_back_costs_nothing(place, tmp_path):
     out, told = tmp_path / "out", stages(place)
     well(write_config(place, told, "first"), out)
     first = results(out)
@@ -82,7 +80,7 @@ def test_only_what_is_below_a_change_runs_again_and_going_back_costs_nothing(
 
 
 @pytest.mark.slow
-def test_an_equal_result_ends_what_runs_again(place: Path, tmp_path: Path) -> None:
+def test_an_equal_result_ends_what_runs_again(place, tmp_path):
     out, told = tmp_path / "out", stages(place)
     well(write_config(place, told, "first"), out)
     told["pairs"]["threshold"] = 0.5
@@ -90,7 +88,7 @@ def test_an_equal_result_ends_what_runs_again(place: Path, tmp_path: Path) -> No
     assert ran == {**dict.fromkeys(NAMES, "kept"), "pairs": "ran"}
 
 
-def test_settings_that_change_no_result_change_no_key(place: Path, whole: Path) -> None:
+def test_settings_that_change_no_result_change_no_key(place, whole):
     told = stages(place)
     told["sft"] |= {"save_every": 2, "sinks": [], "memory.tokens_at_once": 512}
     assert states(well(write_config(place, told), whole)) == dict.fromkeys(NAMES, "kept")
@@ -98,7 +96,7 @@ def test_settings_that_change_no_result_change_no_key(place: Path, whole: Path) 
 
 
 @pytest.mark.slow
-def test_a_file_that_changes_outside_runs_what_reads_it(place: Path, tmp_path: Path) -> None:
+def test_a_file_that_changes_outside_runs_what_reads_it(place, tmp_path):
     out, own = tmp_path / "out", tmp_path / "own.jsonl"
     own.write_bytes((place / "demos.jsonl").read_bytes())
     told = {name: one for name, one in stages(place).items() if name in ("demos", "sft")}
@@ -113,7 +111,7 @@ def test_a_file_that_changes_outside_runs_what_reads_it(place: Path, tmp_path: P
 @pytest.mark.parametrize(
     "name", ["demos/rows.jsonl", "sft/run/model/model.safetensors", "reward/run/metrics.jsonl"]
 )
-def test_a_result_that_was_changed_by_hand_is_refused(place: Path, whole: Path, name: str) -> None:
+def test_a_result_that_was_changed_by_hand_is_refused(place, whole, name):
     path = whole / "stages" / name
     kept = path.read_bytes()
     path.write_bytes(kept[:-2] + b"\n\n")
@@ -125,9 +123,7 @@ def test_a_result_that_was_changed_by_hand_is_refused(place: Path, whole: Path, 
 
 
 @pytest.mark.slow
-def test_a_result_that_is_gone_is_made_anew_by_from_and_everything_by_fresh(
-    place: Path, tmp_path: Path
-) -> None:
+def test_a_result_that_is_gone_is_made_anew_by_from_and_everything_by_fresh(place, tmp_path):
     out = tmp_path / "out"
     told = {name: one for name, one in stages(place).items() if name in ("demos", "sft")}
     config = write_config(place, told, "gone")
@@ -143,7 +139,7 @@ def test_a_result_that_is_gone_is_made_anew_by_from_and_everything_by_fresh(
 
 
 @pytest.mark.slow
-def test_from_runs_a_stage_and_all_below_it(place: Path, whole: Path) -> None:
+def test_from_runs_a_stage_and_all_below_it(place, whole):
     before = results(whole)
     ran = states(well(place / "toy.yaml", whole, "--from", "reward"))
     assert ran == {**dict.fromkeys(["demos", "sft", "pairs"], "kept"), "reward": "ran", "policy": "ran"}
@@ -151,7 +147,7 @@ def test_from_runs_a_stage_and_all_below_it(place: Path, whole: Path) -> None:
 
 
 @pytest.mark.slow
-def test_only_runs_on_what_is_there(place: Path, tmp_path: Path) -> None:
+def test_only_runs_on_what_is_there(place, tmp_path):
     out, config = tmp_path / "out", write_config(place, stages(place))
     assert "demos is needed and not finished" in go(config, out, "--only", "sft").words
     assert states(well(config, out, "--only", "demos", "sft")) == {"demos": "ran", "sft": "ran"}
@@ -160,7 +156,7 @@ def test_only_runs_on_what_is_there(place: Path, tmp_path: Path) -> None:
     assert "demos is taken as it is, though it is not up to date (n: None → 3)" in went.words
 
 
-def test_a_stage_that_is_no_part_of_it_any_more_is_set_aside(place: Path, tmp_path: Path) -> None:
+def test_a_stage_that_is_no_part_of_it_any_more_is_set_aside(place, tmp_path):
     out, told = (
         tmp_path / "out",
         {name: one for name, one in stages(place).items() if name in ("demos", "pairs")},
@@ -173,7 +169,7 @@ def test_a_stage_that_is_no_part_of_it_any_more_is_set_aside(place: Path, tmp_pa
     assert (out / "earlier" / f"pairs-{key[:12]}" / "rows.jsonl").exists()
 
 
-def test_a_result_can_be_traced_to_files_and_commands(place: Path, whole: Path) -> None:
+def test_a_result_can_be_traced_to_files_and_commands(place, whole):
     told = well(place / "toy.yaml", whole, "--trace", "policy").out
     for name in NAMES:
         assert f"{name} (" in told
@@ -186,9 +182,7 @@ def test_a_result_can_be_traced_to_files_and_commands(place: Path, whole: Path) 
     )
 
 
-def test_a_dry_run_tells_arithmetic_and_price_and_makes_nothing(
-    place: Path, whole: Path, tmp_path: Path
-) -> None:
+def test_a_dry_run_tells_arithmetic_and_price_and_makes_nothing(place, whole, tmp_path):
     told = well(place / "toy.yaml", whole, "--dry-run", "--from", "reward").out
     assert "1  demos" in told
     assert "kept" in told
@@ -201,9 +195,7 @@ def test_a_dry_run_tells_arithmetic_and_price_and_makes_nothing(
     assert not new.exists()
 
 
-def test_a_dry_run_counts_the_rows_of_several_sources_and_leaves_nothing_behind(
-    place: Path, tmp_path: Path
-) -> None:
+def test_a_dry_run_counts_the_rows_of_several_sources_and_leaves_nothing_behind(place, tmp_path):
     told = stages(place)
     told = {"pairs": told["pairs"], "more": {**told["pairs"], "data": str(place / "more.jsonl")}}
     told["reward"] = {**stages(place)["reward"], "model": str(place / "model"), "data": ["$pairs", "$more"]}
@@ -214,9 +206,7 @@ def test_a_dry_run_counts_the_rows_of_several_sources_and_leaves_nothing_behind(
 
 
 @pytest.mark.slow
-def test_a_device_is_named_once_for_all_stages(
-    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_device_is_named_once_for_all_stages(place, tmp_path, monkeypatch):
     """A GPU seems to be there, and whatever looked for a device of its own would take it and fail."""
     told = stages(place)
     for stage in told.values():
@@ -240,7 +230,7 @@ def test_a_device_is_named_once_for_all_stages(
     assert set(states(well(config, out, "--device", "cuda")).values()) == {"kept"}
 
 
-def test_a_stage_may_name_a_device_of_its_own(place: Path) -> None:
+def test_a_stage_may_name_a_device_of_its_own(place):
     told = stages(place)
     told["sft"]["device"] = "cuda:1"
     for name in ("reward", "policy"):
@@ -252,7 +242,7 @@ def test_a_stage_may_name_a_device_of_its_own(place: Path) -> None:
     assert (found["sft"].device, found["reward"].device, found["policy"].device) == ("cuda:1", "cpu", "cpu")
 
 
-def test_a_device_that_is_none_is_refused_before_anything_runs(place: Path, tmp_path: Path) -> None:
+def test_a_device_that_is_none_is_refused_before_anything_runs(place, tmp_path):
     config, out = write_config(place, stages(place)), tmp_path / "out"
     assert "device 'gpu': use auto, cpu, cuda" in go(config, out, "--device", "gpu").words
     told = stages(place)
@@ -263,6 +253,6 @@ def test_a_device_that_is_none_is_refused_before_anything_runs(place: Path, tmp_
     write_config(place, stages(place))
 
 
-def test_many_processes_are_refused(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_processes_are_refused(place, tmp_path, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert "plaudit run is one process" in go(place / "toy.yaml", tmp_path / "out").words

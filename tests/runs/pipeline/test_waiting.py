@@ -83,7 +83,7 @@ def finished(place: Path, out: Path, waiting: Went) -> Went:
 
 
 @pytest.mark.slow
-def test_others_go_on_and_the_exit_status_is_three(out: Path, waiting: Went) -> None:
+def test_others_go_on_and_the_exit_status_is_three(out, waiting):
     assert waiting.code == 3
     assert (out / "stages" / "demos" / "stage.json").exists()
     assert (out / "stages" / "beside" / "stage.json").exists()
@@ -97,9 +97,7 @@ def test_others_go_on_and_the_exit_status_is_three(out: Path, waiting: Went) -> 
     assert not (out / "report.html").exists()
 
 
-def test_a_dry_run_and_the_page_say_who_is_waited_for(
-    place: Path, out: Path, waiting: Went, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_and_the_page_say_who_is_waited_for(place, out, waiting, capsys):
     assert waiting.code == 3
     (line,) = [line for line in well(config_of(place), out, "--dry-run").out.splitlines() if " rlhf " in line]
     assert "waits for people: 15 of 15 labels are missing in project rlhf" in line
@@ -115,7 +113,7 @@ def test_a_dry_run_and_the_page_say_who_is_waited_for(
 
 
 @pytest.mark.slow
-def test_the_same_command_goes_on_to_the_end(place: Path, out: Path, finished: Went) -> None:
+def test_the_same_command_goes_on_to_the_end(place, out, finished):
     ran = {"rlhf": "ran", "below": "ran", "demos": "kept", "beside": "kept"}
     assert states(finished) == ran
     assert not (out / "stages" / "rlhf" / "waits.json").exists()
@@ -124,9 +122,7 @@ def test_the_same_command_goes_on_to_the_end(place: Path, out: Path, finished: W
 
 
 @pytest.mark.slow
-def test_labels_that_are_revised_later_leave_a_finished_stage_as_it_is(
-    place: Path, out: Path, finished: Went
-) -> None:
+def test_labels_that_are_revised_later_leave_a_finished_stage_as_it_is(place, out, finished):
     assert finished.code == 0
     before = results(out)
     let_answer(out / "labels.db", "rlhf", lambda shown: {"strength": 1})
@@ -135,9 +131,7 @@ def test_labels_that_are_revised_later_leave_a_finished_stage_as_it_is(
 
 
 @pytest.mark.slow
-def test_a_trace_leads_to_the_snapshot_and_the_position_of_the_log(
-    place: Path, out: Path, finished: Went
-) -> None:
+def test_a_trace_leads_to_the_snapshot_and_the_position_of_the_log(place, out, finished):
     assert finished.code == 0
     rows = out / "stages" / "rlhf" / "run" / "rounds" / "1" / "comparisons.jsonl"
     snapshot = json.loads(rows.with_name("comparisons.snapshot.json").read_text("utf-8"))
@@ -150,7 +144,7 @@ def test_a_trace_leads_to_the_snapshot_and_the_position_of_the_log(
 
 
 @pytest.mark.slow
-def test_side_by_side_it_waits_and_ends_the_same(place: Path, out: Path, finished: Went) -> None:
+def test_side_by_side_it_waits_and_ends_the_same(place, out, finished):
     assert finished.code == 0
     other = place / "side-by-side"
     for _ in range(2):
@@ -165,7 +159,7 @@ def test_side_by_side_it_waits_and_ends_the_same(place: Path, out: Path, finishe
     }
 
 
-def test_a_fault_of_another_stage_is_told_first(place: Path, tmp_path: Path) -> None:
+def test_a_fault_of_another_stage_is_told_first(place, tmp_path):
     bad = tmp_path / "bad.jsonl"
     bad.write_text('{"prompt": 3}\n', "utf-8")
     went = go(config_of(place, "fails", demos={"data": str(bad), "threshold": 0.0}), tmp_path / "out")
@@ -175,7 +169,7 @@ def test_a_fault_of_another_stage_is_told_first(place: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_other_settings_begin_the_loop_anew_and_find_what_people_said(place: Path, tmp_path: Path) -> None:
+def test_other_settings_begin_the_loop_anew_and_find_what_people_said(place, tmp_path):
     out = tmp_path / "out"
     assert go(config_of(place, "first"), out).code == 3
     let_answer(out / "labels.db", "rlhf")

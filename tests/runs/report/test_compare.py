@@ -28,20 +28,20 @@ def two(folder: Path) -> list[Path]:
     return folders
 
 
-def test_only_settings_that_differ_are_named(tmp_path: Path) -> None:
+def test_only_settings_that_differ_are_named(tmp_path):
     runs = read_runs(two(tmp_path))
     assert [run.name for run in runs] == ["valley", "valley-2"]
     assert differing_settings(runs) == {"seed": ("0", "1"), "stages.sft.epochs": ("1", "2")}
 
 
-def test_a_setting_that_one_lacks_is_a_difference(tmp_path: Path) -> None:
+def test_a_setting_that_one_lacks_is_a_difference(tmp_path):
     folders = two(tmp_path)
     config = folders[1] / "pipeline.yaml"
     config.write_text(config.read_text() + "- more: {do: sft, warmup: 3}\n")
     assert differing_settings(read_runs(folders))["stages.more.warmup"] == ("–", "3")
 
 
-def test_figures_and_curves_of_both_are_on_the_page(tmp_path: Path) -> None:
+def test_figures_and_curves_of_both_are_on_the_page(tmp_path):
     (tmp_path / "both.html").write_text(comparison_page(read_runs(two(tmp_path))))
     page = read_page(tmp_path / "both.html")
     assert page.words["h1"] == ["2 runs beside each other"]
@@ -56,7 +56,7 @@ def test_figures_and_curves_of_both_are_on_the_page(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_five_runs_are_drawn_in_charts_of_four_at_most(tmp_path: Path) -> None:
+def test_five_runs_are_drawn_in_charts_of_four_at_most(tmp_path):
     folders = [write_pipeline(tmp_path / f"run-{at}") for at in range(5)]
     (tmp_path / "all.html").write_text(comparison_page(read_runs(folders)))
     page = read_page(tmp_path / "all.html")
@@ -64,7 +64,7 @@ def test_five_runs_are_drawn_in_charts_of_four_at_most(tmp_path: Path) -> None:
     assert "Their settings are the same" in page.sections["What differs in their settings"]
 
 
-def test_training_runs_are_compared_too(tmp_path: Path) -> None:
+def test_training_runs_are_compared_too(tmp_path):
     folders = [write_run(tmp_path / name, ToyRun(steps=20)) for name in ("one", "two")]
     (folders[1] / "config.yaml").write_text((folders[1] / "config.yaml").read_text().replace("8", "16"))
     (tmp_path / "both.html").write_text(comparison_page(read_runs(folders)))
@@ -74,7 +74,7 @@ def test_training_runs_are_compared_too(tmp_path: Path) -> None:
     assert sum(title.startswith("Loss") for title in page.words["h3"]) == 1
 
 
-def test_a_run_is_not_compared_with_itself(tmp_path: Path) -> None:
+def test_a_run_is_not_compared_with_itself(tmp_path):
     folder = write_pipeline(tmp_path / "valley", stages=1)
     with pytest.raises(UserError, match="named twice"):
         read_runs([folder, folder])
@@ -82,14 +82,14 @@ def test_a_run_is_not_compared_with_itself(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")
-def test_nothing_is_wider_than_a_phone(tmp_path: Path) -> None:
+def test_nothing_is_wider_than_a_phone(tmp_path):
     page = comparison_page(read_runs(two(tmp_path))).replace("<details>", "<details open>")
     assert measured(page, tmp_path) == {320: [320, "1184px"], 390: [390, "1184px"], 1200: [1200, "1184px"]}
     assert cut_off(page, tmp_path) == []
 
 
 @pytest.mark.slow
-def test_the_command_writes_where_it_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_writes_where_it_is_told(tmp_path, capsys):
     one, other = two(tmp_path)
     assert main(["report", str(one)]) == 0
     assert capsys.readouterr().out.strip() == str(one / "report.html")
@@ -105,19 +105,13 @@ def test_the_command_writes_where_it_is_told(tmp_path: Path, capsys: pytest.Capt
         (["report"], "RUN"),
     ],
 )
-def test_the_command_says_what_is_wrong(
-    arguments: list[str],
-    said: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_command_says_what_is_wrong(arguments, said, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(arguments) == 2
     assert said in capsys.readouterr().err
 
 
-def test_a_page_is_written_again_until_the_run_has_ended(tmp_path: Path, monkeypatch) -> None:
+def test_a_page_is_written_again_until_the_run_has_ended(tmp_path, monkeypatch):
     run, pages = write_run(tmp_path / "run", ToyRun(steps=30, done=10)), []
 
     def end(seconds: float) -> None:

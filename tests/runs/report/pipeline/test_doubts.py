@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,7 +40,7 @@ def diversity(value: float) -> PolicyFigures:
     return replace(PPO, diversity=replace(PPO.diversity, distinct_2=value))
 
 
-def test_nothing_is_doubted_where_all_is_well() -> None:
+def test_nothing_is_doubted_where_all_is_well():
     assert said(two()) == ""
 
 
@@ -89,12 +88,12 @@ def test_nothing_is_doubted_where_all_is_well() -> None:
         ),
     ],
 )
-def test_a_threshold_is_crossed(before: PolicyEvaluation, after: PolicyEvaluation, what: str) -> None:
+def test_a_threshold_is_crossed(before, after, what):
     assert what not in said(before)
     assert what in said(after)
 
 
-def test_a_calibration_error_that_grew_for_sure_is_named() -> None:
+def test_a_calibration_error_that_grew_for_sure_is_named():
     start = replace(SFT, calibration=trust(0.03))
 
     def grown(low: float) -> str:
@@ -110,16 +109,16 @@ def test_a_calibration_error_that_grew_for_sure_is_named() -> None:
     assert "calibration" not in said(two(replace(PPO, calibration=trust(0.12, share(0.09)))))
 
 
-def test_a_part_that_fell_is_named_and_the_others_are_not() -> None:
+def test_a_part_that_fell_is_named_and_the_others_are_not():
     parts = (replace(PPO.by_category[0], value=share(0.4, 0.05)), *PPO.by_category[1:])
     assert "its worth fell on fact (0.780 to 0.400)" in said(two(replace(PPO, by_category=parts)))
 
 
-def test_what_the_reference_was_made_from_is_not_accused() -> None:
+def test_what_the_reference_was_made_from_is_not_accused():
     assert all(one.about not in ("base", "gold on base") for one in policy_warnings(FOUND))
 
 
-def test_a_reference_that_is_named_last_leaves_the_others_to_be_looked_at() -> None:
+def test_a_reference_that_is_named_last_leaves_the_others_to_be_looked_at():
     found = replace(two(replace(PPO, kl=share(20.0))), policies=(replace(PPO, kl=share(20.0)), SFT))
     assert "20.0 nats" in said(found)
 
@@ -134,13 +133,11 @@ def test_a_reference_that_is_named_last_leaves_the_others_to_be_looked_at() -> N
         (None, None, "unknown"),
     ],
 )
-def test_an_interval_says_who_is_better_only_where_it_leaves_out_one_half(
-    low: float | None, high: float | None, word: str
-) -> None:
+def test_an_interval_says_who_is_better_only_where_it_leaves_out_one_half(low, high, word):
     assert interval_verdict(Estimate(value=0.5, low=low, high=high, n=9, prompts=9)) == word
 
 
-def test_the_finding_says_whether_it_may_be_chance() -> None:
+def test_the_finding_says_whether_it_may_be_chance():
     sure, open_ = best_policy_summary(two()), best_policy_summary(two(won=contest("ppo", 0.51)))
     assert sure.startswith("ppo answers better than sft. ppo's answers are worth 0.800 (0.770 to 0.830)")
     assert "those of sft 0.700" in sure
@@ -154,7 +151,7 @@ def test_the_finding_says_whether_it_may_be_chance() -> None:
     )
 
 
-def test_what_may_overturn_the_finding_stands_in_it() -> None:
+def test_what_may_overturn_the_finding_stands_in_it():
     gamed = two(replace(PPO, gold=share(0.63, 0.03)))
     text = best_policy_summary(gamed, policy_warnings(gamed))
     assert "But ppo: its learnt reward rose from 0 to 0.804 and its true worth fell" in text
@@ -162,14 +159,14 @@ def test_what_may_overturn_the_finding_stands_in_it() -> None:
     assert "But" not in best_policy_summary(longer, policy_warnings(longer))
 
 
-def test_a_judge_that_was_optimised_is_no_evidence() -> None:
+def test_a_judge_that_was_optimised_is_no_evidence():
     blind = replace(two(), gold=None, reward="gold")
     assert "wins are counted by the learnt reward alone" in said(blind)
     assert "learnt reward alone" in best_policy_summary(blind, policy_warnings(blind))
     assert "learnt reward alone" not in said(replace(blind, reward="other"))
 
 
-def test_prompts_that_were_trained_on_are_told(tmp_path: Path) -> None:
+def test_prompts_that_were_trained_on_are_told(tmp_path):
     folder = write_pipeline(tmp_path / "valley")
     found = read_pipeline_folder(folder).evaluation
     assert found is not None
@@ -193,7 +190,7 @@ def test_prompts_that_were_trained_on_are_told(tmp_path: Path) -> None:
     assert f"5 of the {whole} prompts of the evaluation were trained on" in doubts(asked)
 
 
-def test_without_a_truth_the_wins_decide() -> None:
+def test_without_a_truth_the_wins_decide():
     blind = replace(
         FOUND, gold=None, policies=tuple(replace(one, gold=None, by_category=()) for one in FOUND.policies)
     )
@@ -207,7 +204,7 @@ def test_without_a_truth_the_wins_decide() -> None:
     )
 
 
-def test_what_a_run_remarks_while_it_learns_is_a_doubt_and_what_it_says_before_is_not(tmp_path: Path) -> None:
+def test_what_a_run_remarks_while_it_learns_is_a_doubt_and_what_it_says_before_is_not(tmp_path):
     folder = write_pipeline(tmp_path / "valley", stages=2)
     gamed = f"the reward is being gamed{': it rises while the judge falls' * 20}"
     lines = [{"step": 0, "note": "15 rows are held out"}, {"step": 7, "note": f"{gamed}."}]
@@ -218,7 +215,7 @@ def test_what_a_run_remarks_while_it_learns_is_a_doubt_and_what_it_says_before_i
     assert doubt.reason == "Noted by the run itself after step 7."
 
 
-def test_stages_of_unlike_code_are_doubted(tmp_path: Path) -> None:
+def test_stages_of_unlike_code_are_doubted(tmp_path):
     folder = write_pipeline(tmp_path / "valley", stages=2)
     path = folder / "stages" / "sft" / "stage.json"
     path.write_text(path.read_text().replace("f856f57", "0000000"))

@@ -40,14 +40,14 @@ def without_truth(*policies: PolicyFigures) -> tuple[PolicyFigures, ...]:
     return tuple(replace(one, gold=None, by_category=()) for one in policies)
 
 
-def test_it_says_who_by_how_much_how_sure_and_on_what(tmp_path: Path) -> None:
+def test_it_says_who_by_how_much_how_sure_and_on_what(tmp_path):
     assert sentence(tmp_path, FOUND) == (
         "ppo answers better than sft: its win rate by the judge “gold” is 66 % on 400 prompts (95 %: 63 to "
         "70 %), a tie counting half, and its answers are worth 0.80 where those of base were worth 0.31."
     )
 
 
-def test_the_policy_is_the_last_that_is_named_and_not_the_highest(tmp_path: Path) -> None:
+def test_the_policy_is_the_last_that_is_named_and_not_the_highest(tmp_path):
     found = replace(FOUND, policies=(*FOUND.policies[:2], PPO, *FOUND.policies[2:4]))
     assert sentence(tmp_path, found).startswith("grpo answers better than sft: its win rate")
 
@@ -72,12 +72,12 @@ def test_the_policy_is_the_last_that_is_named_and_not_the_highest(tmp_path: Path
         ),
     ],
 )
-def test_what_is_not_decided_is_called_so(raw: Estimate, words: str, tmp_path: Path) -> None:
+def test_what_is_not_decided_is_called_so(raw, words, tmp_path):
     found = replace(FOUND, gold="gold", contests=(contest("ppo", 0.6, raw=raw),))
     assert sentence(tmp_path, found).startswith(words)
 
 
-def test_worths_whose_intervals_overlap_are_not_told_as_a_gain(tmp_path: Path) -> None:
+def test_worths_whose_intervals_overlap_are_not_told_as_a_gain(tmp_path):
     found = replace(FOUND, policies=(SFT, replace(PPO, gold=share(0.71, 0.03))))
     assert sentence(tmp_path, found).endswith(
         "and its answers are worth 0.71 and those of sft 0.70, with intervals that overlap."
@@ -91,9 +91,7 @@ def test_worths_whose_intervals_overlap_are_not_told_as_a_gain(tmp_path: Path) -
         ("reward", "reward", "by the learnt reward “reward” is 66 %"),
     ],
 )
-def test_without_a_truth_the_judge_is_named_and_nothing_is_worth_anything(
-    judge: str, reward: str, words: str, tmp_path: Path
-) -> None:
+def test_without_a_truth_the_judge_is_named_and_nothing_is_worth_anything(judge, reward, words, tmp_path):
     policies = without_truth(*FOUND.policies)
     won = (contest("ppo", 0.77, judge=judge),)
     text = sentence(tmp_path, replace(FOUND, gold=None, reward=reward, policies=policies, contests=won))
@@ -105,7 +103,7 @@ def test_without_a_truth_the_judge_is_named_and_nothing_is_worth_anything(
     )
 
 
-def test_a_policy_without_another_has_its_worth_and_no_picture(tmp_path: Path) -> None:
+def test_a_policy_without_another_has_its_worth_and_no_picture(tmp_path):
     found = replace(FOUND, policies=(SFT,), contests=(), ratings=())
     assert sentence(tmp_path, found) == (
         "sft's answers to 400 prompts are worth 0.70 (95 %: 0.67 to 0.73); no other policy was evaluated "
@@ -116,19 +114,19 @@ def test_a_policy_without_another_has_its_worth_and_no_picture(tmp_path: Path) -
     assert not any(" before" in words for words in page.words["desc"])
 
 
-def test_nothing_is_said_where_nobody_judged(tmp_path: Path) -> None:
+def test_nothing_is_said_where_nobody_judged(tmp_path):
     found = replace(FOUND, gold=None, policies=without_truth(SFT, PPO), contests=(), ratings=())
     assert sentence(tmp_path, found) == ""
 
 
-def test_a_reference_that_is_named_last_is_what_came_of_those_before_it(tmp_path: Path) -> None:
+def test_a_reference_that_is_named_last_is_what_came_of_those_before_it(tmp_path):
     found = replace(FOUND, policies=(BASE, SFT), contests=(contest("base", 0.12),), ratings=())
     assert sentence(tmp_path, found).startswith(
         "sft answers better than base: its win rate by the judge “gold” is 73 % on 400 prompts"
     )
 
 
-def test_the_rows_own_answers_are_nothing_that_was_learnt(tmp_path: Path) -> None:
+def test_the_rows_own_answers_are_nothing_that_was_learnt(tmp_path):
     written = replace(SFT, name="written", model="written")
     found = replace(FOUND, policies=(SFT, PPO, written))
     assert sentence(tmp_path, found).startswith("ppo answers better than sft")
@@ -145,9 +143,7 @@ def pair(prompt: str) -> dict[str, str]:
     return {"kind": "comparison", "prompt": prompt, "chosen": "Yes.", "rejected": "No."}
 
 
-def test_a_pipeline_says_what_was_learnt_from_since_the_reference_and_that_prompts_are_unseen(
-    tmp_path: Path,
-) -> None:
+def test_a_pipeline_says_what_was_learnt_from_since_the_reference_and_that_prompts_are_unseen(tmp_path):
     asked = [row.prompt for row in FOUND.shown]
     folder = write_pipeline(tmp_path / "valley", replace(FOUND, all_answers=FOUND.shown))
     told = {"kind": "demonstration", "prompt": "Who?", "completion": "Ada."}
@@ -168,7 +164,7 @@ def test_a_pipeline_says_what_was_learnt_from_since_the_reference_and_that_promp
     assert "on 400 prompts" in opening_sentence(read_pipeline_folder(folder))
 
 
-def test_a_pipeline_without_an_evaluation_has_no_such_sentence(tmp_path: Path) -> None:
+def test_a_pipeline_without_an_evaluation_has_no_such_sentence(tmp_path):
     folder = write_pipeline(tmp_path / "half", stages=4)
     assert opening_sentence(read_pipeline_folder(folder)) == ""
     assert "4 of 10 stages have ended" in read_page(write_report(folder)).sections["head"]
@@ -186,7 +182,7 @@ def drawn(*answered: PromptAnswers) -> list[PromptAnswers]:
     return drawn_questions(replace(FOUND, all_answers=answered), before="sft", after="ppo")[1]
 
 
-def test_questions_are_of_different_categories_in_an_order_that_has_nothing_to_do_with_the_result() -> None:
+def test_questions_are_of_different_categories_in_an_order_that_has_nothing_to_do_with_the_result():
     better = [asked(n, 1.0, f"kind {n % 5}") for n in range(40)]
     worse = [asked(n, 0.0, f"kind {n % 5}") for n in range(40)]
     assert [row.prompt for row in drawn(*better)] == [row.prompt for row in drawn(*reversed(worse))]
@@ -194,13 +190,13 @@ def test_questions_are_of_different_categories_in_an_order_that_has_nothing_to_d
     assert len(drawn(*[asked(n, 1.0, None) for n in range(9)])) == 4
 
 
-def test_a_loss_is_among_the_questions_where_there_is_one() -> None:
+def test_a_loss_is_among_the_questions_where_there_is_one():
     for place in range(40):
         answered = [asked(n, 0.0 if n == place else 1.0, "fact") for n in range(40)]
         assert any(row.answers[1].gold == 0.0 for row in drawn(*answered))
 
 
-def test_only_questions_with_unlike_answers_are_drawn_and_the_others_are_counted() -> None:
+def test_only_questions_with_unlike_answers_are_drawn_and_the_others_are_counted():
     same = [replace(asked(n, 0.5, "fact", shown(n).answers[1].text)) for n in range(10)]
     sentence, _ = drawn_questions(
         replace(FOUND, all_answers=(*same, asked(10, 1.0, "fact"))), before="sft", after="ppo"
@@ -212,9 +208,7 @@ def test_only_questions_with_unlike_answers_are_drawn_and_the_others_are_counted
     assert drawn_questions(replace(FOUND, all_answers=tuple(same)), before="sft", after="ppo") == ("", [])
 
 
-def test_a_judges_verdict_stands_beside_an_answer_of_unknown_worth_and_a_long_one_is_folded(
-    tmp_path: Path,
-) -> None:
+def test_a_judges_verdict_stands_beside_an_answer_of_unknown_worth_and_a_long_one_is_folded(tmp_path):
     def judged(row: PromptAnswers, verdict: float) -> PromptAnswers:
         sft, ppo = (replace(answer, gold=None) for answer in row.answers)
         return replace(row, answers=(sft, replace(ppo, verdict=verdict, text="word " * 200)))

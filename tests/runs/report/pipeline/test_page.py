@@ -33,14 +33,14 @@ def page(written: Path) -> Page:
     return read_page(written)
 
 
-def test_every_part_is_there_in_its_order(page: Page) -> None:
+def test_every_part_is_there_in_its_order(page):
     assert tuple(page.words["h2"]) == SECTIONS
     assert page.words["h1"] == ["valley"]
     contents = [words for words in page.words["li"] if words in SECTIONS]
     assert tuple(contents) == SECTIONS
 
 
-def test_judges_stand_beside_the_win_rates(tmp_path: Path) -> None:
+def test_judges_stand_beside_the_win_rates(tmp_path):
     folder = write_pipeline(tmp_path / "judged")
     beside = replace(contest("people", 0.8, judge="openai:judge"), against="other answer", unjudged=3)
     write_agreements([(beside, ())], folder / "stages" / "evaluation")
@@ -55,7 +55,7 @@ def test_judges_stand_beside_the_win_rates(tmp_path: Path) -> None:
     assert "Win rates" not in page.words["h2"]
 
 
-def test_the_first_look_has_the_finding_its_picture_and_what_to_doubt(page: Page) -> None:
+def test_the_first_look_has_the_finding_its_picture_and_what_to_doubt(page):
     head = page.sections["head"].replace("\xa0", " ")
     assert "ppo, dpo and grpo answer better than sft." in head
     assert "True worth of an answer" in head
@@ -63,7 +63,7 @@ def test_the_first_look_has_the_finding_its_picture_and_what_to_doubt(page: Page
     assert "grpo: at equal length it would win 53.8 %" in head
 
 
-def test_the_headline_has_every_policy_with_its_intervals(page: Page) -> None:
+def test_the_headline_has_every_policy_with_its_intervals(page):
     said = page.sections["Results"]
     for words in (
         "ppo0.800 0.770 to 0.830",
@@ -77,7 +77,7 @@ def test_the_headline_has_every_policy_with_its_intervals(page: Page) -> None:
     assert "400 prompts, 1 answer to each; drawn at temperature 1" in said
 
 
-def test_the_pipeline_is_drawn_and_told(page: Page, written: Path) -> None:
+def test_the_pipeline_is_drawn_and_told(page, written):
     assert "ppo needs" not in page.sections["Stages"]
     assert "Held-out reward rose from 0.02 to 1.13." in page.sections["Stages"]
     told = next(words for words in page.words["desc"] if "demonstrations needs nothing" in words)
@@ -85,7 +85,7 @@ def test_the_pipeline_is_drawn_and_told(page: Page, written: Path) -> None:
     assert "sft needs demonstrations" in told
 
 
-def test_every_training_stage_has_curves_and_policies_their_way_along_kl(page: Page) -> None:
+def test_every_training_stage_has_curves_and_policies_their_way_along_kl(page):
     titles = [re.sub(r"\s+", " ", title) for title in page.words["h3"]]
     assert [title for title in titles if title in ("sft", "reward", "dpo", "grpo", "ppo")] == [
         "sft",
@@ -99,7 +99,7 @@ def test_every_training_stage_has_curves_and_policies_their_way_along_kl(page: P
     assert "best by the judge" in page.words["text"]
 
 
-def test_samples_stand_side_by_side_with_their_differences_marked(page: Page) -> None:
+def test_samples_stand_side_by_side_with_their_differences_marked(page):
     assert page.tags["article"] == 24
     said = page.sections["Samples"]
     assert "What does the owl of farm 19 eat?" in said
@@ -109,7 +109,7 @@ def test_samples_stand_side_by_side_with_their_differences_marked(page: Page) ->
     assert "base ▼ worse" in said
 
 
-def test_what_the_checks_found_and_what_runs_noted_is_said(page: Page) -> None:
+def test_what_the_checks_found_and_what_runs_noted_is_said(page):
     found = page.sections["Checks"]
     assert "15 checks. Passed: 5. Failed: 5. Nothing to look at: 5." in found
     assert "To mend it: Set --template." in found
@@ -119,7 +119,7 @@ def test_what_the_checks_found_and_what_runs_noted_is_said(page: Page) -> None:
     )
 
 
-def test_any_number_leads_back_to_rows_and_code(page: Page, written: Path) -> None:
+def test_any_number_leads_back_to_rows_and_code(page, written):
     origins = page.sections["Lineage"]
     digest = hashlib.sha256((written.parent / "stages/evaluation/policies.json").read_bytes()).hexdigest()
     assert f"policies.json {digest[:12]}…" in origins
@@ -133,7 +133,7 @@ def test_any_number_leads_back_to_rows_and_code(page: Page, written: Path) -> No
     assert "plaudit train ppo --out runs/ppo" in again
 
 
-def test_the_page_stands_alone(written: Path, page: Page) -> None:
+def test_the_page_stands_alone(written, page):
     names = {name for _, name, _ in page.attributes}
     text = written.read_text()
     (style,) = re.findall(r"<style>(.*?)</style>", text, re.DOTALL)
@@ -148,7 +148,7 @@ def test_the_page_stands_alone(written: Path, page: Page) -> None:
     assert len(text) < 1_000_000
 
 
-def test_a_reader_by_ear_or_keyboard_finds_the_way(page: Page) -> None:
+def test_a_reader_by_ear_or_keyboard_finds_the_way(page):
     assert page.tags["h1"] == page.tags["main"] == 1
     assert len(page.values("th", "scope")) == page.tags["th"]
     assert set(page.values("h2", "id")) == set(page.values("section", "aria-labelledby"))
@@ -156,12 +156,12 @@ def test_a_reader_by_ear_or_keyboard_finds_the_way(page: Page) -> None:
     assert len(set(ids)) == len(ids)
 
 
-def test_the_same_folder_gives_the_same_page(written: Path) -> None:
+def test_the_same_folder_gives_the_same_page(written):
     before = written.read_bytes()
     assert write_report(written.parent).read_bytes() == before
 
 
-def test_what_policies_know_of_their_knowledge_stands_beside_each_other(tmp_path: Path) -> None:
+def test_what_policies_know_of_their_knowledge_stands_beside_each_other(tmp_path):
     known = {"sft": trust(0.03), "ppo": trust(0.12, share(0.09))}
     policies = tuple(replace(one, calibration=known.get(one.name)) for one in FOUND.policies)
     page = read_page(write_report(write_pipeline(tmp_path / "valley", replace(FOUND, policies=policies))))
@@ -177,7 +177,7 @@ def test_what_policies_know_of_their_knowledge_stands_beside_each_other(tmp_path
     ]
 
 
-def test_without_a_truth_and_by_several_judges(tmp_path: Path) -> None:
+def test_without_a_truth_and_by_several_judges(tmp_path):
     judged = [
         contest(name, 0.6, judge=judge, consistency=FOUND.policies[0].finished, style_controlled=None)
         for name in ("dpo", "ppo")
@@ -202,9 +202,7 @@ def test_without_a_truth_and_by_several_judges(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")
-def test_nothing_is_wider_than_a_phone_and_no_words_of_a_drawing_are_cut_off(
-    written: Path, tmp_path: Path
-) -> None:
+def test_nothing_is_wider_than_a_phone_and_no_words_of_a_drawing_are_cut_off(written, tmp_path):
     opened = written.read_text().replace("<details>", "<details open>")
     assert measured(opened, tmp_path) == {320: [320, "1184px"], 390: [390, "1184px"], 1200: [1200, "1184px"]}
     assert cut_off(opened, tmp_path) == []
@@ -213,9 +211,7 @@ def test_nothing_is_wider_than_a_phone_and_no_words_of_a_drawing_are_cut_off(
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")
-def test_the_first_screen_has_the_finding_and_its_picture_and_the_rest_is_folded(
-    written: Path, tmp_path: Path
-) -> None:
+def test_the_first_screen_has_the_finding_and_its_picture_and_the_rest_is_folded(written, tmp_path):
     found = first_look(written.read_text(), tmp_path)
     # A screen of a phone, and one of a desk; all parts but one are folded under their titles.
     assert all(int(picture) < 900 for _, picture, _ in found.values())

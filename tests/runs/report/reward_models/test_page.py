@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,7 +42,7 @@ def described(page: Page, title: str) -> str:
     return page.words["desc"][at]
 
 
-def test_one_model_is_told_from_its_accuracy_to_how_it_was_made(tmp_path: Path) -> None:
+def test_one_model_is_told_from_its_accuracy_to_how_it_was_made(tmp_path):
     page = page_of(tmp_path, FULL)
     assert page.words["h1"] == ["Reward model runs/rewards/last-token"]
     assert page.words["h2"] == SECTIONS
@@ -58,7 +57,7 @@ def test_one_model_is_told_from_its_accuracy_to_how_it_was_made(tmp_path: Path) 
         assert fact in made
 
 
-def test_every_category_strength_annotator_and_group_is_in_a_drawing_and_in_a_table(tmp_path: Path) -> None:
+def test_every_category_strength_annotator_and_group_is_in_a_drawing_and_in_a_table(tmp_path):
     page = page_of(tmp_path, FULL)
     assert described(page, "By category").startswith(
         "refusals · 61 pairs: runs/rewards/last-token 54.1 % (41.6 to 66.6); maths · 120 pairs: "
@@ -75,7 +74,7 @@ def test_every_category_strength_annotator_and_group_is_in_a_drawing_and_in_a_ta
         assert all(part.name in page.words["th"] for part in parts)
 
 
-def test_probes_best_of_n_benchmark_and_what_was_left_out_are_told(tmp_path: Path) -> None:
+def test_probes_best_of_n_benchmark_and_what_was_left_out_are_told(tmp_path):
     page = page_of(tmp_path, FULL)
     probed = plain(page.sections["Biases of the reward"])
     assert "the true utility of both answers held fixed" in probed
@@ -101,14 +100,14 @@ def test_probes_best_of_n_benchmark_and_what_was_left_out_are_told(tmp_path: Pat
         assert words in out
 
 
-def test_a_model_that_is_driven_too_far_is_told_where_it_was_best(tmp_path: Path) -> None:
+def test_a_model_that_is_driven_too_far_is_told_where_it_was_best(tmp_path):
     said = page_of(tmp_path, OTHER).sections["What a policy would make of it"]
     assert "takes the true utility from 0.420 to 0.384; the truth itself would reach 0.867" in said
     assert "It is highest at n = 4, 0.474: beyond, the model is overdriven" in said
     assert "highest at" not in page_of(tmp_path, FULL).sections["What a policy would make of it"]
 
 
-def test_calibration_says_in_which_direction_it_is_off(tmp_path: Path) -> None:
+def test_calibration_says_in_which_direction_it_is_off(tmp_path):
     def said(right: float) -> str:
         assert FULL.calibration is not None
         bins = tuple(replace(one, right=one.confidence + right) for one in FULL.calibration.by_mass)
@@ -120,7 +119,7 @@ def test_calibration_says_in_which_direction_it_is_off(tmp_path: Path) -> None:
     assert said(0.01).startswith("The model is about as sure as it may be: ")
 
 
-def test_several_models_stand_beside_each_other_under_the_names_that_tell_them_apart(tmp_path: Path) -> None:
+def test_several_models_stand_beside_each_other_under_the_names_that_tell_them_apart(tmp_path):
     page = page_of(tmp_path, OTHER, FULL)
     assert page.words["h1"] == ["2 reward models"]
     assert lede(page).startswith("last-token is right most often: it prefers the answer")
@@ -133,7 +132,7 @@ def test_several_models_stand_beside_each_other_under_the_names_that_tell_them_a
     assert "last-token 54.1 %" in said
 
 
-def test_a_clear_order_is_not_called_uncertain(tmp_path: Path) -> None:
+def test_a_clear_order_is_not_called_uncertain(tmp_path):
     assert FULL.accuracy is not None
     low = replace(
         FULL, model="runs/rewards/low", accuracy=replace(FULL.accuracy, value=0.5, low=0.45, high=0.55)
@@ -151,20 +150,18 @@ def test_a_clear_order_is_not_called_uncertain(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_models_of_one_name_are_told_apart(
-    tmp_path: Path, evaluations: Sequence[RewardEvaluation], heads: list[str]
-) -> None:
+def test_models_of_one_name_are_told_apart(tmp_path, evaluations, heads):
     assert page_of(tmp_path, *evaluations).words["th"][1:3] == heads
 
 
-def test_more_models_than_a_drawing_can_tell_apart_are_shared_out_among_several(tmp_path: Path) -> None:
+def test_more_models_than_a_drawing_can_tell_apart_are_shared_out_among_several(tmp_path):
     page = page_of(tmp_path, *(replace(FULL, model=f"runs/m{number}") for number in range(5)))
     drawings = [title for title in page.words["h3"] if title.startswith("By category")]
     assert len(drawings) == 2
     assert all(f"m{number}" in page.words["th"] for number in range(5))
 
 
-def test_a_model_of_which_nothing_is_known_makes_a_page_that_says_so(tmp_path: Path) -> None:
+def test_a_model_of_which_nothing_is_known_makes_a_page_that_says_so(tmp_path):
     page = page_of(tmp_path, BARE)
     assert page.words["h2"] == [name for name in SECTIONS if name != "RewardBench"]
     assert page.tags["svg"] == 0
@@ -177,14 +174,14 @@ def test_a_model_of_which_nothing_is_known_makes_a_page_that_says_so(tmp_path: P
     assert "3 of 3 pairs have no verdict" in page.sections["What was left out"]
 
 
-def test_a_ceiling_that_is_known_exactly_is_one_number(tmp_path: Path) -> None:
+def test_a_ceiling_that_is_known_exactly_is_one_number(tmp_path):
     pool = Ceiling(source="the pool experts", accuracy=None, at_most=0.81, words="by their own chances")
     page = page_of(tmp_path, replace(FULL, ceiling=pool))
     assert lede(page).endswith("the most that a model could reach is 81.0 %.")
     assert "The ceiling is that of the pool experts: by their own chances." in page.sections["head"]
 
 
-def test_what_an_evaluation_found_is_what_its_page_shows(tmp_path: Path) -> None:
+def test_what_an_evaluation_found_is_what_its_page_shows(tmp_path):
     rows = [
         Comparison(
             prompt=f"Question {at}?", chosen="No." if at % 4 else "Yes, gladly.", rejected="Well, then."
@@ -206,7 +203,7 @@ def test_what_an_evaluation_found_is_what_its_page_shows(tmp_path: Path) -> None
     )
 
 
-def test_a_page_that_cannot_be_written_says_why_and_leaves_the_old_one(tmp_path: Path) -> None:
+def test_a_page_that_cannot_be_written_says_why_and_leaves_the_old_one(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(UserError, match="file: could not be written: a file of this name is in the way"):
         write_reward_page([FULL], tmp_path / "file" / "report.html")

@@ -6,7 +6,6 @@ import base64
 import hashlib
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -51,7 +50,7 @@ def hostile(model: str) -> RewardEvaluation:
     )
 
 
-def test_markup_from_outside_is_shown_and_not_obeyed(tmp_path: Path) -> None:
+def test_markup_from_outside_is_shown_and_not_obeyed(tmp_path):
     alone = read_page(write_reward_page([hostile(ATTACK)], tmp_path / "one.html"))
     both = read_page(write_reward_page([hostile(ATTACK), hostile(f"{ATTACK}2")], tmp_path / "two.html"))
     for page in (alone, both):
@@ -61,7 +60,7 @@ def test_markup_from_outside_is_shown_and_not_obeyed(tmp_path: Path) -> None:
     assert ATTACK in alone.words["h2"]
 
 
-def test_the_page_has_no_script_no_style_attribute_and_no_address(tmp_path: Path) -> None:
+def test_the_page_has_no_script_no_style_attribute_and_no_address(tmp_path):
     path = write_reward_page([FULL, OTHER], tmp_path / "report.html")
     page = read_page(path)
     names = {name for _, name, _ in page.attributes}
@@ -73,7 +72,7 @@ def test_the_page_has_no_script_no_style_attribute_and_no_address(tmp_path: Path
     assert policy == f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
 
 
-def test_a_reader_by_ear_or_keyboard_finds_the_way(tmp_path: Path) -> None:
+def test_a_reader_by_ear_or_keyboard_finds_the_way(tmp_path):
     page = read_page(write_reward_page([FULL, OTHER], tmp_path / "report.html"))
     assert page.tags["h1"] == page.tags["main"] == 1
     assert (
@@ -89,9 +88,7 @@ def test_a_reader_by_ear_or_keyboard_finds_the_way(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")
 @pytest.mark.parametrize("models", [[FULL], [FULL, OTHER], [hostile("x" * 300), hostile("数" * 90)]])
-def test_nothing_is_wider_than_a_phone_and_no_words_of_a_drawing_are_cut_off(
-    models: list[RewardEvaluation], tmp_path: Path
-) -> None:
+def test_nothing_is_wider_than_a_phone_and_no_words_of_a_drawing_are_cut_off(models, tmp_path):
     page = (
         write_reward_page(models, tmp_path / "report.html").read_text().replace("<details>", "<details open>")
     )

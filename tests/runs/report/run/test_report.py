@@ -44,7 +44,7 @@ def lede(page: Page) -> str:
     return page.words["p"][1]
 
 
-def test_a_finished_run_is_told_from_its_head_to_its_commands(tmp_path: Path) -> None:
+def test_a_finished_run_is_told_from_its_head_to_its_commands(tmp_path):
     run = tmp_path / "first try"
     page = page_of(run, ToyRun(notes=["one row was cut"]))
     assert page.words["title"][0] == "first try · plaudit"
@@ -62,7 +62,7 @@ def test_a_finished_run_is_told_from_its_head_to_its_commands(tmp_path: Path) ->
     assert "AutoModelForCausalLM" in page.words["pre"][-1]
 
 
-def test_the_date_is_that_of_the_last_word_and_not_of_the_page(tmp_path: Path) -> None:
+def test_the_date_is_that_of_the_last_word_and_not_of_the_page(tmp_path):
     run = write_run(tmp_path / "run", ToyRun(steps=2))
     os.utime(run / "summary.json", (0, 1_700_000_000))
     page = read_page(write_report(run))
@@ -70,7 +70,7 @@ def test_the_date_is_that_of_the_last_word_and_not_of_the_page(tmp_path: Path) -
     assert page.values("time", "datetime") == ["2023-11-14T22:13:20+00:00"]
 
 
-def test_an_unfinished_run_says_how_far_it_came_and_how_to_go_on(tmp_path: Path) -> None:
+def test_an_unfinished_run_says_how_far_it_came_and_how_to_go_on(tmp_path):
     page = page_of(tmp_path / "run", ToyRun(done=40))
     assert page.sections["head"].startswith("runNot finished · last figures of ")
     assert lede(page).startswith(
@@ -79,7 +79,7 @@ def test_an_unfinished_run_says_how_far_it_came_and_how_to_go_on(tmp_path: Path)
     assert page.words["pre"][-1] == f"plaudit train sft --config {tmp_path}/run/config.yaml"
 
 
-def test_a_run_that_went_on_after_its_last_word_is_not_finished(tmp_path: Path) -> None:
+def test_a_run_that_went_on_after_its_last_word_is_not_finished(tmp_path):
     run = write_run(tmp_path / "run", ToyRun(steps=4))
     sink = JsonlSink(run)
     sink.open(RunStart(name="run", steps=8, done=4))
@@ -88,20 +88,20 @@ def test_a_run_that_went_on_after_its_last_word_is_not_finished(tmp_path: Path) 
     assert read_page(write_report(run)).sections["head"].startswith("runNot finished")
 
 
-def test_the_command_is_the_one_that_the_run_was_started_with(tmp_path: Path) -> None:
+def test_the_command_is_the_one_that_the_run_was_started_with(tmp_path):
     run = write_run(tmp_path / "run", ToyRun(done=1))
     page = read_page(write_report(run, command="plaudit train preferred"))
     assert page.words["pre"][-1].startswith("plaudit train preferred --config ")
 
 
-def test_an_adapter_is_loaded_as_one(tmp_path: Path) -> None:
+def test_an_adapter_is_loaded_as_one(tmp_path):
     run = write_run(tmp_path / "run", ToyRun(steps=1))
     (run / "model" / "config.json").unlink()
     (run / "model" / "adapter_config.json").write_text("{}")
     assert "from peft import AutoPeftModelForCausalLM" in read_page(write_report(run)).words["pre"][-1]
 
 
-def test_before_the_first_step_there_is_a_page_all_the_same(tmp_path: Path) -> None:
+def test_before_the_first_step_there_is_a_page_all_the_same(tmp_path):
     (tmp_path / "config.yaml").write_text("model: base\n")
     page = read_page(write_report(tmp_path))
     assert lede(page) == "No step has been taken."
@@ -110,7 +110,7 @@ def test_before_the_first_step_there_is_a_page_all_the_same(tmp_path: Path) -> N
     assert page.tags["svg"] == 0
 
 
-def test_a_single_step_is_drawn_as_a_point(tmp_path: Path) -> None:
+def test_a_single_step_is_drawn_as_a_point(tmp_path):
     page = page_of(tmp_path / "run", ToyRun(steps=1, evaluate_every=1))
     assert lede(page) == "1 step over 4.0 epochs of 2 rows; held-out loss was 1.86 at step 1."
     assert page.tags["circle"] == 8
@@ -136,12 +136,12 @@ def test_a_single_step_is_drawn_as_a_point(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_the_sentence_says_which_way_the_loss_went(tmp_path: Path, lines, sentence: str) -> None:
+def test_the_sentence_says_which_way_the_loss_went(tmp_path, lines, sentence):
     page = with_figures(tmp_path / "run", *lines)
     assert lede(page).partition("; ")[2] == sentence
 
 
-def test_without_held_out_rows_the_training_loss_is_averaged_over_each_end(tmp_path: Path) -> None:
+def test_without_held_out_rows_the_training_loss_is_averaged_over_each_end(tmp_path):
     page = with_figures(tmp_path / "run", *({"loss": 4.0 if at < 10 else 2.0} for at in range(100)))
     assert lede(page).endswith(
         "training loss fell from 4.00 to 2.00 (means of the first and the last 10 steps)."
@@ -149,12 +149,12 @@ def test_without_held_out_rows_the_training_loss_is_averaged_over_each_end(tmp_p
     assert "held out" not in page.sections["Curves"]
 
 
-def test_rows_are_only_called_the_datas_own_when_the_count_comes_out_even(tmp_path: Path) -> None:
+def test_rows_are_only_called_the_datas_own_when_the_count_comes_out_even(tmp_path):
     page = with_figures(tmp_path / "run", {"rows": 8}, {"rows": 8}, {"rows": 3})
     assert lede(page) == "3 steps over 1.5 epochs, 19 rows in all."
 
 
-def test_values_that_are_no_numbers_are_gaps_marks_and_notes(tmp_path: Path) -> None:
+def test_values_that_are_no_numbers_are_gaps_marks_and_notes(tmp_path):
     values = [2.0, 1.9, math.nan, 1.7, math.inf, 1.5]
     page = with_figures(tmp_path / "run", *({"loss": value} for value in values))
     (line,) = [d for d in page.values("path", "d") if "L" in d]
@@ -164,19 +164,19 @@ def test_values_that_are_no_numbers_are_gaps_marks_and_notes(tmp_path: Path) -> 
     assert "step 3: not finite" in page.words["title"]
 
 
-def test_a_figure_that_was_never_a_number_says_so_instead_of_drawing(tmp_path: Path) -> None:
+def test_a_figure_that_was_never_a_number_says_so_instead_of_drawing(tmp_path):
     page = with_figures(tmp_path / "run", {"loss": math.nan}, {"loss": math.nan})
     assert "Never a finite number." in page.sections["Curves"]
     assert page.tags["svg"] == 0
 
 
-def test_a_spike_turns_the_axis_logarithmic_and_stays_in_sight(tmp_path: Path) -> None:
+def test_a_spike_turns_the_axis_logarithmic_and_stays_in_sight(tmp_path):
     page = with_figures(tmp_path / "run", *({"grad_norm": 900.0 if at == 7 else 1.0} for at in range(20)))
     assert "The upright axis is logarithmic." in page.sections["Curves"]
     assert "step 8: 900" in page.words["title"]
 
 
-def test_samples_show_the_first_and_the_last_answer_beside_the_expected_one(tmp_path: Path) -> None:
+def test_samples_show_the_first_and_the_last_answer_beside_the_expected_one(tmp_path):
     said = page_of(tmp_path / "run", ToyRun()).sections["What the model said"]
     assert said.endswith("Prompt 2Name a fruit.At step 25I am not sureAt step 100A pear.In the dataA pear.")
     assert said.startswith(
@@ -184,7 +184,7 @@ def test_samples_show_the_first_and_the_last_answer_beside_the_expected_one(tmp_
     )
 
 
-def test_a_prompt_that_is_asked_twice_is_compared_with_itself_in_order(tmp_path: Path) -> None:
+def test_a_prompt_that_is_asked_twice_is_compared_with_itself_in_order(tmp_path):
     run = write_run(tmp_path / "run", ToyRun(done=0))
     sink = JsonlSink(run)
     sink.open(RunStart(name="run", steps=2))
@@ -200,7 +200,7 @@ def test_a_prompt_that_is_asked_twice_is_compared_with_itself_in_order(tmp_path:
     )
 
 
-def test_what_there_is_too_much_of_is_counted_rather_than_shown(tmp_path: Path) -> None:
+def test_what_there_is_too_much_of_is_counted_rather_than_shown(tmp_path):
     run = write_run(
         tmp_path / "run", ToyRun(done=0, notes=["twice", *(f"note {at}" for at in range(120)), "twice"])
     )
@@ -218,7 +218,7 @@ def test_what_there_is_too_much_of_is_counted_rather_than_shown(tmp_path: Path) 
     assert "121 notes" in page.sections["head"]
 
 
-def test_hashes_are_short_on_the_page_and_whole_in_their_titles(tmp_path: Path) -> None:
+def test_hashes_are_short_on_the_page_and_whole_in_their_titles(tmp_path):
     page = page_of(tmp_path / "run", ToyRun(steps=1))
     assert page.values("code", "title") == [
         *ORIGIN.data.values(),
@@ -230,7 +230,7 @@ def test_hashes_are_short_on_the_page_and_whole_in_their_titles(tmp_path: Path) 
     assert "version 0.1.0, commit f856f57dabd2, with files that differed" in page.sections["Lineage"]
 
 
-def test_a_line_that_a_kill_tore_is_left_out(tmp_path: Path) -> None:
+def test_a_line_that_a_kill_tore_is_left_out(tmp_path):
     run = write_run(tmp_path / "run", ToyRun(done=12))
     with (run / "metrics.jsonl").open("a") as file:
         file.write('{"step": 13, "st')
@@ -249,9 +249,7 @@ def test_a_line_that_a_kill_tore_is_left_out(tmp_path: Path) -> None:
         ("lineage.json", "{}", r"lineage.json: not a lineage that plaudit wrote"),
     ],
 )
-def test_a_file_that_something_else_changed_is_named(
-    tmp_path: Path, name: str, content: str, message: str
-) -> None:
+def test_a_file_that_something_else_changed_is_named(tmp_path, name, content, message):
     (tmp_path / "config.yaml").write_text("model: base\n")
     (tmp_path / name).write_text(content)
     with pytest.raises(UserError, match=message):
@@ -260,13 +258,13 @@ def test_a_file_that_something_else_changed_is_named(
 
 
 @pytest.mark.parametrize("folder", ["empty", "absent"])
-def test_a_folder_that_is_no_run_is_refused(tmp_path: Path, folder: str) -> None:
+def test_a_folder_that_is_no_run_is_refused(tmp_path, folder):
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match=r"not a run folder \(it has no config.yaml\)"):
         write_report(tmp_path / folder)
 
 
-def test_a_page_is_replaced_whole_and_says_the_same_again(tmp_path: Path) -> None:
+def test_a_page_is_replaced_whole_and_says_the_same_again(tmp_path):
     run = write_run(tmp_path / "run", ToyRun(done=5))
     first = write_report(run).read_bytes()
     assert write_report(run).read_bytes() == first
