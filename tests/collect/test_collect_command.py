@@ -288,9 +288,12 @@ def test_a_store_of_several_projects_asks_which(run):
 
 def test_bad_rows_add_nothing_not_even_of_the_other_files(run):
     sound(run, "project", "p.yaml")
-    Path("bad.jsonl").write_text('{"prompt": "a", "candidates": [{"text": "b"}]}\n')
-    said = refused(run, "add", "pairs.jsonl", "bad.jsonl")
-    assert "bad.jsonl:1: field candidates: expected 2" in said
+    for line, says in (
+        (b'{"prompt": "a", "candidates": [{"text": "b"}]}', "field candidates: expected 2"),
+        (b'{"prompt": "a", "chosen": "b\xff", "rejected": "c"}', "expected text in UTF-8"),
+    ):
+        Path("bad.jsonl").write_bytes(line + b"\n")
+        assert f"bad.jsonl:1: {says}" in refused(run, "add", "pairs.jsonl", "bad.jsonl")
     assert json.loads(sound(run, "status", "--json"))["tasks"] == {}
 
 

@@ -110,8 +110,6 @@ def test_the_next_person_sees_the_answers_in_reverse(make_desk: MakeDesk) -> Non
             shown.setdefault(lease.task, []).append(lease.shown["answers"])
     assert len(shown) == 6
     assert all(first == second[::-1] for first, second in shown.values())
-    # Drawn: not all first views are alike.
-    assert len({tuple(views[0][0].split()[2:]) != () for views in shown.values()}) >= 1
 
 
 def test_divided_people_are_joined_by_more_up_to_the_limit_and_then_a_reviewer(on_both: MakeDesk) -> None:

@@ -467,11 +467,8 @@ def test_an_answer_that_was_revised_is_one_label_when_its_author_is_erased(on_bo
         else:
             desk.store.write(submit_answer, *own, label)
     erase_person(desk.store, "p", one, actor="o1")
-    assert (
-        desk.store.read(project_status, "p").labels
-        == export(desk.store, "p", tmp_path / "rows.jsonl").rows
-        == 1
-    )
+    rows = export(desk.store, "p", tmp_path / "rows.jsonl").rows
+    assert desk.store.read(project_status, "p").labels == rows == 1
     assert '"strength": 3.0' in (tmp_path / "rows.jsonl").read_text()
     assert desk.store.read(store_faults) == []
 

@@ -291,12 +291,8 @@ def test_every_kind_is_there_in_every_language(make_desk, kind, language):
         assert page.status == 200
         assert f'<html lang="{language}" dir="{"rtl" if language == "ar" else "ltr"}">' in page.html
         assert page.bytes < 30_000
-    assert (
-        browser.send(
-            browser.get("/label").form(), why="w", **({"answer": ""} if kind == "write" else {})
-        ).status
-        == 422
-    )
+    empty = {"answer": ""} if kind == "write" else {}
+    assert browser.send(browser.get("/label").form(), why="w", **empty).status == 422
 
 
 # What goes wrong.
