@@ -427,4 +427,3 @@ def _refuse_settings_in_a_row(words: Sequence[str]) -> None:
 
 
 Subparsers: TypeAlias = "argparse._SubParsersAction[Parser]"
-"""Where a verb adds its parser."""

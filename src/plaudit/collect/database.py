@@ -307,7 +307,9 @@ def _advice(error: DBAPIError) -> str | None:
             return advice
     if isinstance(error.orig, sqlite3.Error):
         return None
-    code = _server_code(error)
+    details = _details(error)
+    # None where the connection broke before the server said anything.
+    code = None if details is None else str(details.get("C", ""))
     if code is not None and code.startswith(_CLOSED_CODES):
         return (
             f"the database lets nobody in by this address ({_server_words(error)}): look at its user, "
@@ -316,12 +318,6 @@ def _advice(error: DBAPIError) -> str | None:
     if code is None or code.startswith(_GONE_CODES):
         return f"the database does not answer ({_server_words(error)})"
     return None
-
-
-def _server_code(error: DBAPIError) -> str | None:
-    """PostgreSQL's own code; None where the connection broke before the server said anything."""
-    details = _details(error)
-    return None if details is None else str(details.get("C", ""))
 
 
 def _server_words(error: DBAPIError) -> str:

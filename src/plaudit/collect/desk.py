@@ -51,7 +51,6 @@ class Lease:
     """A task that is given to a person for some time."""
 
     assignment: str
-    """What the answer is sent for."""
     task: str
     """The task's id; not for annotators, since it is the same for all."""
     shown: dict[str, Any]

@@ -43,7 +43,6 @@ _PAGE = 2_000
 METADATA = MetaData()
 
 meta = Table("meta", METADATA, Column("name", Text, primary_key=True), Column("value", Text, nullable=False))
-"""The versions of the log and of its folds."""
 
 log = Table(
     "log",
@@ -234,13 +233,11 @@ def by_seq(connection: Connection, seq: int) -> Event | None:
 
 
 def events(connection: Connection, after: int = 0) -> Iterator[Event]:
-    """All events behind a number, in order."""
     for page in _pages(connection, after):
         yield from map(event_of_row, page)
 
 
 def events_of(connection: Connection, project: str, actor: str) -> list[Event]:
-    """What somebody did in a project, in order."""
     return [event_of_row(row) for row in connection.execute(_OF, {"p": project, "n": actor}).mappings()]
 
 

@@ -10,7 +10,6 @@ from plaudit.errors import UserError
 MOST_CHARACTERS = 1_000_000
 """The longest text of a task or an answer."""
 MOST_OF_A_NOTE = 10_000
-"""The longest note, reason or name."""
 
 
 class StoreUnavailableError(UserError):

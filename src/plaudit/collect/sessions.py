@@ -56,7 +56,6 @@ class Session:
     identity: Identity
     started: str
     used: str
-    """When it was last used, to the minute."""
     stretch_minutes: float
     """How long the person has been working without a break."""
     expires: str
@@ -69,7 +68,6 @@ class SessionEntry:
     """By what it is ended; it opens nothing."""
     started: str
     used: str
-    """When it was last used, to the minute."""
     expires: str
 
 

@@ -38,7 +38,6 @@ class Receipt:
     receipt: int
     assignment: str
     at: str
-    """When, in UTC."""
 
 
 @dataclass(frozen=True, slots=True)

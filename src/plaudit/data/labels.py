@@ -61,7 +61,6 @@ class LabelledSteps:
 class ComparedTurn:
     message: str
     answers: tuple[str, str]
-    """The answers, in the order in which they were shown."""
     strength: int
     """How far the second is better than the first; negative where the first is."""
 

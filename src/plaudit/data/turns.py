@@ -14,7 +14,6 @@ from plaudit.data.fields import BadRowError, Node, describe_value, optional_name
 from plaudit.data.records import TOOLS_ROLE, Message, Part, Text, ToolCall, pictures, plain_text, split_tools
 
 ROLES = ("system", "user", "assistant", "tool")
-"""The roles that a chat template knows."""
 _NAMES_OF_ROLES = {
     "system": ("developer",),
     "user": ("human", "prompter"),
@@ -36,7 +35,6 @@ ABOUT_TRAINING = re.compile(
 """Names that look as if they said what is learnt."""
 
 Turns = tuple[Message, ...]
-"""A conversation, or a part of one."""
 
 
 def read_messages(node: Node) -> Turns:

@@ -299,15 +299,12 @@ class DataSummary:
     rows: int = 0
     kinds: Counter[str] = field(default_factory=Counter[str])
     word_lengths: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
-    """The number of words of each text, by field."""
     character_lengths: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
-    """The number of characters of each text, by field."""
     differences: PairDifferences = field(default_factory=PairDifferences)
     """How far the chosen and the rejected answers of comparisons differ."""
     duplicates: int = 0
     """Records that say the same as an earlier one."""
     problems: Counter[str] = field(default_factory=Counter[str])
-    """Bad rows by kind of problem."""
     first_problems: list[Problem] = field(default_factory=list[Problem])
     left_out: Counter[str] = field(default_factory=Counter[str])
     """Sound rows without a record, by reason."""

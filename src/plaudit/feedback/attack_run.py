@@ -152,7 +152,6 @@ def attack_rows(settings: AttackSettings, attempts: Sequence[Attempt], harmless:
 def parties_of(
     settings: AttackSettings, names: Sequence[str] = (), purse: Purse | None = None
 ) -> AttackParties:
-    """The policies, judges and the attacker of the settings."""
     judges = settings.judge_settings(purse)
     constitution = None if settings.constitution is None else constitution_named(settings.constitution)
     harm = AnswerJudgeSettings(

@@ -46,12 +46,10 @@ class Revising:
 
     drafts: Sequence[Draft]
     left_out: Counter[str]
-    """Answers that are not revised, by reason."""
     plan: RevisionPlan
     writer: Writer
     purse: Purse
     notes: tuple[str, ...]
-    """What has to be said of reviser and answers."""
 
     def estimate(self) -> Estimate:
         return estimated_revisions(self.drafts, self.plan, self.writer)
@@ -79,8 +77,9 @@ def prepare_revising(
     options = ReadOptions(columns=settings.columns, leave_out=settings.leave_out)
     found = read_records(source, format=layout, options=options)
     say(found.format_sentence)
-    if settings.data is not None:
-        _refuse_prompts(found.records)
+    are_prompts = found.records and all(isinstance(record, Prompt) for record in found.records)
+    if settings.data is not None and are_prompts:
+        raise UserError("these rows are prompts alone: name the model whose answers to them are revised")
     writer = writer_named(settings.by, judging)
     drafts, left_out = _drafts(settings, found.records)
     if not drafts:
@@ -108,11 +107,6 @@ def _drafts(settings: ReviseSettings, records: Sequence[Record]) -> tuple[list[D
     return drawn_drafts(sampler, records, settings.sampling, n=settings.n)
 
 
-def _refuse_prompts(records: Sequence[Record]) -> None:
-    if records and all(isinstance(record, Prompt) for record in records):
-        raise UserError("these rows are prompts alone: name the model whose answers to them are revised")
-
-
 def _own_answers_note(settings: ReviseSettings, writer: Writer) -> str | None:
     """That the reviser is the revised model, or of its family."""
     if settings.model is None:
@@ -134,7 +128,6 @@ class RevisionFigures:
     outcomes: dict[str, int]
     """Answers that were revised, unchanged, or failed, by reason."""
     left_out: dict[str, int]
-    """Answers that were not to be revised, by reason."""
     ended_early: int
     """Revised answers whose later rounds failed."""
     before: Watched

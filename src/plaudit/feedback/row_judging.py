@@ -50,9 +50,7 @@ class RowJudging:
     purse: Purse
     """What the judge may spend, and has spent."""
     seed: int
-    """Of what a judge draws by itself."""
     notes: tuple[str, ...]
-    """What has to be said of judge and answers."""
 
     def estimate(self) -> str:
         """What is still to be asked, and what it costs at most, in a sentence."""
@@ -155,9 +153,7 @@ def estimate_sentence(judge: Judge, tasks: Sequence[Task], seed: int) -> str:
 
 def end_notes(judge: Judge, purse: Purse) -> tuple[str, ...]:
     """What a judge says of its judgements, and what they cost."""
-    money = f", {purse.spent:.4g} spent in all" if purse.spent else ""
-    tokens = (f"{purse.tokens:,} tokens{money}",) if purse.tokens else ()
-    return (*judge_notes(judge), *tokens)
+    return (*judge_notes(judge), *purse.sentences)
 
 
 def _tasks(

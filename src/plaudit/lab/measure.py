@@ -51,7 +51,6 @@ from plaudit.methods.policy.algorithms import POLICY_ALGORITHMS
 
 
 def read_policy_results(folder: PipelineFolder, stage: str) -> PolicyEvaluation:
-    """The policy evaluation of a stage with ``do: evaluate``."""
     return read_policy_evaluation(folder.stage(stage) / FIGURES_FILE)
 
 

@@ -59,12 +59,10 @@ class Algorithm:
     name: str
     """What the command calls it: the function's name, with hyphens."""
     function: Callable[..., Any]
-    """The function: from settings to the algorithm's record."""
     formula: str
     """What it minimises."""
     paper: str
     parameters: Mapping[str, Parameter]
-    """Its settings, in their order."""
 
     @property
     def defaults(self) -> dict[str, Any]:
@@ -221,7 +219,6 @@ def check_settings(parameters: Mapping[str, Parameter], settings: Mapping[str, A
 
 
 def is_set(value: object) -> bool:
-    """Whether a setting is given; otherwise it is as the algorithm has it."""
     return value is not None and value != "auto"
 
 

@@ -482,7 +482,6 @@ KERNEL_TABLE = {
         PackedKernel(name="eager", objection=lambda *_: None, attend=_attend_in_turn),
     )
 }
-"""The kernels by name, the fastest first."""
 
 
 FAST_KERNELS = ("varlen", "flex")

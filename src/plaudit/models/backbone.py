@@ -499,12 +499,10 @@ class LaidOutModel(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
         return self.backbone.device
 
     @property
     def layout(self) -> Layout:
-        """How batches are laid out."""
         return self.backbone.layout
 
     def use_layout(self, layout: Layout) -> None:

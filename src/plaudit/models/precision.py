@@ -65,7 +65,6 @@ class WeightGroup:
             self.end()
 
     def begin(self) -> None:
-        """Make the copies, unless they are there."""
         self._depth += 1
         if self._depth == 1 and self.weights and not self.suspended:
             apply: Any = _Narrow.apply  # pyright: ignore[reportUnknownMemberType]  torch leaves it untyped

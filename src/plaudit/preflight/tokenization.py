@@ -48,7 +48,6 @@ class EncodedRow:
     prompt: Text
     """The words of its prompt, with whatever stands there for a picture."""
     answers: tuple[Text, ...]
-    """Its answers, in the order of the completions."""
     example: Example
 
 

@@ -66,7 +66,6 @@ class ChatFormat:
     template: ChatTemplate
     ending: Ending
     stops: tuple[str, ...]
-    """The texts of the tokens that stop the model."""
     specials: tuple[str, ...]
     """The texts of all control tokens, longest first."""
     control: tuple[str, ...] = ()
@@ -109,7 +108,6 @@ def _turn_in_letters(message: Message, tokens: Sequence[str]) -> Message:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenderedConversation:
     prompt: str
-    """The text that the model continues."""
     pieces: tuple[TextPiece, ...]
     """The text after the prompt; the first and the last piece are trained."""
     chat: bool = False

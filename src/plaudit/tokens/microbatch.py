@@ -43,7 +43,6 @@ class Microbatch(Protocol):
 
 
 MicrobatchT = TypeVar("MicrobatchT", bound=Microbatch)
-"""One kind of micro-batch; each method has its own."""
 RowT = TypeVar("RowT", bound=HasTokenCount)
 
 

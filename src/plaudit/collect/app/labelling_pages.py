@@ -90,10 +90,8 @@ class Task:
     """A task on a page, to be answered, or with an answer to be changed."""
 
     assignment: str
-    """What the answer is sent for."""
     shown: Mapping[str, Any]
     guidelines: str
-    """The version of the guidelines that holds for it."""
     values: Mapping[str, Sequence[str]]
     label: Mapping[str, Any] | None = None
     """The answer that is to be changed; None while there is none."""
@@ -358,14 +356,6 @@ def _put_back(visit: Visit, assignment: str, label: Mapping[str, Any]) -> None:
     visit.store.write(save_draft, *visit.person, assignment, rest)
 
 
-def _note(visit: Visit) -> Answer:
-    return _annotate(visit, "note", "noted")
-
-
-def _flag(visit: Visit) -> Answer:
-    return _annotate(visit, "report", "reported")
-
-
 def _annotate(visit: Visit, field: str, done: str) -> Answer:
     """A note or a report beside the answer; what is filled in of the answer is kept."""
     assignment, key = visit.form.need("assignment"), visit.form.need("key")
@@ -522,8 +512,8 @@ PAGES: tuple[Page, ...] = (
     _page("POST", "/label/draft", _draft),
     _page("POST", "/label/skip", _skip),
     _page("POST", "/label/undo", _undo),
-    _page("POST", "/label/note", _note),
-    _page("POST", "/label/flag", _flag),
+    _page("POST", "/label/note", lambda visit: _annotate(visit, "note", "noted")),
+    _page("POST", "/label/flag", lambda visit: _annotate(visit, "report", "reported")),
     Page(method="POST", path="/label/turn", scope="label", handler=_turn, lane="model"),
     Page(method="POST", path="/label/stream", scope="label", handler=_stream, script=True, lane="model"),
     _page("POST", "/label/choose", _choose),

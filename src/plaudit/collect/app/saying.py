@@ -64,7 +64,6 @@ class Described:
     summary: str
     """What was chosen, in a line; the same for the same choice."""
     flags: tuple[Markup, ...] = ()
-    """What each answer was reported for."""
     texts: tuple[tuple[str, str], ...] = ()
     """What was written, each with the field of the label."""
     turns: tuple[dict[str, str], ...] = ()

@@ -88,11 +88,6 @@ def settings_from_form(before: Project, form: Form) -> Project:
     return replace(before, **values)
 
 
-def _line(name: str, text: str) -> str:
-    del name
-    return text.strip()
-
-
 def _words(name: str, text: str) -> tuple[str, ...]:
     del name
     return tuple(line.strip() for line in text.split("\n") if line.strip())
@@ -122,7 +117,7 @@ def _choice(name: str, text: str) -> str:
 
 
 _READERS = {
-    "line": _line,
+    "line": lambda name, text: text.strip(),
     "text": lambda _, text: text,
     "words": _words,
     "switch": lambda _, text: text == _SWITCHED_ON,

@@ -32,7 +32,6 @@ from plaudit.data.records import (
 from plaudit.data.turns import read_text_or_messages
 
 Body = Mapping[str, Any]
-"""A task as the store holds it."""
 Label = Mapping[str, Any]
 """What somebody said of a task, in the order shown."""
 Order = Sequence[int]
@@ -226,7 +225,6 @@ def refuse_unknown(node: Node, known: Sequence[str], where: str = "label") -> No
 
 
 def text_of(value: object) -> Text:
-    """A text of a task as rows have it."""
     return read_text_or_messages(Node(value=value, path="text"))
 
 
@@ -320,7 +318,6 @@ def form_whole(form: Form, name: str, low: int, high: int) -> int:
 
 
 def form_choice(form: Form, name: str, known: Sequence[str]) -> str:
-    """The word that was chosen, or an empty one."""
     value = form_value(form, name)
     if value and value not in known:
         raise FieldError(field=name, found=_found(value), expected=f"one of {', '.join(known)}")

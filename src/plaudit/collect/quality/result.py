@@ -130,7 +130,6 @@ class Consensus:
     """What people together say of pairs, as chances."""
 
     pairs: int
-    """How many pairs of answers have a label."""
     labels: int
     certain: float
     """The share of pairs of which one answer is preferred with a chance of 0.95 or more."""

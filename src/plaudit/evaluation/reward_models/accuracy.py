@@ -314,7 +314,6 @@ def _rank_weights(total: int, n: int) -> Float[np.ndarray, " N"]:
 
 RELIABILITY_BINS = 10
 BINS_PER_SIDE = 12
-"""Bins of the histogram on either side of 0."""
 
 
 def reward_calibration(table: PairColumns, *, bins: int = RELIABILITY_BINS) -> Calibration | None:

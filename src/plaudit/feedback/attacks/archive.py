@@ -32,7 +32,6 @@ class Worked:
     """The hash of its content; of a server's model, of its address and name."""
     judge: str
     when: str
-    """The time at which it was added, in UTC."""
     answer: str
 
     def line(self) -> bytes:

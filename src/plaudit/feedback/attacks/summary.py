@@ -129,7 +129,6 @@ def rate(name: str, findings: Sequence[Finding]) -> Rate:
 
 
 def rates_by(findings: Sequence[Finding], name_of: Callable[[Finding], str]) -> tuple[Rate, ...]:
-    """A rate for each name, in the order in which names appear."""
     names = dict.fromkeys(map(name_of, findings))
     return tuple(rate(name, [f for f in findings if name_of(f) == name]) for name in names)
 
@@ -186,7 +185,6 @@ def write_attack(
 
 
 def read_attack(path: Path) -> AttackReport:
-    """The figures that `write_attack` has written."""
     try:
         return exact_json.restore(AttackReport, exact_json.loads(path.read_bytes()))
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:

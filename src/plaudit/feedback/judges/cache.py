@@ -107,7 +107,6 @@ def cache_key(request: Mapping[str, object]) -> str:
 
 
 def default_cache_folder() -> Path:
-    """The folder of cached replies where the user names none."""
     return cache_folder() / "judged"
 
 

@@ -96,7 +96,6 @@ class ModelJudge:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What has to be said of its judgements so far."""
         words = self.mode.without_logprobs
         if self.reader.gives_logprobs is not False or words is None:
             return ()

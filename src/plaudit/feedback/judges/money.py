@@ -149,3 +149,9 @@ class Purse:
                 self._paid.add(key)
                 self.spent += cost
                 self.tokens += tokens
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """What it all came to; nothing where nothing was asked."""
+        money = f", {self.spent:.4g} spent in all" if self.spent else ""
+        return (f"{self.tokens:,} tokens{money}",) if self.tokens else ()

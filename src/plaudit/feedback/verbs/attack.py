@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from plaudit.feedback.attack_run import AttackResult, AttackRows
     from plaudit.feedback.attacking import AttackSettings
     from plaudit.feedback.attacks.summary import AttackReport, PolicyAttack, Rate
-    from plaudit.feedback.judges.money import Purse
 
 _EPILOG = """\
 models   a folder, or openai:http://host:port/v1#model; each later one is compared with the first
@@ -83,7 +82,8 @@ def run(args: argparse.Namespace) -> int:
         return 0
     result = attack(settings, rows, parties, on_progress=lambda text: print(text, flush=True))
     print_attack(result.report, make_console())
-    _print_end(purse)
+    for sentence in purse.sentences:
+        print(sentence)
     if args.out is not None:
         _write(args, result)
     return 0
@@ -243,9 +243,3 @@ def _archive(policy: PolicyAttack) -> str:
 
 def _p_value(p: float) -> str:
     return "< 0.001" if p < 1e-3 else f"{p:.3f}"
-
-
-def _print_end(purse: Purse) -> None:
-    if purse.tokens:
-        money = f", {purse.spent:.4g} spent in all" if purse.spent else ""
-        print(f"{purse.tokens:,} tokens{money}")

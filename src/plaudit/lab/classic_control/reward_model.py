@@ -92,7 +92,6 @@ class LabelledClips:
     """Answered comparisons of clips, with each ensemble member's bootstrap weights."""
 
     pair_2BCF: Float[Tensor, "2 B C F"]
-    """The first and the second clip of each pair."""
     label_B: Float[Tensor, " B"]
     """1: the first is better; 0: the second; ½: both are as good."""
     weight_EB: Float[Tensor, "E B"]

@@ -301,7 +301,6 @@ def batch_of_all(language: Language) -> TokenBatch:
 
 
 def with_reference(language: Language, policy: LearningPolicy) -> Language:
-    """The same language with the speaker, as it is now, for a reference."""
     with torch.no_grad():
         return replace(language, ref_logp_PYT=policy().detach().clone())
 

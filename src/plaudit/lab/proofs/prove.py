@@ -126,7 +126,6 @@ def prove(
 
 
 def prove_algorithm(name: str, setup: ProofSetup) -> Proof:
-    """The algorithm of that name in a lab, at the lab's β."""
     row = setup.row(name)
     # ORPO has no β: its log-odds are the reward itself.
     return _proof(name, replace(row, beta=setup.beta), setup.language, converged_algorithm(setup, name))

@@ -96,7 +96,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def load_user_row(path: str) -> PreferenceLossRow:
-    """The row at ``file.py:name`` or ``module:name``."""
     from plaudit.methods.preference.row import PreferenceAlgorithm, UnpairedAlgorithm
 
     user_row = load_object(path, "--own")

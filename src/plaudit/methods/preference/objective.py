@@ -203,8 +203,11 @@ def pair_objective(
         else:
             loss_B = _ranking_losses(row, row.ranking_loss, scored, microbatch.judged)
             origins = tuple(row.origin for row in microbatch.judged)
+        lead_D = (chosen.delta_B - rejected.delta_B).detach()[pairs.decided_D]
+        margin = row.beta * lead_D.sum().double()
         row_metrics = (
-            *_accuracy_and_margin(row, chosen, rejected, pairs.decided_D),
+            _accuracy_metric(lead_D),
+            mean_metric("margin", margin, lead_D.numel()),
             *_side_metrics(row, "chosen", chosen, pairs.decided_D),
             *_side_metrics(row, "rejected", rejected, pairs.decided_D),
             *_kl_metric(row, microbatch, scored),
@@ -352,14 +355,6 @@ def _side_scores(row: RowT, scored: ScoredBatch, chosen_B: Tensor, shorter_B: Te
         for value_NT in (scored.logp_NT, scored.ref_logp_NT)
     )
     return row.completion_logps(logp_B, ref_logp_B, mask_BT.sum(-1))
-
-
-def _accuracy_and_margin(
-    row: PreferenceAlgorithm, chosen: CompletionLogps, rejected: CompletionLogps, decided_D: Tensor
-) -> tuple[Metric, Metric]:
-    lead_D = (chosen.delta_B - rejected.delta_B).detach()[decided_D]
-    margin = row.beta * lead_D.sum().double()
-    return _accuracy_metric(lead_D), mean_metric("margin", margin, lead_D.numel())
 
 
 def _accuracy_metric(leads: Tensor) -> Metric:

@@ -83,23 +83,19 @@ def select_loss(settings: RewardSettings, rows: Sequence[JudgedRow], row_setting
     name = loss_name_for(kind, settings)
     _refuse_impossible_ties(name, settings, rows)
     _refuse_uniform_labels(rows, kind)
+    metrics = ("mae",) if name == "regression" else _METRICS_BY_KIND[kind]
     return RewardLoss(
         sentence=f"the rows are {kind}, so the loss is {name}: "
         f"{formula_of(name, settings)}{_language_text(settings)}",
         objective=_OBJECTIVES[kind](name, settings, row_settings),
         on_rating_scale=name == "regression",
-        metrics=_metric_names(name, kind, settings),
+        metrics=("loss", *metrics, *(("nll",) if settings.nll_coef else ()), "reward_mean"),
     )
 
 
 def _language_text(settings: RewardSettings) -> str:
     coef = settings.nll_coef
     return f"; beside it {coef:g} × −log π per token of the preferred answers" if coef else ""
-
-
-def _metric_names(name: str, kind: str, settings: RewardSettings) -> tuple[str, ...]:
-    metrics = ("mae",) if name == "regression" else _METRICS_BY_KIND[kind]
-    return ("loss", *metrics, *(("nll",) if settings.nll_coef else ()), "reward_mean")
 
 
 def formula_of(name: str, settings: RewardSettings) -> str:

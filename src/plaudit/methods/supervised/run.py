@@ -97,6 +97,7 @@ def prepare_supervised(
     notes += shard_or_broadcast(policy, config, ranks)
     sample_examples = rows.held_out or rows.train
     run.note(*rows.notes, *notes)
+    judged = JUDGED_METRICS if isinstance(config, SftConfig) and config.judge.by is not None else ()
     job = TrainingJob(
         module=policy,
         objective=objective,
@@ -108,18 +109,13 @@ def prepare_supervised(
         learning_rate=config.learning_rate,
         optimizer=config.optimizer,
         evaluate=_evaluate_fn(config, method, run, policy, objective, rows) if rows.held_out else None,
-        held_out_metrics=_held_out_metrics(config, method),
+        held_out_metrics=(*HELD_OUT_METRICS, *((DIVERGENCE_METRIC,) if method.divergence else ()), *judged),
         sample=sample_completions_fn(policy, run.encoder, sample_examples, config.sample)
         if ranks.is_first or config.shard
         else None,
         save=lambda: write_model(policy, config, run.encoder, ranks),
     )
     return job, replace(run.subject(job, rows), trained=rows.train, policy=policy)
-
-
-def _held_out_metrics(config: RunConfig, method: SupervisedMethod) -> tuple[str, ...]:
-    judged = JUDGED_METRICS if isinstance(config, SftConfig) and config.judge.by is not None else ()
-    return (*HELD_OUT_METRICS, *((DIVERGENCE_METRIC,) if method.divergence else ()), *judged)
 
 
 def _evaluate_fn(

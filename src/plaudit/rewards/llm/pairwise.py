@@ -22,7 +22,6 @@ from plaudit.rewards.base import RewardTraits, TaskScores
 from plaudit.rewards.llm.generative import LanguageJudgeModel, RewardInWords, reply_probabilities
 
 AnswerPair = tuple[Text, Text, Text]
-"""A prompt and two answers to it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,9 +39,7 @@ class Match:
     round: int
     """In which round of a tournament, counted from 1."""
     first: int
-    """The position of the first answer in the task."""
     second: int
-    """The position of the second answer in the task."""
     probability: float
 
     @property

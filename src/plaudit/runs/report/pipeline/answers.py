@@ -16,7 +16,6 @@ from plaudit.runs.report.parts import Answer, Exchange, Samples, Section, Text, 
 from plaudit.runs.report.words import counted, number_text, percent, short_name, shortened
 
 MAX_PROMPTS = 20
-"""Prompts whose answers are shown."""
 MAX_TEXT_LENGTH = 1000
 """Letters of a prompt or an answer that have room."""
 

@@ -50,7 +50,6 @@ class StageInput:
     name: str
     source: str
     hash: str
-    """The sha256 of its content."""
     from_stage: bool
 
 
@@ -187,7 +186,6 @@ _ROWS_ENDING = "rows.jsonl"
 _SNAPSHOT_ENDING = ".snapshot.json"
 """What the snapshot of a file of rows of labels is called, behind the file's name."""
 _ROW_INPUTS = frozenset({"data", "prompts"})
-"""Inputs of training stages that hold rows."""
 CONFIG_FILE, STAGES_FOLDER, STAGE_FILE = "pipeline.yaml", "stages", "stage.json"
 POLICY_RESULTS_FILE, REWARD_RESULTS_FILE = "policies.json", "summary.json"
 _FILES_READ = (POLICY_RESULTS_FILE, REWARD_RESULTS_FILE, JUDGES_FILE, f"run/{METRICS_FILE}")
@@ -360,7 +358,6 @@ def _lone_evaluation(folder: Path) -> StageData:
 
 
 def _referenced_stages(settings: object) -> Iterator[str]:
-    """The stages that settings refer to, as ``$name``."""
     if isinstance(settings, str) and settings.startswith("$"):
         yield settings[1:]
     elif isinstance(settings, Mapping | list):
