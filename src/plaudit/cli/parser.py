@@ -48,11 +48,10 @@ if TYPE_CHECKING:
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
     """The file, written as a whole or not at all."""
-    from plaudit.files.atomic import AtomicFile
+    from plaudit.files.atomic import write_text
 
     try:
-        with AtomicFile(path) as file:
-            file.stream.write((json.dumps(content, ensure_ascii=False, indent=1) + "\n").encode())
+        write_text(path, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
     except OSError as error:
         raise UserError(f"--json {path}: cannot be written ({error.strerror})") from error
 

@@ -309,7 +309,8 @@ def next_task(change: Transaction, name: str, person: str, key: str | None = Non
     # Nothing new: whoever lost a reply, or came back, still holds what was given before.
     if held:
         return lease_of(change, own_assignment(change, name, person, held[0].id))
-    return _nothing(change, name, person)
+    until = change.connection.execute(_OTHERS_UNTIL, {"p": name, "n": person}).scalar_one()
+    return Nothing(reason="done") if until is None else Nothing(reason="wait", until=until)
 
 
 def left_for(change: Transaction, name: str, person: str) -> tuple[int, bool]:
@@ -342,11 +343,6 @@ def prolong(change: Transaction, row: Any, key: str | None = None) -> str:
         )
     )
     return until
-
-
-def _nothing(change: Transaction, name: str, person: str) -> Nothing:
-    until = change.connection.execute(_OTHERS_UNTIL, {"p": name, "n": person}).scalar_one()
-    return Nothing(reason="done") if until is None else Nothing(reason="wait", until=until)
 
 
 def person_row(change: Transaction, name: str, person: str) -> Any:

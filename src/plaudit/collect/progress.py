@@ -123,14 +123,10 @@ def project_status(look: Transaction, project: str) -> Status:
         surplus=connection.execute(_SURPLUS, names).scalar_one(),
         items=connection.execute(_ITEMS, names).scalar_one(),
         skipped=connection.execute(_SKIPPED, names).scalar_one(),
-        people=_counts(connection, _BY_STANDING, names),
+        people={row[0]: row[1] for row in sorted(connection.execute(_BY_STANDING, names))},
         seq=seq,
         link=link,
     )
-
-
-def _counts(connection: Connection, statement: Any, names: dict[str, Any]) -> dict[str, int]:
-    return {row[0]: row[1] for row in sorted(connection.execute(statement, names))}
 
 
 def project_people(look: Transaction, project: str) -> list[dict[str, Any]]:

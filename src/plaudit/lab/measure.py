@@ -224,10 +224,6 @@ def mean_reward(answers: Sequence[PolicyAnswer]) -> float | None:
     return _finite_mean([answer.reward for answer in answers])
 
 
-def mean_tokens(answers: Sequence[PolicyAnswer]) -> float | None:
-    return _finite_mean([answer.tokens for answer in answers])
-
-
 def mean_kl(answers: Sequence[PolicyAnswer]) -> float | None:
     """The mean of log π − log π_ref: this prompt's part of the KL."""
     return _finite_mean([answer.kl for answer in answers])
@@ -255,7 +251,7 @@ def _finite_mean(numbers: Sequence[Number | None]) -> float | None:
 
 
 STATISTICS: Mapping[str, AnswerStatistic] = {
-    "tokens": mean_tokens,
+    "tokens": lambda answers: _finite_mean([answer.tokens for answer in answers]),
     "worth": mean_gold,
     "reward": mean_reward,
     "kl": mean_kl,

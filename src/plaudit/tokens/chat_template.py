@@ -252,7 +252,7 @@ def _answer_span(
 
 def _refuse_other_words(messages: Sequence[Message], i: int, text: str) -> None:
     # Blanks aside, since most templates strip a turn.
-    written = _without_whitespace(text)
+    written = without_whitespace(text)
     missing = [texts[0] for texts in _texts_of_answer(messages[i]) if not any(t in written for t in texts)]
     if missing:
         # From a little before where the two part, blanks aside.
@@ -268,12 +268,12 @@ def _refuse_other_words(messages: Sequence[Message], i: int, text: str) -> None:
 
 def _texts_of_answer(answer: Message) -> Iterator[tuple[str, ...]]:
     """What must be written of an answer, each in the spellings that it may have, without blanks."""
-    yield from ((_without_whitespace(text),) for text in (turn_text(answer), answer.reasoning or ""))
+    yield from ((without_whitespace(text),) for text in (turn_text(answer), answer.reasoning or ""))
     for call in answer.tool_calls:
         for text in (call.name, *_texts_within(json.loads(call.arguments))):
             escaped = (json.dumps(text, ensure_ascii=False), json.dumps(text), repr(text))
             spellings = (text, *(spelling[1:-1] for spelling in escaped))
-            yield tuple(map(_without_whitespace, spellings))
+            yield tuple(map(without_whitespace, spellings))
 
 
 def _texts_within(value: Any) -> Iterator[str]:
@@ -358,7 +358,7 @@ def _text_around(chat_format: ChatFormat, messages: Sequence[Message], i: int) -
     return before, after
 
 
-def _without_whitespace(text: str) -> str:
+def without_whitespace(text: str) -> str:
     return "".join(text.split())
 
 

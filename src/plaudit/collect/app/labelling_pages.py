@@ -440,10 +440,6 @@ def _choose(visit: Visit) -> Answer:
 # Answers that were given.
 
 
-def _edit(visit: Visit) -> Answer:
-    return _task_page(visit, _answered(visit))
-
-
 def _answered(visit: Visit) -> Task:
     answer = visit.store.read(own_answer, *visit.person, visit.path["assignment"])
     if answer is None:
@@ -517,7 +513,7 @@ PAGES: tuple[Page, ...] = (
     Page(method="POST", path="/label/turn", scope="label", handler=_turn, lane="model"),
     Page(method="POST", path="/label/stream", scope="label", handler=_stream, script=True, lane="model"),
     _page("POST", "/label/choose", _choose),
-    _page("GET", "/label/edit/{assignment}", _edit),
+    _page("GET", "/label/edit/{assignment}", lambda visit: _task_page(visit, _answered(visit))),
     _page("POST", "/label/edit/{assignment}", _revise),
     _page("GET", "/history", _history),
 )

@@ -61,23 +61,6 @@ from plaudit.rewards.base import Reward, refusal_counts
 from plaudit.rewards.comparing import RewardJudge
 from plaudit.rollouts.sampler import Rollout
 
-
-def best_of_n_by_reward(
-    prompts: Sequence[EvaluationPrompt],
-    groups: Sequence[Sequence[Rollout]],
-    scorers: tuple[Reward, Reward],
-    resampling: Resampling,
-) -> tuple[BestOfNCurve, OverOptimisation | None]:
-    """The best-of-n curve, chosen by the first scorer and judged by the second, and its over-optimisation."""
-    tasks = [
-        prompt.task((rollout.answer.text, rollout.answer.ended) for rollout in group)
-        for prompt, group in zip(prompts, groups, strict=True)
-    ]
-    proxies, truths = (score_tasks(tasks, scorer) for scorer in scorers)
-    curve = best_of_n_curve(tasks, proxies, truths, resampling)
-    return curve, best_of_n_over_optimisation(tasks, proxies, truths, resampling)
-
-
 MIN_PROMPTS = 30
 """Prompts below which an interval says little."""
 
@@ -526,7 +509,13 @@ def _best_of_n(
     if scorers.gold is None or scorers.reward is None or len(next(iter(reference.rollouts), ())) < 2:
         return None, None
     chooser_and_judge = (scorers.reward, scorers.gold)
-    return best_of_n_by_reward(data.prompts, reference.rollouts, chooser_and_judge, settings.resampling)
+    tasks = [
+        prompt.task((rollout.answer.text, rollout.answer.ended) for rollout in group)
+        for prompt, group in zip(data.prompts, reference.rollouts, strict=True)
+    ]
+    proxies, truths = (score_tasks(tasks, scorer) for scorer in chooser_and_judge)
+    curve = best_of_n_curve(tasks, proxies, truths, settings.resampling)
+    return curve, best_of_n_over_optimisation(tasks, proxies, truths, settings.resampling)
 
 
 def _sample_prompts(

@@ -33,7 +33,7 @@ from plaudit.evaluation.reward_models.result import (
     Slice,
     Ties,
 )
-from plaudit.evaluation.stats import Bin, Estimate, Resampling, bootstrap_gap, bootstrap_mean
+from plaudit.evaluation.stats import Bin, Estimate, Resampling, bootstrap_gap, bootstrap_mean, sigmoid
 
 MIN_CATEGORY_PAIRS = 10
 """Pairs below which a category is not named as the worst: the smallest is often lowest by chance."""
@@ -329,8 +329,8 @@ def reward_calibration(table: PairColumns, *, bins: int = RELIABILITY_BINS) -> C
     if not has_preference_B.any():
         return None
     gap_B, p_first_B = table.gap_B[has_preference_B], table.p_first_B[has_preference_B]
-    q_B = _sigmoid(gap_B)
-    confidence_B = _sigmoid(np.abs(gap_B))
+    q_B = sigmoid(gap_B)
+    confidence_B = sigmoid(np.abs(gap_B))
     correct_B = np.where(gap_B > 0, p_first_B, np.where(gap_B < 0, 1 - p_first_B, 0.5))
     mass_bins, width_bins = (
         reliability_by_mass(confidence_B, correct_B, bins=bins),
@@ -368,10 +368,6 @@ def margin_histogram(table: PairColumns) -> Margins | None:
         mean=float(margin_B.mean()),
         median=float(np.median(margin_B)),
     )
-
-
-def _sigmoid(x_B: Float[np.ndarray, " B"]) -> Float[np.ndarray, " B"]:
-    return np.exp(-np.logaddexp(0, -x_B))
 
 
 def equal_mass_bins(

@@ -10,12 +10,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
-from statistics import fmean
 
 from plaudit.data.judging import Judge, NoVerdict, Verdict, first_probability, outcomes
 from plaudit.data.records import Task
 from plaudit.feedback.judges.model_judge import ModelJudge
-from plaudit.rewards.base import RewardTraits, TaskScores
+from plaudit.rewards.base import RewardTraits, TaskScores, mean_if_complete
 
 SINGLE_ANSWER = "one answer alone cannot be compared"
 
@@ -66,7 +65,7 @@ class JudgeReward:
             shares[t][a].append(share)
             shares[t][b].append(None if share is None else 1 - share)
         self.reasons.update(SINGLE_ANSWER for task in tasks if len(task.answers) == 1)
-        return tuple(tuple(_mean_if_complete(own) for own in row) for row in shares)
+        return tuple(tuple(mean_if_complete(own) for own in row) for row in shares)
 
 
 def _pair(task: Task, a: int, b: int) -> Task:
@@ -78,8 +77,3 @@ def _pair(task: Task, a: int, b: int) -> Task:
         reference_answer=task.reference_answer,
         metadata=task.metadata,
     )
-
-
-def _mean_if_complete(shares: Sequence[float | None]) -> float | None:
-    present = [share for share in shares if share is not None]
-    return fmean(present) if present and len(present) == len(shares) else None

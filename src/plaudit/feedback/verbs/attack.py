@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from plaudit.evaluation.stats import Estimate
-    from plaudit.feedback.attack_run import AttackResult, AttackRows
+    from plaudit.feedback.attack_run import AttackRows
     from plaudit.feedback.attacking import AttackSettings
     from plaudit.feedback.attacks.summary import AttackReport, PolicyAttack, Rate
 
@@ -85,7 +85,11 @@ def run(args: argparse.Namespace) -> int:
     for sentence in purse.sentences:
         print(sentence)
     if args.out is not None:
-        _write(args, result)
+        from plaudit.feedback.attack_run import write_attack_result
+
+        write_attack_result(result, args.out)
+        page = offered("pipeline_page")(args.out)
+        print(f"{args.out}: attack.json, answers.jsonl, archive.jsonl and {page.name}")
     return 0
 
 
@@ -123,14 +127,6 @@ def _rows(args: argparse.Namespace, settings: AttackSettings) -> AttackRows:
     world = offered("world_attacks")
     harmless = harmless_rows(world.harmless("test"), "the world's twins, test split")
     return attack_rows(settings, attempts_of(world.tempting("test")), harmless)
-
-
-def _write(args: argparse.Namespace, result: AttackResult) -> None:
-    from plaudit.feedback.attack_run import write_attack_result
-
-    write_attack_result(result, args.out)
-    page = offered("pipeline_page")(args.out)
-    print(f"{args.out}: attack.json, answers.jsonl, archive.jsonl and {page.name}")
 
 
 def print_attack(report: AttackReport, console: Console) -> None:

@@ -21,7 +21,7 @@ from rich.table import Table
 from torch import Tensor
 
 from plaudit.errors import UserError
-from plaudit.files.atomic import AtomicFile
+from plaudit.files.atomic import write_text
 from plaudit.lab.proofs.claim import (
     Measurement,
     ProofSetup,
@@ -220,8 +220,7 @@ def proofs_as_dict(
 def write_json(content: dict[str, Any], folder: Path) -> Path:
     """The file, written as a whole or not at all."""
     path = folder / FILE_NAME
-    with AtomicFile(path) as file:
-        file.stream.write((json.dumps(content, ensure_ascii=False, indent=1) + "\n").encode())
+    write_text(path, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
     return path
 
 

@@ -262,9 +262,16 @@ def _pair_losses(
 ) -> Tensor:
     loss_B = _expected_pair_loss(row, *sides, pairs, context)
     if row.weight is not None:
-        loss_B = loss_B * _pair_weights(row, scored, pairs)
+        assert row.weight is not None
+        assert scored.repeat_NT is not None
+        weight_N = row.weight(scored.logp_NT, scored.repeat_NT, scored.batch.mask_NT)
+        loss_B = loss_B * row.pair_weight(weight_N[pairs.chosen_B], weight_N[pairs.rejected_B])
     if row.nll_coef:
-        loss_B = loss_B + row.nll_coef * _chosen_nll(scored, pairs)
+        nll_N = _answer_nll(scored)
+        loss_B = loss_B + row.nll_coef * (
+            pairs.chosen_better_B * nll_N[pairs.chosen_B]
+            + (1 - pairs.chosen_better_B) * nll_N[pairs.rejected_B]
+        )
     return loss_B * pairs.weight_B
 
 
@@ -327,25 +334,10 @@ def _expected_pair_loss(
     return pairs.chosen_better_B * loss_B + (1 - pairs.chosen_better_B) * swapped_loss_B
 
 
-def _pair_weights(row: PreferenceAlgorithm, scored: ScoredBatch, pairs: PairIndex) -> Tensor:
-    assert row.weight is not None
-    assert scored.repeat_NT is not None
-    weight_N = row.weight(scored.logp_NT, scored.repeat_NT, scored.batch.mask_NT)
-    return row.pair_weight(weight_N[pairs.chosen_B], weight_N[pairs.rejected_B])
-
-
 def _answer_nll(scored: ScoredBatch) -> Tensor:
     # A muted row has no trained token: 0 / 0 would be NaN even under a weight of 0.
     length_N = scored.batch.mask_NT.sum(-1).clamp(min=1)
     return -masked_sum_rows(scored.logp_NT, scored.batch.mask_NT) / length_N
-
-
-def _chosen_nll(scored: ScoredBatch, pairs: PairIndex) -> Tensor:
-    """−log π per token of the preferred answer."""
-    nll_N = _answer_nll(scored)
-    return (
-        pairs.chosen_better_B * nll_N[pairs.chosen_B] + (1 - pairs.chosen_better_B) * nll_N[pairs.rejected_B]
-    )
 
 
 def _side_scores(row: RowT, scored: ScoredBatch, chosen_B: Tensor, shorter_B: Tensor) -> CompletionLogps:

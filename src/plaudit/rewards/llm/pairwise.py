@@ -18,7 +18,7 @@ from plaudit.data.generative_judging import PairwiseRankerSettings, pairwise_pro
 from plaudit.data.judging import Mark, Verdict
 from plaudit.data.records import Task, Text
 from plaudit.errors import UserError
-from plaudit.rewards.base import RewardTraits, TaskScores
+from plaudit.rewards.base import RewardTraits, TaskScores, mean_if_complete
 from plaudit.rewards.llm.generative import LanguageJudgeModel, RewardInWords, reply_probabilities
 
 AnswerPair = tuple[Text, Text, Text]
@@ -139,9 +139,7 @@ class PairwiseRanker(RewardInWords):
             points = self._points(_debiased_probability(orders))
             won[t][a].append(points)
             won[t][b].append(None if points is None else 1 - points)
-        return tuple(
-            tuple(_mean_if_complete(points_by_opponent) for points_by_opponent in row) for row in won
-        )
+        return tuple(tuple(mean_if_complete(points_by_opponent) for points_by_opponent in row) for row in won)
 
     def tournament(self, task: Task, *, seed: int | None = None) -> Tournament | None:
         """Single elimination: m − 1 matches of m answers, drawn by the seed (none: as they are shown).
@@ -209,8 +207,3 @@ def _answer_pair(task: Task) -> AnswerPair:
 
 def _debiased_probability(orders: tuple[float, float] | None) -> float | None:
     return None if orders is None else 0.5 + 0.5 * (orders[0] - orders[1])
-
-
-def _mean_if_complete(points: Sequence[float | None]) -> float | None:
-    present = [point for point in points if point is not None]
-    return fmean(present) if present and len(present) == len(points) else None

@@ -129,10 +129,6 @@ def diff_pieces(text: str, base: str) -> list[tuple[str, bool]]:
     for kind, _, _, start, end in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if start < end:
             diff.append(("".join(new[start:end]), kind != "equal"))
-    return _join_pieces(diff)
-
-
-def _join_pieces(diff: list[tuple[str, bool]]) -> list[tuple[str, bool]]:
     joined: list[tuple[str, bool]] = []
     for index, (piece, differs) in enumerate(diff):
         neighbours = diff[max(index - 1, 0) : index + 2]
