@@ -60,11 +60,7 @@ class FieldError(UserError):
 
 
 def checked_text(field: str, value: object, *, most: int = MOST_OF_A_NOTE, empty: bool = True) -> str:
-    """The text, or a refusal that names its field.
-
-    >>> checked_text("name", "Ada")
-    'Ada'
-    """
+    """The text, or a refusal that names its field."""
     if not isinstance(value, str):
         raise FieldError(field=field, found=type(value).__name__, expected="a text")
     if len(value) > most:

@@ -107,11 +107,7 @@ class Judging:
 
     @property
     def actor(self) -> str:
-        """What the log and the rows call it.
-
-        >>> Judging(judge="small", version="letter-1").actor
-        'small@letter-1'
-        """
+        """What the log and the rows call it."""
         return f"{self.judge}@{self.version}" if self.version else self.judge
 
 

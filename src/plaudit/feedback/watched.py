@@ -45,11 +45,7 @@ class Watched:
 
 
 def read_marks(path: Path | None) -> Marks:
-    """The groups of phrases of a YAML file; None: those that come with plaudit.
-
-    >>> sorted(read_marks(None))
-    ['evasions', 'refusals']
-    """
+    """The groups of phrases of a YAML file; None: those that come with plaudit."""
     name = "marks.yaml" if path is None else str(path)
     try:
         text = (files("plaudit.feedback") / "marks.yaml" if path is None else path).read_text("utf-8")

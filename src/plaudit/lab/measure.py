@@ -201,11 +201,7 @@ def value_with_interval(estimate: Estimate | None) -> str:
 
 
 def same_answer_rate(answers: Sequence[PolicyAnswer]) -> float | None:
-    """The chance that two of some answers say the same (Simpson 1949); None of fewer than two.
-
-    >>> same_answer_rate([]) is None
-    True
-    """
+    """The chance that two of some answers say the same (Simpson 1949); None of fewer than two."""
     counts = Counter(answer.text.strip() for answer in answers)
     pairs = len(answers) * (len(answers) - 1)
     return sum(count * (count - 1) for count in counts.values()) / pairs if pairs else None

@@ -264,11 +264,7 @@ class LazyModule(Generic[ModuleT]):
 
 
 def load_object(word: str, option: str) -> object:
-    """The object at ``file.py:name`` or ``module:name``; ``option`` begins each complaint.
-
-    >>> load_object("math:pi", "--own")
-    3.141592653589793
-    """
+    """The object at ``file.py:name`` or ``module:name``; ``option`` begins each complaint."""
     module_path, _, name = word.rpartition(":")
     if not module_path or not name:
         raise UserError(f"{option} {word}: write file.py:name or module:name")

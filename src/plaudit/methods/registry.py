@@ -130,11 +130,6 @@ PREFLIGHT_METHODS = ("sft", "preferred", "reward", *OWN_ALGORITHMS)
 
 
 def config_types() -> dict[str, type]:
-    """The config class of each method, by its name.
-
-    >>> config_types()["dpo"].__name__
-    'DpoConfig'
-    """
     own_methods = {name: config for name, (_, _, config) in METHODS.items()}
     return own_methods | {name: table.config(name) for table in TABLES for name in table.rows}
 

@@ -181,11 +181,6 @@ class RuleReward:
 
 
 def binary_score(right: bool) -> float:
-    """1.0 for right and 0.0 for wrong.
-
-    >>> binary_score(True), binary_score(False)
-    (1.0, 0.0)
-    """
     return RIGHT if right else WRONG
 
 

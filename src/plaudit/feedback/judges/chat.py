@@ -209,13 +209,7 @@ def endpoint_judge(
     ask: HowToAsk | None = None,
     purse: Purse | None = None,
 ) -> ModelJudge:
-    """The judge of ``openai:http://host:port/v1#model,how=letter``; what its word leaves open is in ``ask``.
-
-    >>> import tempfile; from pathlib import Path
-    >>> cache = ReplyCache(folder=Path(tempfile.mkdtemp()))
-    >>> endpoint_judge("openai:http://127.0.0.1:8000/v1#small-judge", cache).name
-    'small-judge'
-    """
+    """The judge of ``openai:http://host:port/v1#model,how=letter``; what its word leaves open is in ``ask``."""
     parsed = parse_judge_word(word)
     url, model = parse_server(parsed.place)
     chosen = parsed.how(ask)

@@ -126,11 +126,7 @@ def read_constitution(path: Path | None) -> Constitution:
 
 
 def constitution_named(word: str) -> Constitution:
-    """The constitution of a file, or ``ours``.
-
-    >>> len(constitution_named("ours").principles)
-    16
-    """
+    """The constitution of a file, or ``ours``."""
     return read_constitution(None if word == OURS else Path(word))
 
 

@@ -27,11 +27,6 @@ class Prices:
     reply: float
 
     def cost(self, prompt_tokens: int, reply_tokens: int) -> float:
-        """What so many tokens cost.
-
-        >>> Prices(prompt=0.5, reply=2.0).cost(1_000_000, 500_000)
-        1.5
-        """
         return (prompt_tokens * self.prompt + reply_tokens * self.reply) / 1_000_000
 
 

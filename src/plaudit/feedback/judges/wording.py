@@ -114,11 +114,6 @@ class Conversation:
 
 
 def wording_named(name: str) -> Wording:
-    """The wording of a name.
-
-    >>> wording_named("letter").ask
-    'Which answer is better? Reply with A or B alone: one letter and no other word.'
-    """
     return _wordings()[name]
 
 
@@ -128,11 +123,7 @@ def pair_question(wording: Wording, pair: ShownPair, fill: Mapping[str, str] | N
 
 
 def delimiters(number: str) -> tuple[str, str]:
-    """What stands before and behind a verdict.
-
-    >>> delimiters("7f")
-    ('<verdict-7f>', '</verdict-7f>')
-    """
+    """What stands before and behind a verdict."""
     return f"<verdict-{number}>", f"</verdict-{number}>"
 
 

@@ -160,11 +160,7 @@ FILE_NAME = "proof.json"
 
 
 def proof_table(proofs: Sequence[Proof]) -> Table:
-    """A line for each row: what it comes to, beside π*.
-
-    >>> proof_table([]).row_count
-    0
-    """
+    """A line for each row: what it comes to, beside π*."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("name", no_wrap=True)
     for head in ("slope at π*", "distance", "KL", "E r", "J lost"):
@@ -177,11 +173,6 @@ def proof_table(proofs: Sequence[Proof]) -> Table:
 
 
 def claim_table(measurements: Sequence[Measurement]) -> Table:
-    """A line for each claim: expected, measured, verdict.
-
-    >>> claim_table([]).row_count
-    0
-    """
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("name", no_wrap=True)
     table.add_column("claim")
@@ -203,11 +194,6 @@ def claim_table(measurements: Sequence[Measurement]) -> Table:
 def proofs_as_dict(
     proofs: Sequence[Proof], measurements: Sequence[Measurement], *, seed: int, beta: float
 ) -> dict[str, Any]:
-    """Everything that was proven, for JSON.
-
-    >>> proofs_as_dict([], [], seed=0, beta=0.5)["holds"]
-    True
-    """
     return {
         "seed": seed,
         "beta": beta,

@@ -115,11 +115,6 @@ leave things out, and those who would rather not say."""
 
 
 def demonstrator_pool(name: str) -> tuple[Demonstrator, ...]:
-    """The people of a pool.
-
-    >>> [person.name for person in demonstrator_pool("authors")]
-    ['author']
-    """
     if name not in DEMONSTRATORS:
         raise UserError(f"no pool of demonstrators is called {name!r}; there are {', '.join(DEMONSTRATORS)}")
     return DEMONSTRATORS[name]()

@@ -55,11 +55,7 @@ class LanguageJudgeSpec:
 
     @property
     def kind(self) -> str:
-        """Which of the three it is.
-
-        >>> LanguageJudgeSpec(settings=PairwiseRankerSettings()).kind
-        'ranker'
-        """
+        """Which of the three it is."""
         return next(name for name, kind in LANGUAGE_JUDGE_KINDS.items() if isinstance(self.settings, kind))
 
     def form(self, encoder: Encoder) -> JudgePromptFormat:

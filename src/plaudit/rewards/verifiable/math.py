@@ -101,11 +101,6 @@ def nearly_equal(left: Value, right: Value) -> bool:
 
 
 def ratio(numerator: Value, denominator: Value) -> Value:
-    """One divided by the other, which is not 0.
-
-    >>> ratio(Fraction(1), Fraction(2))
-    Fraction(1, 2)
-    """
     with localcontext(_CONTEXT):
         return _divide(numerator, denominator)
 

@@ -85,11 +85,7 @@ def read_runs(folders: Sequence[Path]) -> tuple[ComparedRun, ...]:
 
 
 def differing_settings(runs: Sequence[ComparedRun]) -> dict[str, tuple[str, ...]]:
-    """Each setting that is not the same in all runs, with what it is in each.
-
-    >>> differing_settings([])
-    {}
-    """
+    """Each setting that is not the same in all runs, with what it is in each."""
     settings_by_run = [dict(_flatten(_read_settings(run.pipeline), "")) for run in runs]
     names = dict.fromkeys(name for settings in settings_by_run for name in settings)
     values = {name: tuple(settings.get(name, NO_VALUE) for settings in settings_by_run) for name in names}
