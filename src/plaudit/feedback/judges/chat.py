@@ -209,7 +209,7 @@ def endpoint_judge(
     ask: HowToAsk | None = None,
     purse: Purse | None = None,
 ) -> ModelJudge:
-    """The judge of ``openai:http://host:port/v1#model,how=letter``; what its word leaves open is in ``ask``."""
+    """The judge of ``openai:http://host/v1#model,how=letter``; what its word leaves open is in ``ask``."""
     parsed = parse_judge_word(word)
     url, model = parse_server(parsed.place)
     chosen = parsed.how(ask)
