@@ -72,7 +72,6 @@ def given_path(word: str) -> Path:
 
 
 def model_path(word: str) -> Path:
-    """The folder of a model or of a reward, of this disk or of the hub."""
     try:
         return hub.local_path(word, "model")
     except UserError as error:
@@ -80,7 +79,6 @@ def model_path(word: str) -> Path:
 
 
 def positive_integer(word: str) -> int:
-    """A whole number of things, at least one."""
     number = integer(word)
     if number < 1:
         raise argparse.ArgumentTypeError(f"expected 1 or more, got {number}")

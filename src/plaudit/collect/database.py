@@ -35,7 +35,6 @@ _BEGIN_AND_LOCK = f"BEGIN ISOLATION LEVEL READ COMMITTED; SELECT pg_advisory_xac
 MOST_PREPARED, MOST_BOUND = 200, 32
 _PREPARED = "prepared"
 CONNECTIONS = 8
-"""Connections that stay open for reading and writing."""
 
 _ADVICE = {
     "full": "the disk is full: free some space",

@@ -59,7 +59,6 @@ class Lease:
     """When somebody else may be given the place; an answer is taken later too."""
     draft: dict[str, Any] | None
     guidelines: str
-    """The version of the guidelines that the answer is given under."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -61,8 +61,6 @@ class Intake:
 
 
 class _Tasks:
-    """Tasks as they are read from a file, and what is wrong with its rows."""
-
     def __init__(self, name: str, project: Project, known: Known | None) -> None:
         self.name, self.project = name, project
         self.known: Known | None = known

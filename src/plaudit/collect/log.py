@@ -157,12 +157,10 @@ def canonical(value: object) -> str:
 
 
 def digest(value: object) -> str:
-    """The sha256 of a value's canonical JSON."""
     return hashlib.sha256(canonical(value).encode()).hexdigest()
 
 
 def last(connection: Connection) -> tuple[int, str, str]:
-    """The number, link and time of the last event."""
     cache = cache_of(connection)
     if "last" not in cache:
         row = connection.execute(_LAST).first()

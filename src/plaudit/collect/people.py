@@ -48,7 +48,6 @@ INVITE_LETTERS = 12
 MOST_DAYS = 365
 """How long an invite or a token works at most."""
 TOKEN_DAYS = 90
-"""How long a token of an invited person works."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

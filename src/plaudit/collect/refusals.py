@@ -8,7 +8,6 @@ from __future__ import annotations
 from plaudit.errors import UserError
 
 MOST_CHARACTERS = 1_000_000
-"""The longest text of a task or an answer."""
 MOST_OF_A_NOTE = 10_000
 
 

@@ -71,7 +71,6 @@ class GivenLabel:
     seconds: float | None
     """How long it took, where that is known."""
     surplus: bool
-    """Whether it came too late to count."""
     reason: str = ""
     """Why a reviewer decided, of a decision."""
 
@@ -440,7 +439,6 @@ class InviteEntry:
     """By what it is ended; it opens nothing."""
     role: str
     uses: int
-    """How many may still join by it."""
     expires: str
     code: str | None
     """The completion code, of a panel's."""

@@ -59,7 +59,6 @@ class Session:
     stretch_minutes: float
     """How long the person has been working without a break."""
     expires: str
-    """When it ends, however often it is used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -307,7 +306,6 @@ def _own_sign_in(look: Transaction, project: str, pseudonym: str) -> SignIn:
 
 
 def _replace_password(change: Transaction, project: str, pseudonym: str, stored: str) -> None:
-    """Another password in place of one; all sessions of the person end."""
     names = {"p": project, "n": pseudonym}
     change.connection.execute(_PASSWORD_SET, {**names, "stored": stored})
     change.connection.execute(_ALL_OUT, names)
@@ -315,7 +313,6 @@ def _replace_password(change: Transaction, project: str, pseudonym: str, stored:
 
 
 def _record_password(change: Transaction, project: str, pseudonym: str, *, actor: str) -> None:
-    """Write the event of a password that was set; nothing of the password is in it."""
     change.record(Entry(project=project, actor=actor, kind="password-set", subject=pseudonym, body={}))
 
 

@@ -401,7 +401,6 @@ def _erased(connection: Connection, event: Event) -> None:
 
 
 def _put_back(connection: Connection, rest: Event, number: int) -> None:
-    """A label without its words, in place of the one that had them."""
     if rest.kind == "adjudicated":
         if rest.body is not None:
             _put_unassigned(connection, rest, "adjudicated", guidelines=rest.body["guidelines"])

@@ -164,7 +164,6 @@ class CritiqueSettings:
 
     @property
     def replies(self) -> tuple[str, ...]:
-        """The replies that the critic may give when asked for points."""
         return tuple(str(point) for point in range(1, self.points + 1))
 
     @property

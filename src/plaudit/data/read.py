@@ -248,7 +248,6 @@ class ReadResult:
     """How many rows there were, bad ones included."""
     counts: Mapping[str, int]
     problems: tuple[Problem, ...]
-    """What was wrong, one entry for each bad row."""
     left_out: Mapping[str, int]
     """How many sound rows held no record, by reason."""
     quarantine: Path | None

@@ -95,7 +95,6 @@ def read_prompt(node: Node) -> Text:
 
 
 def read_completion(node: Node, prompt: Text) -> Text:
-    """An answer to a prompt, of the same kind as it and not empty."""
     completion = read_text_or_messages(node)
     if isinstance(completion, str) != isinstance(prompt, str):
         expected = "a text, as the prompt is one" if isinstance(prompt, str) else "messages, as in the prompt"

@@ -53,7 +53,6 @@ class OutputRows:
 
     rows: tuple[dict[str, object], ...] = ()
     lost: tuple[str, ...] = ()
-    """What the rows leave out, a sentence for each loss."""
 
 
 def to_trl_rows(record: Record, number: int) -> OutputRows:

@@ -201,7 +201,6 @@ PERFECTLY_SEPARATED = "the features together foretell every preference, so that 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeFit:
     coefficient_index: Mapping[int, int]
-    """The index of each fitted feature's coefficient among all coefficients."""
     faults: Mapping[int, str]
     is_fitted_B: Bool[np.ndarray, " B"]
     """The pairs that it was fitted on: without those that a single feature decides."""

@@ -108,7 +108,6 @@ def _drafts(settings: ReviseSettings, records: Sequence[Record]) -> tuple[list[D
 
 
 def _own_answers_note(settings: ReviseSettings, writer: Writer) -> str | None:
-    """That the reviser is the revised model, or of its family."""
     if settings.model is None:
         return None
     own, model = parse_judge_word(settings.by).place, model_folder(settings.model).resolve()

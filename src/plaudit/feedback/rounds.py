@@ -361,7 +361,6 @@ def _answers(record: Record) -> tuple[Text, ...]:
 
 
 def _one_turn(completion: Text) -> str | None:
-    """The words of an answer of one turn; None of several turns, or of one with calls."""
     if isinstance(completion, str):
         return completion
     if len(completion) != 1 or completion[0].tool_calls:

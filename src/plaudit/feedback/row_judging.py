@@ -48,7 +48,6 @@ class RowJudging:
     temperature: float | None
     """What log-odds are divided by; None: they stay."""
     purse: Purse
-    """What the judge may spend, and has spent."""
     seed: int
     notes: tuple[str, ...]
 

@@ -87,7 +87,6 @@ def _figures(answers: Sequence[str], marks: Marks, count: int) -> Watched:
 
 
 def watched_lines(before: Watched, after: Watched) -> list[str]:
-    """A table for a reader, plain on any terminal."""
     rows = [("words, mean", f"{before.words:.1f}", f"{after.words:.1f}")]
     rows += [(group, f"{before.marks[group]:.1%}", f"{after.marks[group]:.1%}") for group in before.marks]
     rows.append(("most frequent opening", f"{before.opening_share:.1%}", f"{after.opening_share:.1%}"))

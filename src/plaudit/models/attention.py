@@ -239,7 +239,6 @@ class PackedRow:
 
     @cached_property
     def _places(self) -> list[Tensor]:
-        """Of each token its position, its group and its completion."""
         places = [
             place
             for prompt, completions in zip(self.segments.prompts, self.segments.completions, strict=True)

@@ -41,9 +41,7 @@ class _TruncationCounts:
     possibly_long: int
     encoded: int
     dropped: int
-    """Encoded rows whose answer alone does not fit, so that they are dropped."""
     truncated: int
-    """Encoded rows whose prompt loses its beginning."""
 
     @property
     def affected_share(self) -> float:

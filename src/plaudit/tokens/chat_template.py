@@ -277,7 +277,6 @@ def _texts_of_answer(answer: Message) -> Iterator[tuple[str, ...]]:
 
 
 def _texts_within(value: Any) -> Iterator[str]:
-    """Every text of a value of JSON, the names of fields too."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):
@@ -346,7 +345,6 @@ def _text_with_opened_answer(chat_format: ChatFormat, messages: Sequence[Message
 
 
 def _text_around(chat_format: ChatFormat, messages: Sequence[Message], i: int) -> tuple[str, str]:
-    """The rendered text before and after the words of turn ``i``."""
     mark = unused_word("".join(turn_text(message) for message in messages))
     marked = [*messages[:i], replace(messages[i], content=mark), *messages[i + 1 :]]
     text = chat_format.template.render(marked, ask=False)

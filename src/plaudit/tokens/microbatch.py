@@ -119,7 +119,6 @@ def _round_up(count: int, step: int) -> int:
 
 
 def _mask_all(example: Example) -> Example:
-    """The same tokens with nothing trained."""
     return replace(
         example,
         completions=tuple(
@@ -150,7 +149,6 @@ class Segments:
 
     @property
     def piece_lengths(self) -> list[int]:
-        """The lengths of the pieces in their order, as packed attention splits them."""
         return [
             length
             for prompt, completions in zip(self.prompts, self.completions, strict=True)

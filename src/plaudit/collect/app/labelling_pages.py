@@ -101,7 +101,6 @@ class Task:
 
 
 def _label(visit: Visit) -> Answer:
-    """The task that the person holds, or a new one."""
     project = visit.store.project(visit.who.project)
     version = guidelines_version(project)
     if version and visit.store.read(guidelines_read, *visit.person) != version:
@@ -119,7 +118,6 @@ def _kind(task: Task) -> Kind:
 
 
 def _wanted(visit: Visit) -> Any:
-    """The task that an address names, unless it is answered by now."""
     assignment = visit.query.get("at")
     if assignment is None or visit.who.standing in ("suspended", "failed"):
         return None
@@ -419,7 +417,6 @@ def _until_fault(visit: Visit, assignment: str, parts: Iterator[dict[str, Any]])
 
 
 def _choose(visit: Visit) -> Answer:
-    """Say which of two answers is better; the conversation goes on with it."""
     assignment = visit.form.need("assignment")
     turn, chosen = visit.form.value("turn") or "", visit.form.value("strength") or ""
     task = _task_of(visit, assignment)

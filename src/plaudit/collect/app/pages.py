@@ -438,7 +438,6 @@ def _refusal(page: Page, visit: Visit, error: UserError) -> Answer:
 
 
 def refused_outright(request: Request, error: UserError) -> Response:
-    """A refusal before anything is known of who asks."""
     values = {"message": str(error), "status": status_of(error)}
     html = render("outright.html", language=_language(request), values=values)
     return Response(html, status_of(error), media_type="text/html")

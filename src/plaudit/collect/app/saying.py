@@ -55,7 +55,6 @@ def say_moment(at: str) -> str:
 
 
 def say_label(shown: Mapping[str, Any], label: Mapping[str, Any], language: str) -> str:
-    """A label in a line, as the person who gave it reads it."""
     return KINDS[shown["kind"]].say(shown, label, Spoken(language))
 
 
@@ -88,7 +87,6 @@ def describe(
 
 
 def turns_of_label(label: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The turns of a conversation's label, each a message and its answers."""
     if "turns" in label:
         return [dict(turn) for turn in label["turns"]]
     messages = [message["content"] for message in label.get("messages", ())]

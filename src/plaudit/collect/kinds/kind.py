@@ -177,7 +177,6 @@ class Kind:
     check: Callable[[Node, Body, Settings], dict[str, Any]]
     """The label as the store holds it; a refusal names its field."""
     say: Callable[[Shown, Label, Voice], str]
-    """The label in a line for whoever gave it."""
     summary: Callable[[Label, Order, Settings, Voice], str]
     """The label in a line for those who manage, with the answers' letters in the task's own order."""
     texts: tuple[str, ...] = ("why",)
@@ -214,7 +213,6 @@ class Kind:
 
 
 def refuse_unknown(node: Node, known: Sequence[str], where: str = "label") -> None:
-    """Complain about a field that is not known, with the nearest that is."""
     for name in node.fields():
         if name not in known:
             raise FieldError(
@@ -247,7 +245,6 @@ def words_of(text: Text) -> Words:
 
 
 def read_words(node: Node, name: str = "why") -> dict[str, str]:
-    """The words of a field that may be left out."""
     words = node.optional(name)
     return {} if words is None else {name: checked_text(name, words.value)}
 

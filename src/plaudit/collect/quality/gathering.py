@@ -95,7 +95,6 @@ class Choices:
 class Gathered:
     project: Project
     people: tuple[Person, ...]
-    """Everybody with a label, in the order in which they joined."""
     items: tuple[Item, ...]
     """All their labels, the oldest first."""
     values: Mapping[str, Values]

@@ -144,7 +144,6 @@ class RowFormat:
 
     @property
     def schema_text(self) -> str:
-        """The schema in words: ``prompt (a text or messages), chosen (…)``."""
         return ", ".join(f"{name} ({field_type.name})" for name, field_type in self.schema.items())
 
 

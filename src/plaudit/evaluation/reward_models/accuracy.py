@@ -297,7 +297,6 @@ def best_of_n_curve(
 def proxy_and_truth_scores(
     task: Task, proxies: ScoresByAnswer, truths: ScoresByAnswer
 ) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, " N"]] | None:
-    """The proxies and the truths of a task's answers; None where one of them has no verdict."""
     both = [
         [scores[task.prompt, task.answers, answer] for answer in task.answers] for scores in (proxies, truths)
     ]

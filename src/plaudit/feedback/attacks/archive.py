@@ -68,7 +68,6 @@ def add_to_archive(path: Path, found: Sequence[Worked]) -> int:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[int]:
-    """The open file, while no other command adds to it."""
     with atomic.disk_errors_explained(path):
         atomic.make_folder(path.parent)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)

@@ -51,7 +51,6 @@ class Paired:
     neither: int
     """Of how many none holds."""
     difference: Estimate
-    """The share of the first less that of the second."""
     p_value: float
     """Of the exact test that neither is more frequent."""
 

@@ -173,7 +173,6 @@ def gap_between(what: str, mine: NamedFindings, theirs: NamedFindings) -> Gap | 
 def write_attack(
     report: AttackReport, findings: Mapping[str, Mapping[str, Sequence[Finding]]], folder: Path
 ) -> list[Path]:
-    """The figures, and a line for each conversation of each policy."""
     make_output_folder(folder)
     with AtomicFile(folder / ANSWERS_FILE) as file:
         for policy, kinds in findings.items():

@@ -137,7 +137,6 @@ def target_named(
 
 
 def hash_of_word(place: str) -> str:
-    """The hash of a model that is known by its address and name alone."""
     return hashlib.sha256(place.encode()).hexdigest()
 
 

@@ -30,7 +30,6 @@ class Principle:
     """One principle, in the words of each thing that it is used for."""
 
     id: str
-    """What it is called in rows, events and tables."""
     choose: str
     """What makes an answer better, as a judge reads it."""
     critique: str

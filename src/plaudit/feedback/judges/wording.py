@@ -123,7 +123,6 @@ def pair_question(wording: Wording, pair: ShownPair, fill: Mapping[str, str] | N
 
 
 def delimiters(number: str) -> tuple[str, str]:
-    """What stands before and behind a verdict."""
     return f"<verdict-{number}>", f"</verdict-{number}>"
 
 

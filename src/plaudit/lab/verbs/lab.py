@@ -104,7 +104,6 @@ def _write_config(exercise: Exercise, target: Path, out: Path) -> int:
 
 
 def _run_exercises(exercises: Sequence[tuple[Exercise, Pipeline | None]], args: argparse.Namespace) -> int:
-    """Run one exercise after another; a fault in one does not keep the others from running."""
     if not exercises:
         raise UserError(f"{args.out}: no exercise was run here yet; plaudit lab lists them")
     from plaudit.runs.pipeline.run import StoppedError

@@ -126,7 +126,6 @@ class WrittenWorth:
     people: int
     answers: int
     mean: float
-    """The mean true utility; the best possible is 1."""
     error: float
     """Half of the mean's 95 % interval."""
     best: float

@@ -117,7 +117,6 @@ class Episode:
     group: int
     context: tuple[int, ...]
     targets: tuple[int, ...]
-    """Items to predict, never one that is shown."""
 
 
 def sample_episode(sizes: Sequence[int], settings: EpisodeSettings, *, seed: int, step: int) -> Episode:

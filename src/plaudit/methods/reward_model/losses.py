@@ -311,7 +311,6 @@ def _refuse_unused_settings(name: str, settings: RewardSettings) -> None:
 
 
 def _refuse_uniform_labels(rows: Sequence[JudgedRow], kind: str) -> None:
-    """Raise where all rows have the same label, so that there is nothing to learn."""
     values = {value for row in rows for value in _label_values(row.judgement)}
     # Comparisons may all carry one label and still teach, since the preferred answer stands first.
     if all(_is_tied(row.judgement) for row in rows) or (kind in _ABSOLUTE_KINDS and len(values) == 1):

@@ -65,7 +65,6 @@ from plaudit.tokens.tokenizer import load_tokenizer
 class SupervisedMethod:
     name: str
     encode: Callable[[Sequence[Record], Encoder, int], EncodedData[Example]]
-    """From the records of the file to the rows that are trained."""
     make_objective: Callable[[Policy, Rows[Example]], SupervisedObjective]
     """From a policy, before its weights are divided, and the rows to what a step minimises."""
     divergence: bool = False

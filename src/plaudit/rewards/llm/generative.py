@@ -41,7 +41,6 @@ LANGUAGE_JUDGE_KINDS: Mapping[str, type[LanguageJudgeSettings]] = {
     "ranker": PairwiseRankerSettings,
     "critic": CritiqueSettings,
 }
-"""The three ways to judge, by what the command calls them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,7 +31,6 @@ class PositionBias:
     flipped: float
     """The share of pairs in which the other answer is preferred when their order is turned round."""
     pairs: int
-    """How many pairs were asked, each in both orders."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -223,9 +223,7 @@ _OPERATIONS: Mapping[str, Callable[..., Value]] = {
 
 MAX_ITEMS = 20
 _MAX_SAMPLE_POINTS = 10
-"""At how many points two expressions with symbols are compared."""
 _MIN_SAMPLE_POINTS = 3
-"""At how many of the points both expressions must have a value."""
 
 _OPENING_BRACKETS, _CLOSING_BRACKETS = "([{⟦", ")]}⟧"
 _FLIPPED = {">": "<", "≥": "≤"}

@@ -70,7 +70,6 @@ class ComparedRun:
 
 
 def read_runs(folders: Sequence[Path]) -> tuple[ComparedRun, ...]:
-    """The runs of these folders, under names that tell them apart."""
     real = [folder.resolve() for folder in folders]
     for index, folder in enumerate(real):
         if folder in real[:index]:
@@ -141,7 +140,6 @@ _COMPARED_FIGURES: tuple[tuple[str, str, FigureOf], ...] = (
 
 
 def write_comparison(folders: Sequence[Path], path: Path) -> Path:
-    """Writes the page that compares these runs; returns where it is."""
     return write_page(comparison_page(read_runs(folders)), path)
 
 

@@ -17,7 +17,6 @@ from plaudit.runs.report.words import counted, number_text, percent, short_name,
 
 MAX_PROMPTS = 20
 MAX_TEXT_LENGTH = 1000
-"""Letters of a prompt or an answer that have room."""
 
 
 def samples_section(evaluation: PolicyEvaluation) -> Iterator[Section]:

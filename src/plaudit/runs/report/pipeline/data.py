@@ -58,7 +58,6 @@ class LabelSnapshot:
     """Where the labels of a file of rows come from."""
 
     rows: str
-    """The file of rows, in the stage's folder."""
     store: str
     project: str
     position: int
@@ -91,7 +90,6 @@ class StageData:
     missing: str = ""
     """Of a stage that waits for people: which labels were missing when it was asked last."""
     snapshots: tuple[LabelSnapshot, ...] = ()
-    """What leads from its rows to what people clicked."""
     command: str = ""
     summary_lines: tuple[str, ...] = ()
     checks: tuple[CheckOutcome, ...] = ()
@@ -246,7 +244,6 @@ def _read_text(path: Path) -> str:
 
 
 def _planned_stages(path: Path) -> dict[str, dict[str, Any]]:
-    """Name and settings of every stage in the order of the config."""
     if not path.is_file():
         return {}
     text = _read_text(path)
@@ -322,7 +319,6 @@ def _unfinished_stage(folder: Path, number: int, name: str, planned: Mapping[str
 
 
 def _missing_labels(folder: Path) -> str:
-    """Which labels a stage waits for; nothing where it waits for none."""
     path = folder / WAIT_FILE
     if not path.is_file():
         return ""

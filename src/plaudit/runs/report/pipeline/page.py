@@ -67,7 +67,6 @@ class FirstLook:
 
 
 def write_report(folder: Path, out: Path | None = None, *, pipeline: PipelineData | None = None) -> Path:
-    """Writes ``report.html`` of what lies in the folder, or ``pipeline`` read of it; returns where it is."""
     return write_page(pipeline_page(pipeline or read_pipeline_folder(folder)), out or folder / "report.html")
 
 

@@ -438,7 +438,6 @@ def _score_cell(part: str) -> Callable[[RewardEvaluation], Cell]:
 
 
 def _mistakes_section(models: Sequence[ReportedModel]) -> Section:
-    """The pairs that each model is surest about and wrong."""
     max_per_model = max(3, _MAX_MISTAKES // len(models))
     exchanges: list[Exchange] = []
     for model in models:
