@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from plaudit.data.generative_judging import CritiqueSettings, LanguageJudgeSettings, PairwiseRankerSettings
 from plaudit.errors import UserError
 from plaudit.feedback.asking import ModelJudgeSettings
-from plaudit.feedback.judges.judge_reward import JudgeReward
+from plaudit.feedback.judge_kinds import JudgeReward
 from plaudit.feedback.judges.modes import LETTERS, HowToAsk
 from plaudit.feedback.judges.words import LOCAL, parse_judge_word
 from plaudit.methods.iterative.config import SELF
