@@ -290,10 +290,7 @@ _QUANTILES = (0.0, 0.5, 0.9, 0.99, 1.0)
 
 @dataclass(slots=True, kw_only=True)
 class DataSummary:
-    """Counts, lengths, problems and the first records of the rows read so far; it grows meanwhile.
-
-    Example: ``summarise_rows(open_rows("pairs.jsonl").rows).rows``
-    """
+    """Counts, lengths, problems and the first records of the rows read so far; it grows meanwhile."""
 
     rows: int = 0
     kinds: Counter[str] = field(default_factory=Counter[str])

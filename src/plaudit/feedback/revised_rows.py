@@ -43,10 +43,7 @@ from plaudit.rewards.load import model_folder
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Revising:
-    """A request that is ready: answers are there, the reviser is loaded, and nothing has been asked.
-
-    Example: ``prepare_revising(settings).run().demonstrations``
-    """
+    """A request that is ready: answers are there, the reviser is loaded, and nothing has been asked."""
 
     drafts: Sequence[Draft]
     left_out: Counter[str]
@@ -122,10 +119,7 @@ def _own_answers_note(settings: ReviseSettings, writer: Writer) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RevisionFigures:
-    """What there is to say of revisions.
-
-    Example: ``revision_figures(revising, revisions, read_marks(None)).lines()``
-    """
+    """What there is to say of revisions."""
 
     by: str
     outcomes: dict[str, int]
@@ -237,10 +231,7 @@ Marks = Mapping[str, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
-    """The figures of a set of answers.
-
-    Example: ``watched(["Mice."], ["I do not know."], read_marks(None))[0].words``
-    """
+    """The figures of a set of answers."""
 
     answers: int
     words: float

@@ -111,10 +111,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Revised:
-    """An answer on its way through the rounds, and what became of it.
-
-    Example: ``revise_drafts([draft], RevisionPlan(), writer)[0].revision``
-    """
+    """An answer on its way through the rounds, and what became of it."""
 
     draft: Draft
     principles: Sequence[Principle | None]

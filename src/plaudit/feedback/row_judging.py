@@ -35,10 +35,7 @@ from plaudit.rewards.load import model_folder
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowJudging:
-    """A request that is ready: answers are there, the judge is loaded, and nothing has been asked.
-
-    Example: ``prepare_judging(settings).run().rows``
-    """
+    """A request that is ready: answers are there, the judge is loaded, and nothing has been asked."""
 
     judge: Judge
     tasks: tuple[Task, ...]

@@ -36,10 +36,7 @@ from plaudit.files.user_code import import_user_module
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """One setting of an algorithm.
-
-    Example: ``describe(simpo).parameters["gamma"].doc``
-    """
+    """One setting of an algorithm."""
 
     name: str
     value_type: Any
@@ -51,10 +48,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Algorithm:
-    """What a function says of the algorithm that it makes.
-
-    Example: ``describe(simpo).formula``
-    """
+    """What a function says of the algorithm that it makes."""
 
     name: str
     """What the command calls it: the function's name, with hyphens."""

@@ -88,10 +88,7 @@ METHODS: dict[str, tuple[str, str, type]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlgorithmTable:
-    """A table of algorithms, each row of which is a method without an entry of its own.
-
-    Example: ``TABLES[0].rows["dpo"].paper``
-    """
+    """A table of algorithms, each row of which is a method without an entry of its own."""
 
     title: str
     rows: Mapping[str, Any]

@@ -40,10 +40,7 @@ class PackingError(UserError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionRule:
-    """What a layer of the model asks of every attention.
-
-    Example: ``attention_rule(module, kwargs).attend(query, key, value)``
-    """
+    """What a layer of the model asks of every attention."""
 
     scaling: float | None
     """Factor on the scores; None for one over the root of a head's size."""
@@ -430,10 +427,7 @@ def _attend_in_turn(row: PackedRow, rule: AttentionRule, query: Tensor, key: Ten
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedKernel:
-    """A way to compute packed attention.
-
-    Example: ``KERNEL_TABLE["loop"].objection(rule, query, value) is None``
-    """
+    """A way to compute packed attention."""
 
     name: str
     objection: Callable[[AttentionRule, Tensor, Tensor], str | None]

@@ -87,10 +87,7 @@ class WeightGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Narrowed:
-    """How a module computes in fewer digits than it keeps.
-
-    Example: ``compute_in(policy, torch.bfloat16, layers=policy.base.model.layers).dtype``
-    """
+    """How a module computes in fewer digits than it keeps."""
 
     dtype: torch.dtype
     """What states and products are made in."""

@@ -20,10 +20,7 @@ _MAX_TOKENS_PER_CHARACTER = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Style:
-    """How tokens are marked.
-
-    Example: ``_BRACKET_STYLE.trained.format("Paris")`` is ``"[Paris]"``.
-    """
+    """How tokens are marked."""
 
     untrained: str
     """A token of the prompt, or one that others said."""

@@ -179,10 +179,7 @@ class Segments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForwardInputs:
-    """Inputs of one forward pass, and where to find each completion token's state.
-
-    Example: packed, ``ids_RS`` has one row; padded, it has a row for each completion.
-    """
+    """Inputs of one forward pass, and where to find each completion token's state."""
 
     ids_RS: Int[Tensor, "R S"]
     position_RS: Int[Tensor, "R S"]

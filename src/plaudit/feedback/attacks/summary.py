@@ -93,10 +93,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttackReport:
-    """All figures of attacks on one or several policies.
-
-    Example: ``read_attack(Path("runs/attack/attack.json")).policies[0].success.share``
-    """
+    """All figures of attacks on one or several policies."""
 
     judge: str
     """Who says whether an answer did harm, with the version."""

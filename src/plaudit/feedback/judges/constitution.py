@@ -65,10 +65,7 @@ class Principle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constitution:
-    """Principles, of which some are drawn for each task.
-
-    Example: ``read_constitution(None).drawn("What does the owl eat?", category="fact", count=2)``
-    """
+    """Principles, of which some are drawn for each task."""
 
     name: str
     """What messages call it: its file, or ours."""

@@ -29,10 +29,7 @@ _CONTROL_TOKEN = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wording:
-    """One way to ask a model something.
-
-    Example: ``wording_named("letter").version == "1"``
-    """
+    """One way to ask a model something."""
 
     name: str
     version: str

@@ -157,10 +157,7 @@ class ScoringModels:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredBatch:
-    """The tokens of a micro-batch with the log-probs of policy and reference.
-
-    Example: ``score_rows(models, microbatch.judged)``
-    """
+    """The tokens of a micro-batch with the log-probs of policy and reference."""
 
     batch: TokenBatch
     logp_NT: Tensor

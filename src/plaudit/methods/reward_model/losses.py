@@ -64,10 +64,7 @@ _LOSSES_BY_KIND: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardLoss:
-    """The loss of a reward run.
-
-    Example: ``select_loss(settings, rows, RowSettings()).sentence``
-    """
+    """The loss of a reward run."""
 
     sentence: str
     """What is minimised and why, for the user."""
