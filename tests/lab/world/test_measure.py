@@ -125,6 +125,7 @@ def test_a_duel_counts_what_is_better_worse_and_of_equal_worth():
     )
     assert (found.won, found.lost, found.tied) == (2, 1, 1)
     assert found.win_share == pytest.approx(2 / 3)
+    assert found.win_share_with_ties == pytest.approx(2.5 / 4)
 
 
 def test_a_duel_of_equals_is_even():

@@ -334,6 +334,11 @@ class HeadToHead:
         decided = self.won + self.lost
         return self.won / decided if decided else 0.5
 
+    @property
+    def win_share_with_ties(self) -> float:
+        """The share of all prompts that is won, a tie counting half."""
+        return (self.won + 0.5 * self.tied) / (self.won + self.lost + self.tied)
+
 
 def compare_models(mine: Sequence[ScoredAnswer], theirs: Sequence[ScoredAnswer]) -> HeadToHead:
     """Compare two models' answers prompt by prompt, in the same order."""
