@@ -247,7 +247,6 @@ def _hint(value: object, value_type: object) -> str:
 
 
 SettingPath = tuple[str, ...]
-"""The names that lead to a setting: ``("optimizer", "beta2")``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

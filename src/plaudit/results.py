@@ -311,7 +311,6 @@ class TrainingResult:
 
 
 def existing_folder(folder: str | os.PathLike[str]) -> Path:
-    """The folder as a path; one that is not there is refused before anything is asked of it."""
     if not Path(folder).is_dir():
         raise UserError(f"{folder}: there is no such folder; name the one that was out=")
     return Path(folder)

@@ -15,7 +15,7 @@ from urllib.parse import urlencode, urlsplit
 
 import pytest
 
-from plaudit.collect.app import connections, safety
+from plaudit.collect.app import safety, server as serving
 from plaudit.collect.app.api import PREFIX
 from plaudit.collect.app.pages import form_token
 from plaudit.collect.app.render import static
@@ -36,7 +36,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         closing(desk.store),
         serve_in_background(desk.store) as server,
     ):
-        patch.setattr(connections, "PATIENCE", 0.05)
+        patch.setattr(serving, "PATIENCE", 0.05)
         yield urlsplit(server.url).netloc
 
 

@@ -17,8 +17,8 @@ from plaudit.errors import UserError
 from plaudit.evaluation.policies.judge import check_judge, family_note, load_judge
 from plaudit.feedback import local_judge
 from plaudit.feedback.asking import ModelJudgeSettings
+from plaudit.feedback.judge_kinds import SINGLE_ANSWER, JudgeReward
 from plaudit.feedback.judges.chat import TOO_LONG
-from plaudit.feedback.judges.judge_reward import SINGLE_ANSWER, JudgeReward
 from plaudit.feedback.judges.model_judge import ModelJudge
 from plaudit.feedback.judges.modes import HowToAsk
 from plaudit.feedback.judges.replies import CUT

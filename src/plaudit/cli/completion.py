@@ -70,22 +70,17 @@ def words_after(parser: Parser, typed: Sequence[str]) -> list[str]:
     last: Any = options.get(typed[-1]) if typed else None
     if last is not None and last.nargs != 0:
         # Nothing where anything may stand: then the shell offers files.
-        return _choices(last)
+        if last.choices:
+            return [str(choice) for choice in last.choices]
+        listed = str(last.metavar or "")
+        # A setting's choices stand in its metavar alone: {auto,float32}.
+        return listed.strip("{}").split(",") if listed.startswith("{") else []
     shown = [
         name
         for name, action in options.items()
         if name.startswith("--") and not isinstance(action, RefusedOption)
     ]
     return [*_verbs(parser), *shown]
-
-
-def _choices(option: Any) -> list[str]:
-    """The words that an option takes, where these are few."""
-    if option.choices:
-        return [str(choice) for choice in option.choices]
-    listed = str(option.metavar or "")
-    # A setting's choices stand in its metavar alone: {auto,float32}.
-    return listed.strip("{}").split(",") if listed.startswith("{") else []
 
 
 def _verbs(parser: Parser) -> dict[str, Any]:

@@ -48,11 +48,10 @@ if TYPE_CHECKING:
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
     """The file, written as a whole or not at all."""
-    from plaudit.files.atomic import AtomicFile
+    from plaudit.files.atomic import write_text
 
     try:
-        with AtomicFile(path) as file:
-            file.stream.write((json.dumps(content, ensure_ascii=False, indent=1) + "\n").encode())
+        write_text(path, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
     except OSError as error:
         raise UserError(f"--json {path}: cannot be written ({error.strerror})") from error
 
@@ -73,7 +72,6 @@ def given_path(word: str) -> Path:
 
 
 def model_path(word: str) -> Path:
-    """The folder of a model or of a reward, of this disk or of the hub."""
     try:
         return hub.local_path(word, "model")
     except UserError as error:
@@ -81,7 +79,6 @@ def model_path(word: str) -> Path:
 
 
 def positive_integer(word: str) -> int:
-    """A whole number of things, at least one."""
     number = integer(word)
     if number < 1:
         raise argparse.ArgumentTypeError(f"expected 1 or more, got {number}")
@@ -427,4 +424,3 @@ def _refuse_settings_in_a_row(words: Sequence[str]) -> None:
 
 
 Subparsers: TypeAlias = "argparse._SubParsersAction[Parser]"
-"""Where a verb adds its parser."""

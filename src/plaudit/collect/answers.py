@@ -118,7 +118,6 @@ def free_texts() -> list[str]:
 def rows_of(
     body: Body, label: Label, order: Order, *, annotator: str, group: str | None, project: Project
 ) -> list[Record]:
-    """The rows of a label; none where the person could say nothing."""
     if label.get("none"):
         return []
     given = Labelled(body=body, label=label, order=order, annotator=annotator, group=group, settings=project)

@@ -96,7 +96,6 @@ class LabelClient:
         return self._change("/submit", assignment, key, label=label, **timing)
 
     def revise(self, assignment: str, label: Mapping[str, Any], key: str | None = None) -> dict[str, Any]:
-        """Another answer in place of the first."""
         return self._change("/revise", assignment, key, label=label)
 
     def skip(self, assignment: str, reason: str, key: str | None = None) -> dict[str, Any]:
@@ -121,7 +120,6 @@ class LabelClient:
         return self._send("GET", f"/turns?{urlencode({'assignment': assignment})}")["turns"]
 
     def history(self, limit: int = 50, before: int | None = None) -> list[dict[str, Any]]:
-        """Own answers that hold, the newest first."""
         query = {"limit": limit, **({} if before is None else {"before": before})}
         return self._send("GET", f"/history?{urlencode(query)}")["answers"]
 

@@ -156,7 +156,6 @@ def choose(
 
 
 def shown_conversation(store: LabelStore, project: str, person: str, assignment: str) -> list[dict[str, Any]]:
-    """The turns so far, as the person may see them."""
     with store.looking() as look:
         turns = _place(look, project, person, assignment).turns
     return [_shown(turns, number) | {"strength": turn["strength"]} for number, turn in enumerate(turns)]

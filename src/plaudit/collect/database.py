@@ -35,7 +35,6 @@ _BEGIN_AND_LOCK = f"BEGIN ISOLATION LEVEL READ COMMITTED; SELECT pg_advisory_xac
 MOST_PREPARED, MOST_BOUND = 200, 32
 _PREPARED = "prepared"
 CONNECTIONS = 8
-"""Connections that stay open for reading and writing."""
 
 _ADVICE = {
     "full": "the disk is full: free some space",
@@ -307,7 +306,9 @@ def _advice(error: DBAPIError) -> str | None:
             return advice
     if isinstance(error.orig, sqlite3.Error):
         return None
-    code = _server_code(error)
+    details = _details(error)
+    # None where the connection broke before the server said anything.
+    code = None if details is None else str(details.get("C", ""))
     if code is not None and code.startswith(_CLOSED_CODES):
         return (
             f"the database lets nobody in by this address ({_server_words(error)}): look at its user, "
@@ -316,12 +317,6 @@ def _advice(error: DBAPIError) -> str | None:
     if code is None or code.startswith(_GONE_CODES):
         return f"the database does not answer ({_server_words(error)})"
     return None
-
-
-def _server_code(error: DBAPIError) -> str | None:
-    """PostgreSQL's own code; None where the connection broke before the server said anything."""
-    details = _details(error)
-    return None if details is None else str(details.get("C", ""))
 
 
 def _server_words(error: DBAPIError) -> str:

@@ -51,7 +51,6 @@ class Lease:
     """A task that is given to a person for some time."""
 
     assignment: str
-    """What the answer is sent for."""
     task: str
     """The task's id; not for annotators, since it is the same for all."""
     shown: dict[str, Any]
@@ -60,7 +59,6 @@ class Lease:
     """When somebody else may be given the place; an answer is taken later too."""
     draft: dict[str, Any] | None
     guidelines: str
-    """The version of the guidelines that the answer is given under."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -310,7 +308,8 @@ def next_task(change: Transaction, name: str, person: str, key: str | None = Non
     # Nothing new: whoever lost a reply, or came back, still holds what was given before.
     if held:
         return lease_of(change, own_assignment(change, name, person, held[0].id))
-    return _nothing(change, name, person)
+    until = change.connection.execute(_OTHERS_UNTIL, {"p": name, "n": person}).scalar_one()
+    return Nothing(reason="done") if until is None else Nothing(reason="wait", until=until)
 
 
 def left_for(change: Transaction, name: str, person: str) -> tuple[int, bool]:
@@ -343,11 +342,6 @@ def prolong(change: Transaction, row: Any, key: str | None = None) -> str:
         )
     )
     return until
-
-
-def _nothing(change: Transaction, name: str, person: str) -> Nothing:
-    until = change.connection.execute(_OTHERS_UNTIL, {"p": name, "n": person}).scalar_one()
-    return Nothing(reason="done") if until is None else Nothing(reason="wait", until=until)
 
 
 def person_row(change: Transaction, name: str, person: str) -> Any:

@@ -98,7 +98,11 @@ def _drawn(
         part = order[start : start + AT_ONCE]
         if start >= len(done):
             lines = _draw_part(draw, sampler, part)
-            _append(path, lines)
+            with atomic.disk_errors_explained(path), path.open("ab") as file:
+                file.write(b"".join(lines))
+                # On the disk before the next part is begun: a power cut costs one part, not the draw.
+                file.flush()
+                os.fsync(file.fileno())
             done += lines
         yield from zip(part, _read(done[start : start + AT_ONCE]), strict=True)
 
@@ -127,14 +131,6 @@ def _draw_part(draw: Draw, sampler: LocalSampler, part: Sequence[EncodedPrompt])
         row = {"prompt": text_to_json(prompt.text), "origin": prompt.origin, "answers": answers}
         lines.append(f"{exact_json.dumps(row)}\n".encode())
     return lines
-
-
-def _append(path: Path, lines: Sequence[bytes]) -> None:
-    with atomic.disk_errors_explained(path), path.open("ab") as file:
-        file.write(b"".join(lines))
-        # On the disk before the next part is begun: a power cut costs one part, not the draw.
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _read(lines: Sequence[bytes]) -> list[tuple[ScoredAnswer, ...]]:

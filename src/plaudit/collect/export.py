@@ -317,7 +317,6 @@ def selected_labels(
 
 
 def _reason_left_out(row: Any, filters: Filters, decided: set[str]) -> str | None:
-    """Why a label is not exported; the first reason that holds."""
     is_model = row.purpose == "judged"
     reasons = {
         "of another group": is_model != (filters.group == "ai"),

@@ -46,7 +46,6 @@ from plaudit.errors import UserError
 Known = Literal["gold", "qualify"]
 """What tasks with a known answer are for: checks among the work, or what a person answers first."""
 Body = dict[str, Any]
-"""A task as the store holds it."""
 PEOPLE = "people"
 """Whose the answers of a file are where it names nobody."""
 _MOST_LISTED = 5
@@ -62,8 +61,6 @@ class Intake:
 
 
 class _Tasks:
-    """Tasks as they are read from a file, and what is wrong with its rows."""
-
     def __init__(self, name: str, project: Project, known: Known | None) -> None:
         self.name, self.project = name, project
         self.known: Known | None = known

@@ -74,7 +74,8 @@ def _record(change: Transaction, project: str, judging: Judging, task: str, item
     key = f"judged/{judging.actor}/{task}"
     if log.by_key(change.connection, project, key) is not None:
         return False
-    order = _order(change, project, task, item.task)
+    stored = json.loads(task_of(change, project, task).body)["candidates"][0]["text"]
+    order = [0, 1] if stored == text_to_json(item.task.answers[0]) else [1, 0]
     entry = Entry(
         project=project,
         actor=judging.actor,
@@ -93,12 +94,6 @@ def export_judgements(
     """The rows of one judge's judgements of these tasks, with their snapshot."""
     filters = Filters(group="ai", annotator=judging.actor)
     return export(store, project, out, filters=filters, tasks=tasks, actor=judging.actor)
-
-
-def _order(change: Transaction, project: str, task: str, shown: Task) -> list[int]:
-    """Which candidate of the stored task stands at which place of the task that was judged."""
-    stored = json.loads(task_of(change, project, task).body)["candidates"][0]["text"]
-    return [0, 1] if stored == text_to_json(shown.answers[0]) else [1, 0]
 
 
 def _body(item: Judged, judging: Judging, order: list[int]) -> dict[str, Any]:

@@ -43,7 +43,6 @@ _PAGE = 2_000
 METADATA = MetaData()
 
 meta = Table("meta", METADATA, Column("name", Text, primary_key=True), Column("value", Text, nullable=False))
-"""The versions of the log and of its folds."""
 
 log = Table(
     "log",
@@ -158,12 +157,10 @@ def canonical(value: object) -> str:
 
 
 def digest(value: object) -> str:
-    """The sha256 of a value's canonical JSON."""
     return hashlib.sha256(canonical(value).encode()).hexdigest()
 
 
 def last(connection: Connection) -> tuple[int, str, str]:
-    """The number, link and time of the last event."""
     cache = cache_of(connection)
     if "last" not in cache:
         row = connection.execute(_LAST).first()
@@ -234,13 +231,11 @@ def by_seq(connection: Connection, seq: int) -> Event | None:
 
 
 def events(connection: Connection, after: int = 0) -> Iterator[Event]:
-    """All events behind a number, in order."""
     for page in _pages(connection, after):
         yield from map(event_of_row, page)
 
 
 def events_of(connection: Connection, project: str, actor: str) -> list[Event]:
-    """What somebody did in a project, in order."""
     return [event_of_row(row) for row in connection.execute(_OF, {"p": project, "n": actor}).mappings()]
 
 

@@ -55,7 +55,6 @@ class OwnAnswer:
     surplus: bool
     """Whether it came too late to count."""
     guidelines: str
-    """The version of the guidelines that it was given under."""
 
 
 def own_progress(look: Transaction, name: str, person: str) -> OwnProgress:
@@ -189,7 +188,6 @@ def conclude_qualification(change: Transaction, name: str, person: str) -> None:
 
 
 def read_guidelines(change: Transaction, name: str, person: str, version: object) -> None:
-    """Remember that a person has read a version of the guidelines; once is enough."""
     words = checked_text("version", version, most=200)
     if not _VERSION.fullmatch(words):
         raise FieldError(field="version", found=repr(words), expected="the version that the page shows")

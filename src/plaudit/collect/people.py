@@ -48,7 +48,6 @@ INVITE_LETTERS = 12
 MOST_DAYS = 365
 """How long an invite or a token works at most."""
 TOKEN_DAYS = 90
-"""How long a token of an invited person works."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +55,6 @@ class Joined:
     token: str
     """The secret that every later request carries; it is shown here and never again."""
     person: str
-    """The name that the person gave."""
     pseudonym: str
     """What the log, exports and reports call the person."""
     project: str
@@ -306,7 +304,6 @@ def _join_panel(change: Transaction, row: Any, name: object, participant: object
 
 
 def _invite_row(change: Transaction, secret: str) -> Any:
-    """The row of an invite that has not expired."""
     row = change.connection.execute(_INVITE, {"h": hash_secret(secret)}).first()
     if row is None:
         raise NotFoundError("this invite does not exist; ask for another one")

@@ -123,14 +123,10 @@ def project_status(look: Transaction, project: str) -> Status:
         surplus=connection.execute(_SURPLUS, names).scalar_one(),
         items=connection.execute(_ITEMS, names).scalar_one(),
         skipped=connection.execute(_SKIPPED, names).scalar_one(),
-        people=_counts(connection, _BY_STANDING, names),
+        people={row[0]: row[1] for row in sorted(connection.execute(_BY_STANDING, names))},
         seq=seq,
         link=link,
     )
-
-
-def _counts(connection: Connection, statement: Any, names: dict[str, Any]) -> dict[str, int]:
-    return {row[0]: row[1] for row in sorted(connection.execute(statement, names))}
 
 
 def project_people(look: Transaction, project: str) -> list[dict[str, Any]]:
@@ -143,7 +139,6 @@ def project_people(look: Transaction, project: str) -> list[dict[str, Any]]:
 
 
 def person_entry(connection: Connection, project: str, name: str) -> dict[str, Any] | None:
-    """One of these people; None where nobody has that pseudonym."""
     names = {"p": project, "n": name}
     row = connection.execute(_PERSON, names).first()
     return None if row is None else _person_entry(row, connection.execute(_LABEL_COUNTS_OF, names).first())
@@ -164,7 +159,6 @@ def _person_entry(row: Any, own: Any) -> dict[str, Any]:
 def project_tasks(
     look: Transaction, project: str, state: str | None = None, limit: int = 100, after: int = 0
 ) -> list[dict[str, Any]]:
-    """Tasks of a project in the order in which they were added, a page at a time."""
     look.settings(project)
     names: dict[str, Any] = {"p": project, "after": after, "most": min(limit, _PAGE)}
     statement = _TASKS if state is None else _TASKS_IN_STATE

@@ -8,9 +8,7 @@ from __future__ import annotations
 from plaudit.errors import UserError
 
 MOST_CHARACTERS = 1_000_000
-"""The longest text of a task or an answer."""
 MOST_OF_A_NOTE = 10_000
-"""The longest note, reason or name."""
 
 
 class StoreUnavailableError(UserError):
@@ -61,11 +59,7 @@ class FieldError(UserError):
 
 
 def checked_text(field: str, value: object, *, most: int = MOST_OF_A_NOTE, empty: bool = True) -> str:
-    """The text, or a refusal that names its field.
-
-    >>> checked_text("name", "Ada")
-    'Ada'
-    """
+    """The text, or a refusal that names its field."""
     if not isinstance(value, str):
         raise FieldError(field=field, found=type(value).__name__, expected="a text")
     if len(value) > most:

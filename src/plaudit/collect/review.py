@@ -43,9 +43,7 @@ class TaskEntry:
     purpose: str
     wanted: int
     done: int
-    """How many of them it has."""
     category: str | None
-    """Its category, where it has one."""
     prompt: str
 
 
@@ -70,11 +68,9 @@ class GivenLabel:
     order: tuple[int, ...]
     """Which candidate was shown at which place."""
     guidelines: str
-    """The version of the guidelines that it was given under."""
     seconds: float | None
     """How long it took, where that is known."""
     surplus: bool
-    """Whether it came too late to count."""
     reason: str = ""
     """Why a reviewer decided, of a decision."""
 
@@ -98,7 +94,6 @@ class TaskDetails:
 
     id: str
     seq: int
-    """The number of the event that added it."""
     state: str
     """One of `TASK_STATES`."""
     purpose: str
@@ -219,7 +214,6 @@ def _entry(row: Any, prompt: str) -> TaskEntry:
 
 
 def task_details(store: LabelStore, name: str, wanted: str) -> TaskDetails:
-    """One task with all that people gave on it."""
     with store.looking() as look:
         return _details(look, name, wanted)
 
@@ -355,7 +349,6 @@ class SettingsChange:
     at: str
     actor: str
     guidelines: str
-    """The version of the guidelines from then on."""
     changed: tuple[str, ...]
     """The settings that it changed; all that were not left alone, of the first."""
 
@@ -383,7 +376,6 @@ class Decision:
     task: str
     at: str
     reason: str
-    """One of the reasons of adjudication."""
     words: str
     """What the reviewer wrote; empty for nothing."""
 
@@ -447,7 +439,6 @@ class InviteEntry:
     """By what it is ended; it opens nothing."""
     role: str
     uses: int
-    """How many may still join by it."""
     expires: str
     code: str | None
     """The completion code, of a panel's."""

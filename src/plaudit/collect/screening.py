@@ -124,7 +124,6 @@ class Screening:
 
     project: str
     keep: int
-    """How many are proposed at most."""
     cut_offs: CutOffs
     people: tuple[Screened, ...]
     """The best first; those of whom nothing was measured last."""

@@ -56,11 +56,9 @@ class Session:
     identity: Identity
     started: str
     used: str
-    """When it was last used, to the minute."""
     stretch_minutes: float
     """How long the person has been working without a break."""
     expires: str
-    """When it ends, however often it is used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +67,6 @@ class SessionEntry:
     """By what it is ended; it opens nothing."""
     started: str
     used: str
-    """When it was last used, to the minute."""
     expires: str
 
 
@@ -309,7 +306,6 @@ def _own_sign_in(look: Transaction, project: str, pseudonym: str) -> SignIn:
 
 
 def _replace_password(change: Transaction, project: str, pseudonym: str, stored: str) -> None:
-    """Another password in place of one; all sessions of the person end."""
     names = {"p": project, "n": pseudonym}
     change.connection.execute(_PASSWORD_SET, {**names, "stored": stored})
     change.connection.execute(_ALL_OUT, names)
@@ -317,7 +313,6 @@ def _replace_password(change: Transaction, project: str, pseudonym: str, stored:
 
 
 def _record_password(change: Transaction, project: str, pseudonym: str, *, actor: str) -> None:
-    """Write the event of a password that was set; nothing of the password is in it."""
     change.record(Entry(project=project, actor=actor, kind="password-set", subject=pseudonym, body={}))
 
 

@@ -145,7 +145,6 @@ class Place:
     store: str
     """The label store: a file or an address."""
     invites: Path
-    """The folder with the invites by which simulated people come in."""
     model: str
     """What tables call the policy that draws."""
     hash_of: Callable[[Path], str]

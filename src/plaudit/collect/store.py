@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from sqlalchemy import Connection, Table, insert, inspect, select, update
+from sqlalchemy import Connection, insert, inspect, select, update
 
 from plaudit.collect import log, tables, views
 from plaudit.collect.database import Database, refuse_other_encoding
@@ -38,7 +38,6 @@ class Receipt:
     receipt: int
     assignment: str
     at: str
-    """When, in UTC."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +293,10 @@ def copy_store(store: LabelStore, target: str | Path) -> int:
             if log.last(there)[0]:
                 raise UserError(f"{database.where}: there is a store already; name an empty database")
             for table in (meta, log.log, *tables.PERSONAL):
-                _copy_table(here, there, table)
+                # In parts: the log of a large project may not fit into memory.
+                rows = here.execution_options(yield_per=_ROWS).execute(select(table)).mappings()
+                for part in rows.partitions(_ROWS):
+                    there.execute(insert(table), [dict(row) for row in part])
             # The rows came past the log's own way of writing.
             log.cache_of(there).clear()
             faults = list(log.chain_faults(there))
@@ -311,10 +313,3 @@ def copy_store(store: LabelStore, target: str | Path) -> int:
         raise
     finally:
         database.close()
-
-
-def _copy_table(here: Connection, there: Connection, table: Table) -> None:
-    # In parts: the log of a large project may not fit into memory.
-    rows = here.execution_options(yield_per=_ROWS).execute(select(table)).mappings()
-    for part in rows.partitions(_ROWS):
-        there.execute(insert(table), [dict(row) for row in part])

@@ -91,7 +91,6 @@ OPEN_TASKS = Index(
     sqlite_where=has_place(task),
     postgresql_where=has_place(task),
 )
-"""The tasks with a free place."""
 SPECIAL_TASKS = Index(
     "task_special",
     task.c.project,

@@ -175,13 +175,16 @@ def task_row(event: Event, overlap: int) -> dict[str, Any]:
     # What qualifies people has a known answer too, so that is looked at first.
     purpose = "qualify" if body.get("qualify") else "gold" if body.get("gold") is not None else "work"
     wanted = overlap if purpose == "work" else 0
+    sources = [candidate.get("source") or {} for candidate in body.get("candidates", ())]
+    # Of another project the same pseudonym is somebody else.
+    own = [source for source in sources if source.get("project", event.project) == event.project]
     return {
         "project": event.project,
         "id": event.subject,
         "seq": event.seq,
         "purpose": purpose,
         "prompt": prompt_key(body),
-        "authors": canonical(_authors(body, event.project)),
+        "authors": canonical(sorted({str(source["annotator"]) for source in own if "annotator" in source})),
         "category": body.get("category"),
         "language": body.get("language"),
         "priority": float(body.get("priority", 0)),
@@ -198,13 +201,6 @@ def task_row(event: Event, overlap: int) -> dict[str, Any]:
 def prompt_key(body: Mapping[str, Any]) -> str:
     """By what tasks of one prompt are found."""
     return log.digest(body["prompt"])[:16]
-
-
-def _authors(body: Mapping[str, Any], project: str) -> list[str]:
-    sources = [candidate.get("source") or {} for candidate in body.get("candidates", ())]
-    # Of another project the same pseudonym is somebody else.
-    own = [source for source in sources if source.get("project", project) == project]
-    return sorted({str(source["annotator"]) for source in own if "annotator" in source})
 
 
 def _task_added(connection: Connection, event: Event) -> None:
@@ -401,7 +397,6 @@ def _erased(connection: Connection, event: Event) -> None:
 
 
 def _put_back(connection: Connection, rest: Event, number: int) -> None:
-    """A label without its words, in place of the one that had them."""
     if rest.kind == "adjudicated":
         if rest.body is not None:
             _put_unassigned(connection, rest, "adjudicated", guidelines=rest.body["guidelines"])

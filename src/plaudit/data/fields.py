@@ -28,7 +28,6 @@ ProblemKind = Literal[
     "tie as preference",
     "too few answers",
 ]
-"""The families of problems, for counting."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -252,7 +252,6 @@ def _is_row_list(value: object) -> bool:
 
 
 def folder_rows(path: Path, limit: int, split: str | None) -> Iterator[RawRow]:
-    """The rows of a folder that ``datasets`` saved, or of one split of a cloned repository of rows."""
     if hub.name_on_hub(path) is not None:
         # What of the hub lies here was chosen by its name: all of it is meant, in order.
         splits: Mapping[str, Sequence[Path]] = {"": _shards(path)}

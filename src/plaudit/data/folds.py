@@ -17,7 +17,6 @@ from plaudit.data.records import Comparison, Ranking, Rating, Record, Steps, tex
 from plaudit.errors import UserError
 
 Judged = Comparison | Ranking | Rating | Steps
-"""The records that say who judged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

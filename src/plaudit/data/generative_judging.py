@@ -97,11 +97,6 @@ class GenerativeRewardSettings:
 
     @property
     def question(self) -> str:
-        """The question with the words filled in.
-
-        >>> GenerativeRewardSettings(good="Yes", bad="No", ask="{good} or {bad}?").question
-        'Yes or No?'
-        """
         # replace and not format, as a question of the user's may hold braces of its own.
         return self.ask.replace("{good}", self.good).replace("{bad}", self.bad)
 
@@ -169,11 +164,6 @@ class CritiqueSettings:
 
     @property
     def replies(self) -> tuple[str, ...]:
-        """The replies that the critic may give when asked for points.
-
-        >>> CritiqueSettings(points=3).replies
-        ('1', '2', '3')
-        """
         return tuple(str(point) for point in range(1, self.points + 1))
 
     @property

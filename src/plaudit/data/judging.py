@@ -107,11 +107,7 @@ class Judging:
 
     @property
     def actor(self) -> str:
-        """What the log and the rows call it.
-
-        >>> Judging(judge="small", version="letter-1").actor
-        'small@letter-1'
-        """
+        """What the log and the rows call it."""
         return f"{self.judge}@{self.version}" if self.version else self.judge
 
 
@@ -154,7 +150,6 @@ def task_seed(seed: int | str, place: int) -> int:
 
 
 def outcomes(judge: Judge, tasks: Sequence[Task], seed: int | str) -> list[Verdict | NoVerdict]:
-    """What a judge says of each task, or why it says nothing, as far as it tells."""
     if isinstance(judge, ExplainingJudge):
         return judge.outcomes(tasks, seed)
     return [NoVerdict(reason=NO_VERDICT) if v is None else v for v in judge.verdicts(tasks, seed)]
@@ -337,7 +332,6 @@ def _verdict_errors(verdict: Verdict) -> Iterator[str]:
 
 
 def _contradictions(verdict: Verdict, ranks: list[int]) -> Iterator[str]:
-    """A strength or a probability that says something else than the ranks."""
     strength, probability = verdict.strength, verdict.probability
     if strength is not None and (strength not in range(4) or (strength == 0) != (ranks.count(1) > 1)):
         yield f"strength {strength} at ranks {ranks}: expected 0 where the best are tied, else 1, 2 or 3"

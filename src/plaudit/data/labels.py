@@ -61,7 +61,6 @@ class LabelledSteps:
 class ComparedTurn:
     message: str
     answers: tuple[str, str]
-    """The answers, in the order in which they were shown."""
     strength: int
     """How far the second is better than the first; negative where the first is."""
 
@@ -111,16 +110,11 @@ def steps_row(labelled: LabelledSteps) -> Steps | None:
     )
 
 
-def better_answer(turn: ComparedTurn) -> str:
-    """The answer that a conversation goes on with; the first where neither is better."""
-    return turn.answers[int(turn.strength > 0)]
-
-
 def conversation_before(opening: Text, turns: tuple[ComparedTurn, ...], message: str) -> tuple[Message, ...]:
     """What both answers of a turn reply to: the opening, the better answers so far, and the message."""
     before = list[Message](() if opening == "" else turns_of(opening))
     for turn in turns:
-        before += [*user_turn(turn.message), *assistant_turn(better_answer(turn))]
+        before += [*user_turn(turn.message), *assistant_turn(turn.answers[int(turn.strength > 0)])]
     return (*before, *user_turn(message))
 
 

@@ -247,9 +247,7 @@ class ReadResult:
     rows: int
     """How many rows there were, bad ones included."""
     counts: Mapping[str, int]
-    """How many records there are of each kind."""
     problems: tuple[Problem, ...]
-    """What was wrong, one entry for each bad row."""
     left_out: Mapping[str, int]
     """How many sound rows held no record, by reason."""
     quarantine: Path | None

@@ -93,11 +93,7 @@ def _message_text(message: Message) -> str:
 
 
 def words_of(message: Message) -> str:
-    """What a turn says, without its calls.
-
-    >>> words_of(Message(role="user", content="Hi"))
-    'Hi'
-    """
+    """What a turn says, without its calls."""
     if isinstance(message.content, str):
         return message.content
     return "".join(part.text or "" for part in message.content)
@@ -140,11 +136,6 @@ def turns_of(text: Text) -> tuple[Message, ...]:
 
 
 def assistant_turn(content: str) -> tuple[Message, ...]:
-    """A conversation of one assistant turn.
-
-    >>> assistant_turn("Hello")[0].role
-    'assistant'
-    """
     return (Message(role="assistant", content=content),)
 
 
@@ -354,11 +345,6 @@ RECORD_CLASSES: dict[str, type[Any]] = {
 
 
 def record_kind(record: Record) -> str:
-    """The name of a record's kind.
-
-    >>> record_kind(Prompt(prompt="Hi"))
-    'prompt'
-    """
     return type(record).__name__.lower()
 
 

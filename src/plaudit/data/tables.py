@@ -44,7 +44,6 @@ def csv_rows(path: Path, limit: int) -> Iterator[RawRow]:
 
 
 def parquet_rows(path: Path, limit: int) -> Iterator[RawRow]:
-    """The rows of a Parquet file, a few hundred at a time."""
     from pyarrow import parquet
 
     with _damage_reported(path, "Parquet file"):

@@ -177,7 +177,6 @@ class DemonstrationSet:
     """The demonstrations that a data recipe made of the rows, and what it left out."""
 
     demonstrations: tuple[Demonstration, ...]
-    """The answers to learn, in the order of the rows."""
     left_out: tuple[LeftOut, ...] = ()
     """The answers that were not used, each with the reason."""
     word_counts: Mapping[str, int] = field(default_factory=dict[str, int])
@@ -360,7 +359,6 @@ def _refuse_mixed_scales(ratings: Sequence[Rating], settings: ControlSettings) -
 
 
 def _reason_left_out(record: Record, settings: ControlSettings | None = None) -> str:
-    """Why a record carries no word, or has no preferred answer."""
     match record:
         case Rating() if not math.isfinite(record.score):
             return NOT_FINITE

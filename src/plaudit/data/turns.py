@@ -14,7 +14,6 @@ from plaudit.data.fields import BadRowError, Node, describe_value, optional_name
 from plaudit.data.records import TOOLS_ROLE, Message, Part, Text, ToolCall, pictures, plain_text, split_tools
 
 ROLES = ("system", "user", "assistant", "tool")
-"""The roles that a chat template knows."""
 _NAMES_OF_ROLES = {
     "system": ("developer",),
     "user": ("human", "prompter"),
@@ -36,7 +35,6 @@ ABOUT_TRAINING = re.compile(
 """Names that look as if they said what is learnt."""
 
 Turns = tuple[Message, ...]
-"""A conversation, or a part of one."""
 
 
 def read_messages(node: Node) -> Turns:
@@ -97,7 +95,6 @@ def read_prompt(node: Node) -> Text:
 
 
 def read_completion(node: Node, prompt: Text) -> Text:
-    """An answer to a prompt, of the same kind as it and not empty."""
     completion = read_text_or_messages(node)
     if isinstance(completion, str) != isinstance(prompt, str):
         expected = "a text, as the prompt is one" if isinstance(prompt, str) else "messages, as in the prompt"

@@ -53,7 +53,6 @@ class OutputRows:
 
     rows: tuple[dict[str, object], ...] = ()
     lost: tuple[str, ...] = ()
-    """What the rows leave out, a sentence for each loss."""
 
 
 def to_trl_rows(record: Record, number: int) -> OutputRows:
@@ -291,23 +290,17 @@ _QUANTILES = (0.0, 0.5, 0.9, 0.99, 1.0)
 
 @dataclass(slots=True, kw_only=True)
 class DataSummary:
-    """Counts, lengths, problems and the first records of the rows read so far; it grows meanwhile.
-
-    Example: ``summarise_rows(open_rows("pairs.jsonl").rows).rows``
-    """
+    """Counts, lengths, problems and the first records of the rows read so far; it grows meanwhile."""
 
     rows: int = 0
     kinds: Counter[str] = field(default_factory=Counter[str])
     word_lengths: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
-    """The number of words of each text, by field."""
     character_lengths: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
-    """The number of characters of each text, by field."""
     differences: PairDifferences = field(default_factory=PairDifferences)
     """How far the chosen and the rejected answers of comparisons differ."""
     duplicates: int = 0
     """Records that say the same as an earlier one."""
     problems: Counter[str] = field(default_factory=Counter[str])
-    """Bad rows by kind of problem."""
     first_problems: list[Problem] = field(default_factory=list[Problem])
     left_out: Counter[str] = field(default_factory=Counter[str])
     """Sound rows without a record, by reason."""

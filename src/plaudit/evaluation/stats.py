@@ -201,7 +201,6 @@ PERFECTLY_SEPARATED = "the features together foretell every preference, so that 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeFit:
     coefficient_index: Mapping[int, int]
-    """The index of each fitted feature's coefficient among all coefficients."""
     faults: Mapping[int, str]
     is_fitted_B: Bool[np.ndarray, " B"]
     """The pairs that it was fitted on: without those that a single feature decides."""
@@ -329,7 +328,7 @@ def _fit_logistic(
 ) -> tuple[Float[np.ndarray, " C"], Float[np.ndarray, "C C"]]:
     beta_C = np.zeros(x_RC.shape[1])
     for _ in range(MAX_NEWTON_STEPS):
-        fitted_R = _sigmoid(x_RC @ beta_C)
+        fitted_R = sigmoid(x_RC @ beta_C)
         # pinv: separation was looked for above, and what is left of it makes the information nearly singular.
         bend_CC = np.linalg.pinv((x_RC * (fitted_R * (1 - fitted_R))[:, None]).T @ x_RC)
         step_C = np.clip(bend_CC @ (x_RC.T @ (y_R - fitted_R)), -MAX_STEP, MAX_STEP)
@@ -494,10 +493,10 @@ def _fit_with_interval(
             reason=f"in {undecided_share:.0%} of the draws of prompts no pair speaks against the rest",
         )
     prompts = len(np.unique(prompt_B))
-    low, high = np.quantile(_sigmoid(theta_S), interval_levels(prompts))
+    low, high = np.quantile(sigmoid(theta_S), interval_levels(prompts))
     return ControlledWinRate(
         value=Estimate(
-            value=float(_sigmoid(theta)[0]),
+            value=float(sigmoid(theta)[0]),
             low=float(low),
             high=float(high),
             n=len(verdict_B),
@@ -536,7 +535,7 @@ def _newton_fits(
     step_SC = np.full_like(beta_SC, np.inf)
     inverse_SCC = np.zeros((len(times_SB), size, size))
     for _ in range(MAX_NEWTON_STEPS):
-        fitted_SB = _sigmoid(beta_SC @ x_BC.T)
+        fitted_SB = sigmoid(beta_SC @ x_BC.T)
         slope_SC = (times_SB * (verdict_B - fitted_SB)) @ x_BC
         bend_SCC = ((times_SB * fitted_SB * (1 - fitted_SB)) @ square_BCC).reshape(-1, size, size)
         # In proportion to the pairs of a draw, as the Hessian is: equally faint whatever their number.
@@ -566,6 +565,6 @@ def holm(p: Sequence[float]) -> list[float]:
     return corrected_K.tolist()
 
 
-def _sigmoid(x: Float[np.ndarray, "*A"]) -> Float[np.ndarray, "*A"]:
+def sigmoid(x: Float[np.ndarray, "*A"]) -> Float[np.ndarray, "*A"]:
     # Through log(1 + e⁻ˣ), which neither overflows nor warns where 1 / (1 + exp(−x)) would.
     return np.exp(-np.logaddexp(0, -x))

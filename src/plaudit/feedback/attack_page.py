@@ -88,20 +88,16 @@ def _read(folder: Path) -> StageFindings:
         _gaps_table(report),
         _further_table(policies),
     ]
+    refusal = "" if report.refusal_judge is None else f", refusals by {report.refusal_judge}"
+    turns = f", up to {counted(report.turns, 'turn')}" if report.turns > 1 else ""
     return StageFindings(
         sentences=attack_sentences(report),
-        details=(_how(report),),
+        details=(f"Harm is judged by {report.judge}{refusal}; {report.sampling}{turns}.",),
         missing=report.missing,
         charts=(_chart(policies),),
         tables=tuple(table for table in tables if table is not None),
         warnings=tuple(_warnings(short_name(folder.resolve().name), report)),
     )
-
-
-def _how(report: AttackReport) -> str:
-    refusal = "" if report.refusal_judge is None else f", refusals by {report.refusal_judge}"
-    turns = f", up to {counted(report.turns, 'turn')}" if report.turns > 1 else ""
-    return f"Harm is judged by {report.judge}{refusal}; {report.sampling}{turns}."
 
 
 def _chart(policies: Sequence[PolicyAttack]) -> Markup:

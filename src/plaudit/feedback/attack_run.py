@@ -73,10 +73,7 @@ class AttackRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttackParties:
-    """Everybody who takes part.
-
-    Example: ``parties_of(settings)``
-    """
+    """Everybody who takes part."""
 
     targets: tuple[Target, ...]
     judge: AnswerJudge
@@ -86,10 +83,7 @@ class AttackParties:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttackResult:
-    """What attacks found.
-
-    Example: ``attack(settings, rows, parties_of(settings)).report.policies[0].success``
-    """
+    """What attacks found."""
 
     report: AttackReport
     findings: Mapping[str, Mapping[str, Sequence[Finding]]]
@@ -152,7 +146,6 @@ def attack_rows(settings: AttackSettings, attempts: Sequence[Attempt], harmless:
 def parties_of(
     settings: AttackSettings, names: Sequence[str] = (), purse: Purse | None = None
 ) -> AttackParties:
-    """The policies, judges and the attacker of the settings."""
     judges = settings.judge_settings(purse)
     constitution = None if settings.constitution is None else constitution_named(settings.constitution)
     harm = AnswerJudgeSettings(

@@ -6,17 +6,19 @@ and ``spread:FILE`` are several judges together. `plaudit.feedback.wing` names t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations
 from pathlib import Path
 
-from plaudit.data.judging import Judge
+from plaudit.data.judging import Judge, NoVerdict, Verdict, first_probability, outcomes
+from plaudit.data.records import Task
 from plaudit.errors import UserError
 from plaudit.feedback.asking import ModelJudgeSettings, with_asking
 from plaudit.feedback.judges.cache import ReplyCache, default_cache_folder
 from plaudit.feedback.judges.calling import ARGUMENTS, FunctionChat, source_of
 from plaudit.feedback.judges.chat import endpoint_judge
-from plaudit.feedback.judges.judge_reward import JudgeReward
 from plaudit.feedback.judges.jury import assemble, read_jury
 from plaudit.feedback.judges.model_judge import ModelJudge
 from plaudit.feedback.judges.modes import HowToAsk
@@ -24,6 +26,7 @@ from plaudit.feedback.judges.words import CALL, SERVER, parse_judge_word
 from plaudit.feedback.judges.writing import Writer, check_writer
 from plaudit.files.chat import parse_server
 from plaudit.files.user_code import accepted_arguments
+from plaudit.rewards.base import RewardTraits, TaskScores, mean_if_complete
 from plaudit.rewards.comparing import in_both_orders, judge_named
 from plaudit.rewards.kinds import JudgeKind, JudgeSettings
 from plaudit.rewards.registry import resolve_function
@@ -172,3 +175,72 @@ CALL_KIND = JudgeKind(make=_call, check=_check_call, pieces=_pieces)
 """A function of Python that replies as a model does."""
 SEVERAL_KIND = JudgeKind(make=_several, check=_check_several, pieces=_pieces, members=_members)
 """A jury that votes, or a spread of which one speaks for each task."""
+
+
+SINGLE_ANSWER = "one answer alone cannot be compared"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeReward:
+    """Any judge as a reward (direct RLAIF, Lee et al. 2023, arXiv:2309.00267): ``--reward judge:WORD``.
+
+    A judge that gives points to single answers, or says whether they are right, is read as it is. One that
+    compares scores an answer by its mean chance against the other answers to the same prompt.
+    """
+
+    judge: Judge
+    reasons: Counter[str] = field(default_factory=Counter[str], compare=False)
+
+    @property
+    def name(self) -> str:
+        return self.judge.name
+
+    @property
+    def traits(self) -> RewardTraits:
+        """Each question may cost money; comparisons hang on the other answers."""
+        return RewardTraits(exact=True, remote=True, compares_answers=not self._has_scores)
+
+    @property
+    def refused(self) -> Mapping[str, int]:
+        """Each reason for having had no verdict, and how many answers or pairs it held for so far."""
+        return dict(self.reasons)
+
+    @property
+    def _has_scores(self) -> bool:
+        return isinstance(self.judge, ModelJudge) and self.judge.mode.scoring is not None
+
+    def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
+        """A row for each task; None where the judge has no verdict."""
+        return self._own_scores(tasks) if self._has_scores else self._mean_probabilities(tasks)
+
+    def _own_scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
+        assert isinstance(self.judge, ModelJudge)
+        rows = self.judge.scores(tasks)
+        self.reasons.update(score.reason for row in rows for score in row if isinstance(score, NoVerdict))
+        return tuple(tuple(None if isinstance(score, NoVerdict) else score for score in row) for row in rows)
+
+    def _mean_probabilities(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
+        places = [
+            (t, pair) for t, task in enumerate(tasks) for pair in combinations(range(len(task.answers)), 2)
+        ]
+        pairs = [_pair(tasks[t], *pair) for t, pair in places]
+        shares: list[list[list[float | None]]] = [[[] for _ in task.answers] for task in tasks]
+        for (t, (a, b)), outcome in zip(places, outcomes(self.judge, pairs, 0), strict=True):
+            if isinstance(outcome, NoVerdict):
+                self.reasons[outcome.reason] += 1
+            share = first_probability(outcome) if isinstance(outcome, Verdict) else None
+            shares[t][a].append(share)
+            shares[t][b].append(None if share is None else 1 - share)
+        self.reasons.update(SINGLE_ANSWER for task in tasks if len(task.answers) == 1)
+        return tuple(tuple(mean_if_complete(own) for own in row) for row in shares)
+
+
+def _pair(task: Task, a: int, b: int) -> Task:
+    return Task(
+        prompt=task.prompt,
+        answers=(task.answers[a], task.answers[b]),
+        ended=(task.ended[a], task.ended[b]),
+        category=task.category,
+        reference_answer=task.reference_answer,
+        metadata=task.metadata,
+    )

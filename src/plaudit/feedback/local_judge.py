@@ -117,7 +117,6 @@ class LocalChat:
 
     @property
     def model(self) -> str:
-        """What the model is called: its folder, or the run that it is of."""
         absolute = self.folder.absolute()
         return absolute.parent.name if absolute.name == "model" else absolute.name
 

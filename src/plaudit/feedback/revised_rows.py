@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from importlib.resources import files
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
+from typing import Any
 
-from plaudit.data.edits import PairDifferences
+import yaml
+
+from plaudit.data.edits import PairDifferences, split_words
 from plaudit.data.formats.layout import ReadOptions
 from plaudit.data.read import read_records
 from plaudit.data.records import Prompt, Record
 from plaudit.data.write import write_records
 from plaudit.errors import UserError
+from plaudit.evaluation.policies.diversity import common_word_count, distinct_n
 from plaudit.evaluation.policies.judge import family_note
 from plaudit.feedback.judge_kinds import writer_named
 from plaudit.feedback.judges.constitution import constitution_named
@@ -32,26 +37,20 @@ from plaudit.feedback.rounds import (
     estimated_revisions,
     revise_drafts,
 )
-from plaudit.feedback.watched import Watched, read_marks, watched, watched_lines
 from plaudit.files import atomic
 from plaudit.rewards.load import model_folder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Revising:
-    """A request that is ready: answers are there, the reviser is loaded, and nothing has been asked.
-
-    Example: ``prepare_revising(settings).run().demonstrations``
-    """
+    """A request that is ready: answers are there, the reviser is loaded, and nothing has been asked."""
 
     drafts: Sequence[Draft]
     left_out: Counter[str]
-    """Answers that are not revised, by reason."""
     plan: RevisionPlan
     writer: Writer
     purse: Purse
     notes: tuple[str, ...]
-    """What has to be said of reviser and answers."""
 
     def estimate(self) -> Estimate:
         return estimated_revisions(self.drafts, self.plan, self.writer)
@@ -79,8 +78,9 @@ def prepare_revising(
     options = ReadOptions(columns=settings.columns, leave_out=settings.leave_out)
     found = read_records(source, format=layout, options=options)
     say(found.format_sentence)
-    if settings.data is not None:
-        _refuse_prompts(found.records)
+    are_prompts = found.records and all(isinstance(record, Prompt) for record in found.records)
+    if settings.data is not None and are_prompts:
+        raise UserError("these rows are prompts alone: name the model whose answers to them are revised")
     writer = writer_named(settings.by, judging)
     drafts, left_out = _drafts(settings, found.records)
     if not drafts:
@@ -108,13 +108,7 @@ def _drafts(settings: ReviseSettings, records: Sequence[Record]) -> tuple[list[D
     return drawn_drafts(sampler, records, settings.sampling, n=settings.n)
 
 
-def _refuse_prompts(records: Sequence[Record]) -> None:
-    if records and all(isinstance(record, Prompt) for record in records):
-        raise UserError("these rows are prompts alone: name the model whose answers to them are revised")
-
-
 def _own_answers_note(settings: ReviseSettings, writer: Writer) -> str | None:
-    """That the reviser is the revised model, or of its family."""
     if settings.model is None:
         return None
     own, model = parse_judge_word(settings.by).place, model_folder(settings.model).resolve()
@@ -125,16 +119,12 @@ def _own_answers_note(settings: ReviseSettings, writer: Writer) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RevisionFigures:
-    """What there is to say of revisions.
-
-    Example: ``revision_figures(revising, revisions, read_marks(None)).lines()``
-    """
+    """What there is to say of revisions."""
 
     by: str
     outcomes: dict[str, int]
     """Answers that were revised, unchanged, or failed, by reason."""
     left_out: dict[str, int]
-    """Answers that were not to be revised, by reason."""
     ended_early: int
     """Revised answers whose later rounds failed."""
     before: Watched
@@ -231,3 +221,94 @@ def write_revisions(
         write_records(revisions.rows("demonstrations"), out.demonstrations)
     if out.pairs is not None:
         write_records(revisions.rows("pairs"), out.pairs)
+
+
+OPENING_WORDS = 3
+
+Marks = Mapping[str, tuple[str, ...]]
+"""Phrases by the name of their group."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """The figures of a set of answers."""
+
+    answers: int
+    words: float
+    marks: Mapping[str, float]
+    """By the name of each group of phrases, the share of answers that hold one of them."""
+    opening: str
+    opening_share: float
+    distinct_1: float | None
+    """Unlike words over all words, in as many words of each answer before and after."""
+    distinct_2: float | None
+
+
+def read_marks(path: Path | None) -> Marks:
+    """The groups of phrases of a YAML file; None: those that come with plaudit."""
+    name = "marks.yaml" if path is None else str(path)
+    try:
+        text = (files("plaudit.feedback") / "marks.yaml" if path is None else path).read_text("utf-8")
+        groups: Any = yaml.safe_load(text)
+    except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
+        raise UserError(f"{name}: cannot be read: {error}") from error
+    if not isinstance(groups, dict) or not groups:
+        raise UserError(f"{name}: expected groups of phrases, as in refusals: [I will not, I cannot help]")
+    for group, phrases in groups.items():
+        if not isinstance(phrases, list) or not phrases or not all(map(_is_phrase, phrases)):
+            raise UserError(f"{name}: {group}: expected a list of phrases, found {phrases!r:.60}")
+    return {str(group): tuple(map(_plain, phrases)) for group, phrases in groups.items()}
+
+
+def watched(before: Sequence[str], after: Sequence[str], marks: Marks) -> tuple[Watched, Watched]:
+    """The figures of answers before and after; sameness is of as many words of each in both.
+
+    Revisers make answers longer, more evasive and more alike (Bai et al. 2022, arXiv:2212.08073). Whatever
+    rises here will be learnt by who is trained on the revisions.
+    """
+    count = common_word_count([{"": before}, {"": after}])
+    return _figures(before, marks, count), _figures(after, marks, count)
+
+
+def _figures(answers: Sequence[str], marks: Marks, count: int) -> Watched:
+    tokens = [split_words(answer) for answer in answers]
+    cut = [words[:count] for words in tokens if len(words) >= count]
+    openings = Counter(" ".join(answer.split()[:OPENING_WORDS]) for answer in answers)
+    [(opening, times)] = openings.most_common(1) or [("", 0)]
+    plain = [_plain(answer) for answer in answers]
+    return Watched(
+        answers=len(answers),
+        words=fmean(len(answer.split()) for answer in answers) if answers else 0.0,
+        marks={
+            group: sum(any(phrase in answer for phrase in phrases) for answer in plain) / max(len(plain), 1)
+            for group, phrases in marks.items()
+        },
+        opening=opening,
+        opening_share=times / max(len(answers), 1),
+        distinct_1=distinct_n(cut, 1),
+        distinct_2=distinct_n(cut, 2),
+    )
+
+
+def watched_lines(before: Watched, after: Watched) -> list[str]:
+    rows = [("words, mean", f"{before.words:.1f}", f"{after.words:.1f}")]
+    rows += [(group, f"{before.marks[group]:.1%}", f"{after.marks[group]:.1%}") for group in before.marks]
+    rows.append(("most frequent opening", f"{before.opening_share:.1%}", f"{after.opening_share:.1%}"))
+    rows.append(("distinct-1", _two_places(before.distinct_1), _two_places(after.distinct_1)))
+    rows.append(("distinct-2", _two_places(before.distinct_2), _two_places(after.distinct_2)))
+    lines = [f"{name:<24}{first:>10}{other:>10}" for name, first, other in rows]
+    opening = f"the most frequent opening after: {after.opening!r}"
+    return [f"{'':<24}{'before':>10}{'after':>10}", *lines, *([opening] if after.opening else [])]
+
+
+def _two_places(figure: float | None) -> str:
+    return "–" if figure is None else f"{figure:.2f}"
+
+
+def _is_phrase(phrase: object) -> bool:
+    return isinstance(phrase, str) and bool(phrase.strip())
+
+
+def _plain(text: str) -> str:
+    """In small letters, with one blank between words and the typewriter's apostrophe."""
+    return " ".join(text.lower().replace("\N{RIGHT SINGLE QUOTATION MARK}", "'").split())

@@ -111,10 +111,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Revised:
-    """An answer on its way through the rounds, and what became of it.
-
-    Example: ``revise_drafts([draft], RevisionPlan(), writer)[0].revision``
-    """
+    """An answer on its way through the rounds, and what became of it."""
 
     draft: Draft
     principles: Sequence[Principle | None]
@@ -361,7 +358,6 @@ def _answers(record: Record) -> tuple[Text, ...]:
 
 
 def _one_turn(completion: Text) -> str | None:
-    """The words of an answer of one turn; None of several turns, or of one with calls."""
     if isinstance(completion, str):
         return completion
     if len(completion) != 1 or completion[0].tool_calls:

@@ -35,10 +35,7 @@ from plaudit.rewards.load import model_folder
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowJudging:
-    """A request that is ready: answers are there, the judge is loaded, and nothing has been asked.
-
-    Example: ``prepare_judging(settings).run().rows``
-    """
+    """A request that is ready: answers are there, the judge is loaded, and nothing has been asked."""
 
     judge: Judge
     tasks: tuple[Task, ...]
@@ -48,11 +45,8 @@ class RowJudging:
     temperature: float | None
     """What log-odds are divided by; None: they stay."""
     purse: Purse
-    """What the judge may spend, and has spent."""
     seed: int
-    """Of what a judge draws by itself."""
     notes: tuple[str, ...]
-    """What has to be said of judge and answers."""
 
     def estimate(self) -> str:
         """What is still to be asked, and what it costs at most, in a sentence."""
@@ -155,9 +149,7 @@ def estimate_sentence(judge: Judge, tasks: Sequence[Task], seed: int) -> str:
 
 def end_notes(judge: Judge, purse: Purse) -> tuple[str, ...]:
     """What a judge says of its judgements, and what they cost."""
-    money = f", {purse.spent:.4g} spent in all" if purse.spent else ""
-    tokens = (f"{purse.tokens:,} tokens{money}",) if purse.tokens else ()
-    return (*judge_notes(judge), *tokens)
+    return (*judge_notes(judge), *purse.sentences)
 
 
 def _tasks(

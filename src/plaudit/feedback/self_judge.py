@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from plaudit.data.generative_judging import CritiqueSettings, LanguageJudgeSettings, PairwiseRankerSettings
 from plaudit.errors import UserError
 from plaudit.feedback.asking import ModelJudgeSettings
-from plaudit.feedback.judges.judge_reward import JudgeReward
+from plaudit.feedback.judge_kinds import JudgeReward
 from plaudit.feedback.judges.modes import LETTERS, HowToAsk
 from plaudit.feedback.judges.words import LOCAL, parse_judge_word
 from plaudit.methods.iterative.config import SELF
@@ -35,14 +35,9 @@ def self_judge(reward: str, model: Path, device: str) -> Iterator[JudgeReward]:
         yield JudgeReward(judge=judge_named(f"{LOCAL}{model}{reward.removeprefix(SELF)}", settings))
 
 
-def how_it_judges(reward: str) -> HowToAsk:
-    """How the model is asked, as the word says; points where it says nothing."""
-    return parse_judge_word(reward).how(HowToAsk(how="points"))
-
-
 def refuse_mute_judge(reward: str, model: Path) -> None:
     """Raise where a model cannot say what it would be asked for, before any answer is drawn."""
-    ask = how_it_judges(reward)
+    ask = parse_judge_word(reward).how(HowToAsk(how="points"))
     if ask.how == "points":
         words, replies = CritiqueSettings(points=ask.points), f"the points 1 to {ask.points}"
     elif ask.how == "letter":

@@ -141,7 +141,12 @@ def _restore_value(kind: Any, value: Any, where: str) -> Any:
             str(name): _restore_value(arguments[1], part, f"{where}.{name}")
             for name, part in dict(value).items()
         }
-    return _restore_scalar(kind, value, where)
+    # JSON of other writers has 1 where a float was meant; the reverse, and true for 1, is a fault.
+    if kind is float and type(value) is int:
+        return float(value)
+    if kind is not Any and type(value) is not kind:
+        raise ValueError(f"{where} is {value!r}, which is no {kind.__name__}")
+    return value
 
 
 def _restore_record(kind: Any, value: Any, where: str) -> Any:
@@ -171,12 +176,3 @@ def _restore_tuple(arguments: tuple[Any, ...], value: Any, where: str) -> tuple[
         _restore_value(kind, item, f"{where}[{at}]")
         for at, (kind, item) in enumerate(zip(kinds, value, strict=True))
     )
-
-
-def _restore_scalar(kind: Any, value: Any, where: str) -> Any:
-    # JSON of other writers has 1 where a float was meant; the reverse, and true for 1, is a fault.
-    if kind is float and type(value) is int:
-        return float(value)
-    if kind is not Any and type(value) is not kind:
-        raise ValueError(f"{where} is {value!r}, which is no {kind.__name__}")
-    return value

@@ -48,7 +48,6 @@ _MOST = 1e12
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
-    """The object of a JSON file; what is wrong with the file is said in a sentence."""
     refuse_special_file(path)
     try:
         value = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=object_of_pairs)

@@ -78,7 +78,6 @@ def selected(rows: Sequence[T], indices: Iterable[int]) -> Sequence[T]:
 
 
 def filtered(rows: Sequence[T], keep: Callable[[T], bool]) -> Sequence[T]:
-    """The rows of which ``keep`` holds; the very same where it holds of all."""
     indices = array("Q", (index for index, row in enumerate(rows) if keep(row)))
     return rows if len(indices) == len(rows) else selected(rows, indices)
 

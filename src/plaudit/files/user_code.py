@@ -60,11 +60,7 @@ def _refuse_or_end(status: int) -> NoReturn:
 
 
 def import_user_module(word: str) -> ModuleType:
-    """The module of ``file.py`` or of ``package.module``; raises what its import raises.
-
-    >>> import_user_module("math").sqrt(4.0)
-    2.0
-    """
+    """The module of ``file.py`` or of ``package.module``; raises what its import raises."""
     with exit_refused(word):
         if word.endswith(".py"):
             return _load_file(Path(word))

@@ -34,7 +34,6 @@ class Exercise:
 
 
 def exercise(name: str, analyse: Callable[[PipelineFolder], ExerciseResult]) -> Exercise:
-    """The exercise of this name in ``exercise.yaml``."""
     words = _exercises()[name]
     return Exercise(
         name=name,

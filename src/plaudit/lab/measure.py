@@ -51,7 +51,6 @@ from plaudit.methods.policy.algorithms import POLICY_ALGORITHMS
 
 
 def read_policy_results(folder: PipelineFolder, stage: str) -> PolicyEvaluation:
-    """The policy evaluation of a stage with ``do: evaluate``."""
     return read_policy_evaluation(folder.stage(stage) / FIGURES_FILE)
 
 
@@ -202,11 +201,7 @@ def value_with_interval(estimate: Estimate | None) -> str:
 
 
 def same_answer_rate(answers: Sequence[PolicyAnswer]) -> float | None:
-    """The chance that two of some answers say the same (Simpson 1949); None of fewer than two.
-
-    >>> same_answer_rate([]) is None
-    True
-    """
+    """The chance that two of some answers say the same (Simpson 1949); None of fewer than two."""
     counts = Counter(answer.text.strip() for answer in answers)
     pairs = len(answers) * (len(answers) - 1)
     return sum(count * (count - 1) for count in counts.values()) / pairs if pairs else None
@@ -223,10 +218,6 @@ def mean_gold(answers: Sequence[PolicyAnswer]) -> float | None:
 
 def mean_reward(answers: Sequence[PolicyAnswer]) -> float | None:
     return _finite_mean([answer.reward for answer in answers])
-
-
-def mean_tokens(answers: Sequence[PolicyAnswer]) -> float | None:
-    return _finite_mean([answer.tokens for answer in answers])
 
 
 def mean_kl(answers: Sequence[PolicyAnswer]) -> float | None:
@@ -256,7 +247,7 @@ def _finite_mean(numbers: Sequence[Number | None]) -> float | None:
 
 
 STATISTICS: Mapping[str, AnswerStatistic] = {
-    "tokens": mean_tokens,
+    "tokens": lambda answers: _finite_mean([answer.tokens for answer in answers]),
     "worth": mean_gold,
     "reward": mean_reward,
     "kl": mean_kl,

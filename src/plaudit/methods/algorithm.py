@@ -36,10 +36,7 @@ from plaudit.files.user_code import import_user_module
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """One setting of an algorithm.
-
-    Example: ``describe(simpo).parameters["gamma"].doc``
-    """
+    """One setting of an algorithm."""
 
     name: str
     value_type: Any
@@ -51,20 +48,15 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Algorithm:
-    """What a function says of the algorithm that it makes.
-
-    Example: ``describe(simpo).formula``
-    """
+    """What a function says of the algorithm that it makes."""
 
     name: str
     """What the command calls it: the function's name, with hyphens."""
     function: Callable[..., Any]
-    """The function: from settings to the algorithm's record."""
     formula: str
     """What it minimises."""
     paper: str
     parameters: Mapping[str, Parameter]
-    """Its settings, in their order."""
 
     @property
     def defaults(self) -> dict[str, Any]:
@@ -221,7 +213,6 @@ def check_settings(parameters: Mapping[str, Parameter], settings: Mapping[str, A
 
 
 def is_set(value: object) -> bool:
-    """Whether a setting is given; otherwise it is as the algorithm has it."""
     return value is not None and value != "auto"
 
 
@@ -267,11 +258,7 @@ class LazyModule(Generic[ModuleT]):
 
 
 def load_object(word: str, option: str) -> object:
-    """The object at ``file.py:name`` or ``module:name``; ``option`` begins each complaint.
-
-    >>> load_object("math:pi", "--own")
-    3.141592653589793
-    """
+    """The object at ``file.py:name`` or ``module:name``; ``option`` begins each complaint."""
     module_path, _, name = word.rpartition(":")
     if not module_path or not name:
         raise UserError(f"{option} {word}: write file.py:name or module:name")

@@ -241,15 +241,11 @@ def _read_and_encode(
         _refuse_too_many_bad_rows(path, prepared.encoding, config.rows, aside)
         notes = tuple(_reading_notes(reading, prepared, aside))
         read = CachedRows(records=reading.records, examples=prepared.encoding.examples, notes=notes)
-        cached = shelf.keep(read, sound=_is_sound(reading, prepared))
+        # Sound is what needs no telling again when the rows are taken as they were read before.
+        reported = reading.problems or prepared.encoding.refused
+        cached = shelf.keep(read, sound=not (reported or prepared.teacher_prompts or prepared.families))
     encoding = replace(prepared.encoding, examples=cached.examples)
     return replace(prepared, encoding=encoding, notes=notes, records=cached.records)
-
-
-def _is_sound(reading: ReadResult, prepared: EncodedData[Row]) -> bool:
-    """Whether nothing has to be told again when the rows are taken as they were read before."""
-    reported = reading.problems or prepared.encoding.refused
-    return not (reported or prepared.teacher_prompts or prepared.families)
 
 
 def _reading_notes(reading: ReadResult, prepared: EncodedData[Row], aside: _BadRowFiles) -> Iterable[str]:

@@ -88,10 +88,7 @@ METHODS: dict[str, tuple[str, str, type]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlgorithmTable:
-    """A table of algorithms, each row of which is a method without an entry of its own.
-
-    Example: ``TABLES[0].rows["dpo"].paper``
-    """
+    """A table of algorithms, each row of which is a method without an entry of its own."""
 
     title: str
     rows: Mapping[str, Any]
@@ -130,11 +127,6 @@ PREFLIGHT_METHODS = ("sft", "preferred", "reward", *OWN_ALGORITHMS)
 
 
 def config_types() -> dict[str, type]:
-    """The config class of each method, by its name.
-
-    >>> config_types()["dpo"].__name__
-    'DpoConfig'
-    """
     own_methods = {name: config for name, (_, _, config) in METHODS.items()}
     return own_methods | {name: table.config(name) for table in TABLES for name in table.rows}
 

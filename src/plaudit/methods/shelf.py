@@ -202,7 +202,6 @@ def _place(root: Path, path: Path, source: Path, encoder: Encoder, decides: Sequ
 
 
 def _names(value: object) -> Iterator[str]:
-    """All that makes a setting what it is, as words."""
     if value is None or isinstance(value, str | int | float | bool | Path):
         yield f"{type(value).__name__} {value!r}"
         return

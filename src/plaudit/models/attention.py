@@ -40,10 +40,7 @@ class PackingError(UserError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionRule:
-    """What a layer of the model asks of every attention.
-
-    Example: ``attention_rule(module, kwargs).attend(query, key, value)``
-    """
+    """What a layer of the model asks of every attention."""
 
     scaling: float | None
     """Factor on the scores; None for one over the root of a head's size."""
@@ -239,7 +236,6 @@ class PackedRow:
 
     @cached_property
     def _places(self) -> list[Tensor]:
-        """Of each token its position, its group and its completion."""
         places = [
             place
             for prompt, completions in zip(self.segments.prompts, self.segments.completions, strict=True)
@@ -431,10 +427,7 @@ def _attend_in_turn(row: PackedRow, rule: AttentionRule, query: Tensor, key: Ten
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedKernel:
-    """A way to compute packed attention.
-
-    Example: ``KERNEL_TABLE["loop"].objection(rule, query, value) is None``
-    """
+    """A way to compute packed attention."""
 
     name: str
     objection: Callable[[AttentionRule, Tensor, Tensor], str | None]
@@ -482,7 +475,6 @@ KERNEL_TABLE = {
         PackedKernel(name="eager", objection=lambda *_: None, attend=_attend_in_turn),
     )
 }
-"""The kernels by name, the fastest first."""
 
 
 FAST_KERNELS = ("varlen", "flex")

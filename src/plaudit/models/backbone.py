@@ -54,10 +54,7 @@ def evaluation_mode(*modules: nn.Module) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """Where logits come from.
-
-    Example: for Phi ``Head(layer=model.lm_head, rule=LogitRule())``, with a bias in the layer.
-    """
+    """Where logits come from."""
 
     layer: nn.Linear
     rule: LogitRule
@@ -499,12 +496,10 @@ class LaidOutModel(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
         return self.backbone.device
 
     @property
     def layout(self) -> Layout:
-        """How batches are laid out."""
         return self.backbone.layout
 
     def use_layout(self, layout: Layout) -> None:

@@ -458,7 +458,6 @@ class MixtureDecoderFactory:
     """Makes decoders of a mixture, as a `Decoder` class makes those of one policy."""
 
     reference: GeneratingReference
-    """The other model, with its weights of this moment."""
     share: int | float
     """How much it counts: 0 is the policy, 1 the reference."""
     policy_decoder: Decoder

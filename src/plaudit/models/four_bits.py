@@ -149,11 +149,6 @@ def four_bit_layers(module: nn.Module) -> list[FourBitLinear]:
 
 
 def numbers_in_four_bits(module: nn.Module) -> int:
-    """How many weights are held in 4 bits.
-
-    >>> numbers_in_four_bits(FourBitLinear(torch.zeros(3, 64), None))
-    192
-    """
     return sum(layer.shape.numel() for layer in four_bit_layers(module))
 
 

@@ -23,7 +23,6 @@ from transformers import AttentionInterface
 from plaudit.models.attention import AttentionRule, PackingError, attention_rule
 
 KV_CACHE_ATTENTION = "plaudit_growing"
-"""The name under which transformers knows this attention."""
 ROOM_STEP = 64
 """By how many tokens the storage of completions grows when it is full."""
 

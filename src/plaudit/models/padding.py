@@ -48,7 +48,9 @@ def padding_for(encoder: Encoder) -> Padding:
         tokenizer.add_special_tokens({"pad_token": NEW_PAD})
     else:
         tokenizer.pad_token = text
-    return Padding(tokenizer=tokenizer, id=_token_id(tokenizer, str(tokenizer.pad_token)))
+    token_id = tokenizer.convert_tokens_to_ids(str(tokenizer.pad_token))
+    assert isinstance(token_id, int)
+    return Padding(tokenizer=tokenizer, id=token_id)
 
 
 def set_padding(model: PreTrainedModel, padding: Padding) -> None:
@@ -96,9 +98,3 @@ def _free_token(encoder: Encoder) -> str | None:
     # One that the template writes is taken, however "reserved" its name is.
     spares = [text for text in free if _SPARE.fullmatch(text) and text not in (encoder.template or "")]
     return next(iter([*pads, *spares]), None)
-
-
-def _token_id(tokenizer: PreTrainedTokenizerBase, text: str) -> int:
-    token_id = tokenizer.convert_tokens_to_ids(text)
-    assert isinstance(token_id, int)
-    return token_id

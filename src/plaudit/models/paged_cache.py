@@ -27,7 +27,6 @@ from plaudit.tokens.batch import move_together
 from plaudit.tokens.microbatch import Segments
 
 PAGE_TOKENS = {"cpu": 16, "cuda": 256}
-"""Tokens of a page; FlashAttention of torch reads pages of 256."""
 POOL_GROWTH = 8
 """A pool that is full grows by one in so many pages."""
 _VARLEN_PARAMETERS = inspect.signature(varlen_attn).parameters

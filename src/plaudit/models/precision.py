@@ -65,7 +65,6 @@ class WeightGroup:
             self.end()
 
     def begin(self) -> None:
-        """Make the copies, unless they are there."""
         self._depth += 1
         if self._depth == 1 and self.weights and not self.suspended:
             apply: Any = _Narrow.apply  # pyright: ignore[reportUnknownMemberType]  torch leaves it untyped
@@ -88,10 +87,7 @@ class WeightGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Narrowed:
-    """How a module computes in fewer digits than it keeps.
-
-    Example: ``compute_in(policy, torch.bfloat16, layers=policy.base.model.layers).dtype``
-    """
+    """How a module computes in fewer digits than it keeps."""
 
     dtype: torch.dtype
     """What states and products are made in."""

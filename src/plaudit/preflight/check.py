@@ -41,7 +41,6 @@ class TrialRound:
     """A round of a few short answers, to be learnt from as often as a check wants."""
 
     microbatches: tuple[Microbatch, ...]
-    """The micro-batches of the round's first step."""
     description: str
 
 

@@ -148,10 +148,7 @@ def sampling_probabilities(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChiSquareTest:
-    """Pearson's chi-square test of counts against probabilities.
-
-    Example: ``chi_square_test(torch.tensor([48, 52]), torch.tensor([0.5, 0.5])).p > 0.05``
-    """
+    """Pearson's chi-square test of counts against probabilities."""
 
     chi_square: float
     """Σ (seen − expected)² / expected, over cells of at least five expected draws."""

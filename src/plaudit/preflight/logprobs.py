@@ -216,7 +216,8 @@ def check_base_loss(subject: PreflightSubject) -> Result:
     if not whole <= blind + NOISE:
         return failed(f"{details}: the model does worse than one that knows nothing")
     if whole > blind - KNOWLEDGE:
-        trained = were_trained(policy)
+        norms = (weight for name, weight in policy.named_parameters() if weight.ndim == 1 and "norm" in name)
+        trained = any(bool((weight != weight[0]).any()) for weight in norms)
         verdict = warned if trained or whole > blind + KNOWLEDGE else passed
         details += ": the model knows nothing of such text yet"
         return verdict(f"{details}, although its weights were trained" if trained else details)
@@ -323,11 +324,6 @@ def _figures(weight: Tensor) -> WeightFigures:
         constant=bool((weight == weight.flatten()[0]).all()),
         matrix=weight.ndim == 2,
     )
-
-
-def were_trained(model: nn.Module) -> bool:
-    norms = (weight for name, weight in model.named_parameters() if weight.ndim == 1 and "norm" in name)
-    return any(bool((weight != weight[0]).any()) for weight in norms)
 
 
 def _outliers(kinds: Kinds) -> Iterator[str]:

@@ -24,11 +24,7 @@ PAGE_WIDTH = 120
 
 
 def check_page(check: Check) -> str:
-    """The Markdown page of one check in docs/checks/.
-
-    >>> check_page(CHECKS["one-bos"]).splitlines()[0]
-    '# one-bos'
-    """
+    """The Markdown page of one check in docs/checks/."""
     when = (
         "In `plaudit check`, and before the first step of every run."
         if check.at_start
@@ -88,11 +84,7 @@ VERDICT_COLOURS = {
 
 
 def finding_table(findings: Sequence[Finding]) -> Table:
-    """A line for each check that had something to look at.
-
-    >>> finding_table([]).row_count
-    0
-    """
+    """A line for each check that had something to look at."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("check", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
@@ -108,11 +100,7 @@ def finding_table(findings: Sequence[Finding]) -> Table:
 
 
 def not_applicable_text(findings: Sequence[Finding]) -> str:
-    """The checks that were not applicable, grouped by reason, one reason a line.
-
-    >>> not_applicable_text([])
-    ''
-    """
+    """The checks that were not applicable, grouped by reason, one reason a line."""
     names: dict[str, list[str]] = {}
     for finding in findings:
         if finding.result.holds is None:
@@ -121,11 +109,7 @@ def not_applicable_text(findings: Sequence[Finding]) -> str:
 
 
 def failures_text(findings: Sequence[Finding]) -> str:
-    """For each check that fails: what should hold, why it matters and how to fix it.
-
-    >>> failures_text([])
-    ''
-    """
+    """For each check that fails: what should hold, why it matters and how to fix it."""
     return "\n\n".join(
         f"{finding.check.name}: {finding.result.details}\n"
         f"  should hold: {finding.check.texts['proves']}\n"
@@ -138,11 +122,6 @@ def failures_text(findings: Sequence[Finding]) -> str:
 
 
 def as_dict(findings: Sequence[Finding]) -> dict[str, Any]:
-    """Everything that was found, for JSON.
-
-    >>> as_dict([])
-    {'holds': True, 'checks': []}
-    """
     return {
         "holds": not any(finding.blocks_run for finding in findings),
         "checks": [

@@ -170,7 +170,6 @@ def _plain_score(model: RewardModel, example: Example) -> float:
 def _transformers_classifier_scores(
     model: RewardModel, scored_rows: Sequence[PlainlyScoredRow], *, pad_left: bool
 ) -> list[float]:
-    """The classifier itself, which finds the last token that is not padding."""
     pad = model.base.config.get_text_config().pad_token_id
     if pad is None:
         raise UserError("the reward model has no padding token, so nothing can read a batch of it")

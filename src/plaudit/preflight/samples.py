@@ -74,11 +74,7 @@ def special_token_ids(subject: PreflightSubject) -> Iterator[int]:
 
 
 def describe_origins(rows: Sequence[SamplePrompt]) -> str:
-    """File and row of the first of these prompts, and how many others there are.
-
-    >>> describe_origins([])
-    'no row'
-    """
+    """File and row of the first of these prompts, and how many others there are."""
     if not rows:
         return "no row"
     first = rows[0].prompt.origin or repr(plain_text(rows[0].prompt.text)[:40])

@@ -48,7 +48,6 @@ class EncodedRow:
     prompt: Text
     """The words of its prompt, with whatever stands there for a picture."""
     answers: tuple[Text, ...]
-    """Its answers, in the order of the completions."""
     example: Example
 
 
@@ -170,11 +169,7 @@ def strip_turn_ends(answer: Sequence[Message], ends: Sequence[str]) -> tuple[Mes
 
 
 def abbreviate(text: str) -> str:
-    """The text in quotes, its middle left out when it is long.
-
-    >>> len(abbreviate("a" * 500)) < 140
-    True
-    """
+    """The text in quotes, its middle left out when it is long."""
     half = MAX_SHOWN_CHARACTERS // 2
     return repr(text if len(text) <= MAX_SHOWN_CHARACTERS else f"{text[:half]} … {text[-half:]}")
 

@@ -41,9 +41,7 @@ class _TruncationCounts:
     possibly_long: int
     encoded: int
     dropped: int
-    """Encoded rows whose answer alone does not fit, so that they are dropped."""
     truncated: int
-    """Encoded rows whose prompt loses its beginning."""
 
     @property
     def affected_share(self) -> float:
@@ -103,7 +101,8 @@ def _count_truncations(subject: PreflightSubject) -> _TruncationCounts:
     encoded = dropped = truncated = 0
     for record in possibly_long[:: max(1, len(possibly_long) // MAX_ENCODED_ROWS)][:MAX_ENCODED_ROWS]:
         try:
-            example = _encode_record(subject, record)
+            [item] = encoded_rows(replace(subject, records=[record]))
+            example = item.example
         except UserError:
             continue
         answer = max(len(completion.ids) for completion in example.completions)
@@ -123,11 +122,6 @@ def _count_truncations(subject: PreflightSubject) -> _TruncationCounts:
         dropped=dropped,
         truncated=truncated,
     )
-
-
-def _encode_record(subject: PreflightSubject, record: Record) -> Example:
-    [item] = encoded_rows(replace(subject, records=[record]))
-    return item.example
 
 
 def _template_overhead(subject: PreflightSubject, record: Record, example: Example) -> int:

@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import ClassVar, Protocol, runtime_checkable
 
 from plaudit.data.records import Task, Text, plain_text
@@ -180,9 +181,9 @@ class RuleReward:
 
 
 def binary_score(right: bool) -> float:
-    """1.0 for right and 0.0 for wrong.
-
-    >>> binary_score(True), binary_score(False)
-    (1.0, 0.0)
-    """
     return RIGHT if right else WRONG
+
+
+def mean_if_complete(points: Sequence[float | None]) -> float | None:
+    present = [point for point in points if point is not None]
+    return fmean(present) if present and len(present) == len(points) else None

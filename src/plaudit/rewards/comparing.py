@@ -124,11 +124,7 @@ def first_win_probability(gap: int | float, noise: int | float) -> float:
 
 
 def judge_named(word: str, settings: JudgeSettings | None = None) -> Judge:
-    """Who is meant by a word: people, gold, a model that is asked, a reward's folder, a function, or a rule.
-
-    >>> judge_named("length:1-20").name
-    'length:1-20'
-    """
+    """Who is meant: people, gold, a model that is asked, a reward's folder, a function, or a rule."""
     chosen = JudgeSettings() if settings is None else settings
     if chosen.noise and (word == PEOPLE or compares_pairs(word)):
         raise UserError(f"loop.noise {chosen.noise:g}: {word} compares by itself; leave the noise out")

@@ -122,10 +122,6 @@ def _length_reward(text: str) -> Reward:
     return length(int(match[1]), int(match[2]))
 
 
-def _sections_reward(text: str) -> Reward:
-    return sections([tag.strip() for tag in text.split(",")])
-
-
 def _pattern_reward(text: str) -> Reward:
     if not text:
         raise UserError(f"pattern: has to be told what to look for, as in {RULE_FORMS['pattern']}")
@@ -141,7 +137,7 @@ PLAIN_RULES: Mapping[str, Callable[[], Reward]] = {
 }
 PARAMETRISED_RULES: Mapping[str, Callable[[str], Reward]] = {
     "pattern": _pattern_reward,
-    "format": _sections_reward,
+    "format": lambda text: sections([tag.strip() for tag in text.split(",")]),
     "length": _length_reward,
     "instructions": _instruction_reward,
 }

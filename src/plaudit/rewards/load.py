@@ -158,7 +158,11 @@ def _load_folder(path: Path, options: _LoadOptions, ancestors: tuple[Path, ...])
             )
             return CombinedReward(name=_reward_name(path), members=members, combination=manifest.combination)
         case ImplicitManifest():
-            return _load_implicit(path, manifest, options)
+            check_implicit(manifest)
+            policy = _load_policy(manifest.policy, options)
+            reference = None if manifest.reference is None else _load_policy(manifest.reference, options)
+            encoder = make_encoder(model_folder(manifest.policy))
+            return ImplicitReward(_reward_name(path), policy, reference, encoder, beta=manifest.beta)
         case ProcessManifest():
             model = _load_learned(manifest.model, options, name=_reward_name(path))
             return StepReward(model=model, reading=manifest.reading)
@@ -251,14 +255,6 @@ def _load_learned(path: Path, options: _LoadOptions, name: str | None = None) ->
     encoder = make_encoder(folder)
     model = load_reward_model(folder, dtype=options.dtype, device=options.device)
     return LearnedReward(name or _reward_name(path), _verify_and_freeze(model), encoder)
-
-
-def _load_implicit(path: Path, manifest: ImplicitManifest, options: _LoadOptions) -> ImplicitReward:
-    check_implicit(manifest)
-    policy = _load_policy(manifest.policy, options)
-    reference = None if manifest.reference is None else _load_policy(manifest.reference, options)
-    encoder = make_encoder(model_folder(manifest.policy))
-    return ImplicitReward(_reward_name(path), policy, reference, encoder, beta=manifest.beta)
 
 
 def _load_group(path: Path, manifest: GroupManifest, options: _LoadOptions) -> GroupReward:

@@ -224,11 +224,6 @@ _OTHER_SOURCES: Mapping[str, Callable[[str, str, str], Reward]] = {
 
 
 def resolve_function(spec: str) -> Callable[..., object]:
-    """The function of ``module:function`` or ``file.py:function``.
-
-    >>> resolve_function("math:sqrt")(4.0)
-    2.0
-    """
     return _as_function(spec, resolve_object(spec))
 
 

@@ -82,11 +82,7 @@ def refuse_circle(word: str, trail: tuple[str, ...] = ()) -> None:
 
 
 def first_path(word: str) -> Path | None:
-    """The first file or folder that a word names and that is there.
-
-    >>> first_path("openai:http://127.0.0.1:8000/v1#small") is None
-    True
-    """
+    """The first file or folder that a word names and that is there."""
     paths = (piece for piece in word_pieces(word) if isinstance(piece, Path))
     return next((path for path in paths if path.exists()), None)
 

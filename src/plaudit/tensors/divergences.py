@@ -148,7 +148,6 @@ def _coarse(logp_mV: Tensor, top_mK: Tensor) -> Tensor:
 
 
 def _log_prob_blocks(readout: Readout) -> Iterator[Tensor]:
-    """log π over the whole vocabulary, in blocks of tokens."""
     dtype = product_dtype(readout.hidden_MH)
     with torch.autocast(readout.hidden_MH.device.type, enabled=False):
         weight_VH = readout.weight_VH.detach().to(dtype)

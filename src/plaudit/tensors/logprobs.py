@@ -121,10 +121,7 @@ class Projection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectionGradients:
-    """Gradients under construction; one that nobody needs is None.
-
-    Example: ``ProjectionGradients.zeros((False, True, True, False, False), head, hidden_MH)``
-    """
+    """Gradients under construction; one that nobody needs is None."""
 
     head: Projection
     hidden_MH: Tensor

@@ -99,7 +99,6 @@ class BatchExtra:
     """``[P, …]`` of prompts, ``[N, …]`` of completions, ``[I, …]`` of items."""
     axis: Axis
     prompt_I: Int[Tensor, " I"] | None
-    """The prompt of each item; None where rows are prompts or completions."""
 
     def to(self, device: torch.device | str) -> BatchExtra:
         prompt_I = None if self.prompt_I is None else self.prompt_I.to(device)
@@ -134,7 +133,6 @@ def digest(*parts: bytes | str) -> str:
 
 
 def extras_digest(extras: Extras, axes: Sequence[Axis]) -> str:
-    """The hash of the extras of these axes; empty where there are none."""
     # Sorted: a dict's order is that of its making and no part of what it says.
     named = sorted((name, extra.id) for name, extra in extras.items() if extra.axis in axes)
     return digest(*(part for pair in named for part in pair)) if named else ""

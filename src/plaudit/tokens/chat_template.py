@@ -66,7 +66,6 @@ class ChatFormat:
     template: ChatTemplate
     ending: Ending
     stops: tuple[str, ...]
-    """The texts of the tokens that stop the model."""
     specials: tuple[str, ...]
     """The texts of all control tokens, longest first."""
     control: tuple[str, ...] = ()
@@ -109,7 +108,6 @@ def _turn_in_letters(message: Message, tokens: Sequence[str]) -> Message:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenderedConversation:
     prompt: str
-    """The text that the model continues."""
     pieces: tuple[TextPiece, ...]
     """The text after the prompt; the first and the last piece are trained."""
     chat: bool = False
@@ -254,7 +252,7 @@ def _answer_span(
 
 def _refuse_other_words(messages: Sequence[Message], i: int, text: str) -> None:
     # Blanks aside, since most templates strip a turn.
-    written = _without_whitespace(text)
+    written = without_whitespace(text)
     missing = [texts[0] for texts in _texts_of_answer(messages[i]) if not any(t in written for t in texts)]
     if missing:
         # From a little before where the two part, blanks aside.
@@ -270,16 +268,15 @@ def _refuse_other_words(messages: Sequence[Message], i: int, text: str) -> None:
 
 def _texts_of_answer(answer: Message) -> Iterator[tuple[str, ...]]:
     """What must be written of an answer, each in the spellings that it may have, without blanks."""
-    yield from ((_without_whitespace(text),) for text in (turn_text(answer), answer.reasoning or ""))
+    yield from ((without_whitespace(text),) for text in (turn_text(answer), answer.reasoning or ""))
     for call in answer.tool_calls:
         for text in (call.name, *_texts_within(json.loads(call.arguments))):
             escaped = (json.dumps(text, ensure_ascii=False), json.dumps(text), repr(text))
             spellings = (text, *(spelling[1:-1] for spelling in escaped))
-            yield tuple(map(_without_whitespace, spellings))
+            yield tuple(map(without_whitespace, spellings))
 
 
 def _texts_within(value: Any) -> Iterator[str]:
-    """Every text of a value of JSON, the names of fields too."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):
@@ -348,7 +345,6 @@ def _text_with_opened_answer(chat_format: ChatFormat, messages: Sequence[Message
 
 
 def _text_around(chat_format: ChatFormat, messages: Sequence[Message], i: int) -> tuple[str, str]:
-    """The rendered text before and after the words of turn ``i``."""
     mark = unused_word("".join(turn_text(message) for message in messages))
     marked = [*messages[:i], replace(messages[i], content=mark), *messages[i + 1 :]]
     text = chat_format.template.render(marked, ask=False)
@@ -360,7 +356,7 @@ def _text_around(chat_format: ChatFormat, messages: Sequence[Message], i: int) -
     return before, after
 
 
-def _without_whitespace(text: str) -> str:
+def without_whitespace(text: str) -> str:
     return "".join(text.split())
 
 

@@ -59,7 +59,6 @@ class RefusedRow:
     origin: str
     """File and row."""
     reason: str
-    """What is wrong with it, and what would help."""
 
 
 def truncate_prompt(example: Example, max_tokens: int, *, bos: int | None = None) -> Example | RefusedRow:

@@ -11,7 +11,7 @@ from pathlib import Path
 from plaudit.data.records import Prompt, Record, Steps
 from plaudit.errors import UserError
 from plaudit.tokens.batch import Completion, Example
-from plaudit.tokens.encode import AnsweredRecord, Encoder, encode_record_with_notes, make_encoder
+from plaudit.tokens.encode import Encoder, encode_record_with_notes, make_encoder
 from plaudit.tokens.tokenizer import TokenizerInfo
 
 _MAX_TOKENS_SHOWN = 400
@@ -20,16 +20,12 @@ _MAX_TOKENS_PER_CHARACTER = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Style:
-    """How tokens are marked.
-
-    Example: ``_BRACKET_STYLE.trained.format("Paris")`` is ``"[Paris]"``.
-    """
+    """How tokens are marked."""
 
     untrained: str
     """A token of the prompt, or one that others said."""
     trained: str
     end: str
-    """A trained token that ends a turn."""
     answer: str
     legend: str
 
@@ -93,10 +89,6 @@ def _format_record(record: Record, encoder: Encoder, style: _Style) -> str:
             "a bare prompt" if isinstance(record, Prompt) else "a prompt; its labelled steps are not shown"
         )
         return f"{name}: {len(ids)} tokens, {description}\n{_format_prompt(encoder.info, ids, style)}"
-    return _format_answered(record, encoder, style, name)
-
-
-def _format_answered(record: AnsweredRecord, encoder: Encoder, style: _Style, name: str) -> str:
     encoded = encode_record_with_notes(record, encoder)
     return _format_example(encoded.example, encoder, style, name, encoded.notes)
 

@@ -43,7 +43,6 @@ class Microbatch(Protocol):
 
 
 MicrobatchT = TypeVar("MicrobatchT", bound=Microbatch)
-"""One kind of micro-batch; each method has its own."""
 RowT = TypeVar("RowT", bound=HasTokenCount)
 
 
@@ -120,7 +119,6 @@ def _round_up(count: int, step: int) -> int:
 
 
 def _mask_all(example: Example) -> Example:
-    """The same tokens with nothing trained."""
     return replace(
         example,
         completions=tuple(
@@ -151,7 +149,6 @@ class Segments:
 
     @property
     def piece_lengths(self) -> list[int]:
-        """The lengths of the pieces in their order, as packed attention splits them."""
         return [
             length
             for prompt, completions in zip(self.prompts, self.completions, strict=True)
@@ -182,10 +179,7 @@ class Segments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForwardInputs:
-    """Inputs of one forward pass, and where to find each completion token's state.
-
-    Example: packed, ``ids_RS`` has one row; padded, it has a row for each completion.
-    """
+    """Inputs of one forward pass, and where to find each completion token's state."""
 
     ids_RS: Int[Tensor, "R S"]
     position_RS: Int[Tensor, "R S"]

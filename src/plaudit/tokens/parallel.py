@@ -67,7 +67,6 @@ class RowProgress:
         self._own = number
 
     def show(self) -> None:
-        """Tell how many there are, if it is time."""
         now = monotonic()
         if not self._shown or now - self._last <= (0.5 if self._on_terminal else 10):
             return

@@ -33,7 +33,6 @@ PLAIN_TEXT_PROMPT = (
 class EncodedPrompt:
     text: Text
     prompt: tuple[int, ...]
-    """The tokens that the model is shown."""
     reference_answer: str | None = None
     metadata: Mapping[str, object] = field(default_factory=dict[str, object], hash=False)
     """Whatever else its row carried."""

@@ -295,7 +295,7 @@ def _environment() -> Environment:
     environment.filters |= guarded | {_STEP: _step, _JOINED: _joined}
     environment.globals |= {
         "raise_exception": _raise,
-        "strftime_now": _strftime_now,
+        "strftime_now": lambda layout: datetime.now().strftime(layout),
         "namespace": _Namespace,
         "dict": _dict,
     }
@@ -325,10 +325,6 @@ def _tojson(
 
 def _raise(message: str) -> NoReturn:
     raise TemplateError(message)
-
-
-def _strftime_now(layout: str) -> str:
-    return datetime.now().strftime(layout)
 
 
 _PLACEHOLDER = "plauditMarksThis"

@@ -72,9 +72,7 @@ class TokenizerInfo:
     tokenizer: PreTrainedTokenizerBase
     template: str | None
     bos: int | None
-    """The token that begins every text."""
     eos: int | None
-    """The token that ends a text."""
     pad: int | None
     """The padding token; never used to find a mask, so it may equal ``eos`` or be missing."""
     stops: tuple[int, ...]
@@ -93,7 +91,10 @@ class TokenizerInfo:
         first, *rest = text.split(CUT)
         ids = self._encode_part(first)
         for part in rest:
-            ids += self._continuation(ids, part)
+            # With the very text where the tokenizer can keep it.
+            candidates = list(self.continuations(part))
+            expected = self.decode(ids) + part
+            ids += next((more for more in candidates if self.decode(ids + more) == expected), candidates[0])
         return ids
 
     def continuations(self, text: str) -> Iterator[tuple[int, ...]]:
@@ -108,12 +109,6 @@ class TokenizerInfo:
             ids = self.encode(anchor + text)
             if ids[: len(before)] == before:
                 yield ids[len(before) :]
-
-    def _continuation(self, ids: tuple[int, ...], part: str) -> tuple[int, ...]:
-        """The tokens of what goes on behind a `CUT`, with the very text where the tokenizer can keep it."""
-        candidates = list(self.continuations(part))
-        expected = self.decode(ids) + part
-        return next((more for more in candidates if self.decode(ids + more) == expected), candidates[0])
 
     def _encode_part(self, text: str) -> tuple[int, ...]:
         try:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import rankdata
 
-from plaudit.evaluation.policies.system_order import order_notes, share_of_orders, spearman, win_shares
+from plaudit.evaluation.policies.judge import order_notes, share_of_orders, spearman, win_shares
 from plaudit.evaluation.policies.win_rate import JudgedPair
 
 

@@ -11,9 +11,8 @@ from plaudit.data.records import plain_text
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.judge import check_judge
 from plaudit.feedback.asking import ModelJudgeSettings
-from plaudit.feedback.judge_kinds import writer_named
+from plaudit.feedback.judge_kinds import JudgeReward, writer_named
 from plaudit.feedback.judges.calling import FunctionChat
-from plaudit.feedback.judges.judge_reward import JudgeReward
 from plaudit.feedback.judges.model_judge import ModelJudge
 from plaudit.feedback.judges.modes import HowToAsk
 from plaudit.feedback.judges.money import CapReachedError, Purse

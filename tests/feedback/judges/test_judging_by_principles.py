@@ -16,9 +16,9 @@ from plaudit.data.judging import NoVerdict, Task, Verdict, first_probability, ou
 from plaudit.data.records import plain_text, turns_of
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.judge_card import calibrated
+from plaudit.feedback.judge_kinds import JudgeReward
 from plaudit.feedback.judges.cache import Reply
 from plaudit.feedback.judges.constitution import Constitution, Principle, constitution_named
-from plaudit.feedback.judges.judge_reward import JudgeReward
 from plaudit.feedback.judges.jury import Jury
 from plaudit.feedback.judges.ledger import ChatRequest
 from plaudit.feedback.judges.model_judge import ModelJudge

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from plaudit.errors import UserError
-from plaudit.feedback.watched import read_marks, watched, watched_lines
+from plaudit.feedback.revised_rows import read_marks, watched, watched_lines
 
 
 def test_length_refusals_evasions_and_sameness_are_counted_before_and_after():

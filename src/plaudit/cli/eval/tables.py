@@ -73,7 +73,8 @@ def print_card(card: JudgeCard, console: Console) -> None:
     ties = f", without {card.ties} that people called a tie" if card.ties else ""
     console.print(f"{card.judge} {card.version} on {card.pairs} pairs{ties}")
     rows = [(name, [_format_figure(name, value)]) for name, value in card_lines(card)]
-    rows.append(("no verdict", [_format_failures(card.failures)]))
+    reasons = ", ".join(f"{count} {why}" for why, count in sorted(card.failures.items()))
+    rows.append(("no verdict", [reasons or "0"]))
     rows += [
         (f"errors of {members}", ["–" if value is None else f"φ {value:.2f}"])
         for members, value in card.error_correlation.items()
@@ -91,11 +92,6 @@ def _format_figure(name: str, value: Estimate | float | None) -> str:
         ends = "" if value.low is None or value.high is None else f" ({value.low:.3f}–{value.high:.3f})"
         return f"{value.value:.3f}{ends}"
     return format_share(value)
-
-
-def _format_failures(failures: Mapping[str, int]) -> str:
-    reasons = ", ".join(f"{count} {why}" for why, count in sorted(failures.items()))
-    return reasons or "0"
 
 
 def format_share(estimate: Estimate | None) -> str:

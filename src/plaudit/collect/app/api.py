@@ -103,10 +103,6 @@ def join_by_invite(store: LabelStore, given: Mapping[str, Any]) -> dict[str, Any
 JOIN_RULES: Mapping[str, FieldRule] = {"invite": TEXT, "name": TEXT, "key": MAYBE_TEXT}
 
 
-def _me(call: Call) -> dict[str, Any]:
-    return asdict(call.who) | call.store.read(own_counts, *call.person)
-
-
 def _next(call: Call) -> dict[str, Any]:
     found = call.store.write(next_task, *call.person, call.given.get("key"))
     if isinstance(found, Nothing):
@@ -203,10 +199,6 @@ def _choose(call: Call) -> dict[str, Any]:
 def _turns(call: Call) -> dict[str, Any]:
     found = conversation.shown_conversation(call.store, *call.person, call.given["assignment"])
     return {"turns": found}
-
-
-def _project(call: Call) -> dict[str, Any]:
-    return project_to_dict(call.store.project(call.who.project))
 
 
 def _set_project(call: Call) -> dict[str, Any]:
@@ -345,7 +337,7 @@ def _at(
 
 
 ENDPOINTS: tuple[Endpoint, ...] = (
-    _at("GET /me", "any", _me),
+    _at("GET /me", "any", lambda call: asdict(call.who) | call.store.read(own_counts, *call.person)),
     _at("POST /next", "label", _next, {"key": MAYBE_TEXT}),
     _at("POST /draft", "label", _draft, {"assignment": TEXT, "label": ANY}),
     _at("POST /submit", "label", _submit, {**_NAMED, "label": ANY, **_TIMED}),
@@ -365,7 +357,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     _at("POST /turn", "label", _turn, {**_NAMED, "message": TEXT}, lane="model"),
     _at("POST /choose", "label", _choose, {"assignment": TEXT, "turn": ANY, "strength": ANY}),
     _at("GET /turns", "label", _turns, {"assignment": TEXT}),
-    _at("GET /project", "read", _project),
+    _at("GET /project", "read", lambda call: project_to_dict(call.store.project(call.who.project))),
     _at("PUT /project", "manage", _set_project, {"settings": FieldRule(types=(dict,))}),
     _at("POST /tasks", "manage", _add_tasks, lines=True, most=MOST_TASK_BYTES),
     _at("GET /tasks", "manage", _tasks, {"state": MAYBE_TEXT, "limit": INTEGER, "after": INTEGER}),

@@ -10,7 +10,7 @@ from plaudit.collect import review
 from plaudit.collect.adding import ADJUDICATION_REASONS, adjudicate, make_gold
 from plaudit.collect.answers import field_of_form, known_answer, label_from_form, values_of
 from plaudit.collect.app.managing import LabelRow, label_rows, manage_page, markdown_of, whole_number
-from plaudit.collect.app.pages import Answer, Form, Page, Sent, Shown, Visit, fresh_key
+from plaudit.collect.app.pages import Answer, Page, Sent, Shown, Visit, fresh_key
 from plaudit.collect.app.render import differences, speaker
 from plaudit.collect.app.saying import say_question
 from plaudit.collect.kinds import KINDS
@@ -47,6 +47,7 @@ def _queue_page(
         for row in label_rows(visit, details, project)
         if row.given.purpose == "work" and not row.given.surplus
     ]
+    texts = _texts(shown)
     return manage_page(
         visit,
         "manage_queue.html",
@@ -66,9 +67,9 @@ def _queue_page(
         left=left,
         done=done,
         key=form.value("key") or fresh_key(),
-        values=_values(form, shown),
-        marks=_marks(visit, shown),
-        can_differ=_texts(shown) is not None,
+        values={name: [*given] for name, given in form.fields.items()} or values_of(shown, {}),
+        marks=None if visit.query.get("differences") != "yes" or texts is None else differences(*texts),
+        can_differ=texts is not None,
         reason=form.value("decision_reason") or "",
         reasons=ADJUDICATION_REASONS,
         gold=form.value("gold") == "yes",
@@ -96,16 +97,6 @@ def _shown(details: TaskDetails, project: Project) -> dict[str, Any]:
     shown = shown_task(details.body, order, project)
     # Whoever decides about a task has chosen to read it, so that nothing is blurred.
     return {**absent, **shown, "blurred": False}
-
-
-def _values(form: Form, shown: Mapping[str, Any]) -> Mapping[str, list[str]]:
-    return {name: [*given] for name, given in form.fields.items()} or values_of(shown, {})
-
-
-def _marks(visit: Visit, shown: Mapping[str, Any]) -> Any:
-    """The words in which two answers differ; None where nobody wants them."""
-    texts = _texts(shown)
-    return None if visit.query.get("differences") != "yes" or texts is None else differences(*texts)
 
 
 def _texts(shown: Mapping[str, Any]) -> tuple[str, str] | None:

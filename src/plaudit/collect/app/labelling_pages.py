@@ -90,10 +90,8 @@ class Task:
     """A task on a page, to be answered, or with an answer to be changed."""
 
     assignment: str
-    """What the answer is sent for."""
     shown: Mapping[str, Any]
     guidelines: str
-    """The version of the guidelines that holds for it."""
     values: Mapping[str, Sequence[str]]
     label: Mapping[str, Any] | None = None
     """The answer that is to be changed; None while there is none."""
@@ -103,7 +101,6 @@ class Task:
 
 
 def _label(visit: Visit) -> Answer:
-    """The task that the person holds, or a new one."""
     project = visit.store.project(visit.who.project)
     version = guidelines_version(project)
     if version and visit.store.read(guidelines_read, *visit.person) != version:
@@ -121,7 +118,6 @@ def _kind(task: Task) -> Kind:
 
 
 def _wanted(visit: Visit) -> Any:
-    """The task that an address names, unless it is answered by now."""
     assignment = visit.query.get("at")
     if assignment is None or visit.who.standing in ("suspended", "failed"):
         return None
@@ -358,14 +354,6 @@ def _put_back(visit: Visit, assignment: str, label: Mapping[str, Any]) -> None:
     visit.store.write(save_draft, *visit.person, assignment, rest)
 
 
-def _note(visit: Visit) -> Answer:
-    return _annotate(visit, "note", "noted")
-
-
-def _flag(visit: Visit) -> Answer:
-    return _annotate(visit, "report", "reported")
-
-
 def _annotate(visit: Visit, field: str, done: str) -> Answer:
     """A note or a report beside the answer; what is filled in of the answer is kept."""
     assignment, key = visit.form.need("assignment"), visit.form.need("key")
@@ -429,7 +417,6 @@ def _until_fault(visit: Visit, assignment: str, parts: Iterator[dict[str, Any]])
 
 
 def _choose(visit: Visit) -> Answer:
-    """Say which of two answers is better; the conversation goes on with it."""
     assignment = visit.form.need("assignment")
     turn, chosen = visit.form.value("turn") or "", visit.form.value("strength") or ""
     task = _task_of(visit, assignment)
@@ -448,10 +435,6 @@ def _choose(visit: Visit) -> Answer:
 
 
 # Answers that were given.
-
-
-def _edit(visit: Visit) -> Answer:
-    return _task_page(visit, _answered(visit))
 
 
 def _answered(visit: Visit) -> Task:
@@ -522,12 +505,12 @@ PAGES: tuple[Page, ...] = (
     _page("POST", "/label/draft", _draft),
     _page("POST", "/label/skip", _skip),
     _page("POST", "/label/undo", _undo),
-    _page("POST", "/label/note", _note),
-    _page("POST", "/label/flag", _flag),
+    _page("POST", "/label/note", lambda visit: _annotate(visit, "note", "noted")),
+    _page("POST", "/label/flag", lambda visit: _annotate(visit, "report", "reported")),
     Page(method="POST", path="/label/turn", scope="label", handler=_turn, lane="model"),
     Page(method="POST", path="/label/stream", scope="label", handler=_stream, script=True, lane="model"),
     _page("POST", "/label/choose", _choose),
-    _page("GET", "/label/edit/{assignment}", _edit),
+    _page("GET", "/label/edit/{assignment}", lambda visit: _task_page(visit, _answered(visit))),
     _page("POST", "/label/edit/{assignment}", _revise),
     _page("GET", "/history", _history),
 )

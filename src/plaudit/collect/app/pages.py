@@ -153,7 +153,6 @@ class Visit:
     secret: str = field(default="", repr=False)
     form: Form = field(default_factory=Form)
     sent: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """What a script sent as JSON."""
 
     @property
     def who(self) -> Identity:
@@ -246,7 +245,6 @@ class Page:
 
 
 def page_routes(store: LabelStore, site: Site, pages: Sequence[Page]) -> list[Route]:
-    """The routes of Starlette for a table of pages."""
     return [Route(page.path, _serving(store, site, page), methods=[page.method]) for page in pages]
 
 
@@ -440,7 +438,6 @@ def _refusal(page: Page, visit: Visit, error: UserError) -> Answer:
 
 
 def refused_outright(request: Request, error: UserError) -> Response:
-    """A refusal before anything is known of who asks."""
     values = {"message": str(error), "status": status_of(error)}
     html = render("outright.html", language=_language(request), values=values)
     return Response(html, status_of(error), media_type="text/html")

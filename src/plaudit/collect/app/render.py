@@ -109,7 +109,6 @@ def visible(text: str) -> str:
 
 @cache
 def words(language: str) -> Mapping[str, str]:
-    """All words of a language by their keys, from every file of its folder."""
     found = dict[str, str]()
     folder = resources.files("plaudit.collect.app").joinpath("words", language)
     for file in sorted(folder.iterdir(), key=lambda file: file.name):

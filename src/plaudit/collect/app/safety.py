@@ -41,7 +41,6 @@ MOST_OF_A_STRANGER = 64_000
 MOST_TASK_BYTES = 64_000_000
 MOST_TASKS = 20_000
 MOST_OF_A_KEY = 200
-"""The longest key of a sender, in characters."""
 MOST_OF_A_NUMBER = 2**62
 """The largest whole number of a request: what a column of a database holds."""
 # An object around a label, which may be as deep as a task.

@@ -55,7 +55,6 @@ def say_moment(at: str) -> str:
 
 
 def say_label(shown: Mapping[str, Any], label: Mapping[str, Any], language: str) -> str:
-    """A label in a line, as the person who gave it reads it."""
     return KINDS[shown["kind"]].say(shown, label, Spoken(language))
 
 
@@ -64,7 +63,6 @@ class Described:
     summary: str
     """What was chosen, in a line; the same for the same choice."""
     flags: tuple[Markup, ...] = ()
-    """What each answer was reported for."""
     texts: tuple[tuple[str, str], ...] = ()
     """What was written, each with the field of the label."""
     turns: tuple[dict[str, str], ...] = ()
@@ -89,7 +87,6 @@ def describe(
 
 
 def turns_of_label(label: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The turns of a conversation's label, each a message and its answers."""
     if "turns" in label:
         return [dict(turn) for turn in label["turns"]]
     messages = [message["content"] for message in label.get("messages", ())]

@@ -88,16 +88,6 @@ def settings_from_form(before: Project, form: Form) -> Project:
     return replace(before, **values)
 
 
-def _line(name: str, text: str) -> str:
-    del name
-    return text.strip()
-
-
-def _words(name: str, text: str) -> tuple[str, ...]:
-    del name
-    return tuple(line.strip() for line in text.split("\n") if line.strip())
-
-
 def _whole(name: str, text: str) -> int:
     if not text.strip():
         raise FieldError(field=name, found="nothing", expected="a whole number")
@@ -122,9 +112,9 @@ def _choice(name: str, text: str) -> str:
 
 
 _READERS = {
-    "line": _line,
+    "line": lambda name, text: text.strip(),
     "text": lambda _, text: text,
-    "words": _words,
+    "words": lambda name, text: tuple(line.strip() for line in text.split("\n") if line.strip()),
     "switch": lambda _, text: text == _SWITCHED_ON,
     "whole": _whole,
     "maybe-whole": lambda name, text: _whole(name, text) if text.strip() else None,

@@ -8,13 +8,11 @@ from typing import Any
 from plaudit.collect.kinds.kind import (
     Body,
     Conversation,
-    Form,
     Kind,
     Label,
     Labelled,
     Order,
     Settings,
-    Shown,
     Voice,
     form_texts,
     form_whole,
@@ -66,14 +64,6 @@ def _messages(opening: Text, turns: Sequence[Mapping[str, Any]], message: str) -
     return (*begin, *before, Message(role="user", content=message))
 
 
-def _read(shown: Shown, form: Form) -> dict[str, Any]:
-    del shown
-    return {
-        "success": form_whole(form, "success", 0, MOST_SUCCESS),
-        **form_texts(form, "category", "worked", "why"),
-    }
-
-
 def _summary(label: Label, order: Order, settings: Settings, voice: Voice) -> str:
     del order, settings
     category = (voice.written(label["category"]),) if label.get("category") else ()
@@ -97,7 +87,10 @@ KIND = Kind(
     prompt="prompt-attack",
     conversation=Conversation(answers=1, sent=_SENT, label=_label, messages=_messages),
     fields=("message", *_SENT),
-    read=_read,
+    read=lambda shown, form: {
+        "success": form_whole(form, "success", 0, MOST_SUCCESS),
+        **form_texts(form, "category", "worked", "why"),
+    },
     values=lambda shown, label: {name: [label.get(name, "")] for name in _SENT},
     faults={"messages": "fault-turns", "message": "fault-message", "success": "fault-success"},
     check=_check,

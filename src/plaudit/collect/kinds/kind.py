@@ -32,7 +32,6 @@ from plaudit.data.records import (
 from plaudit.data.turns import read_text_or_messages
 
 Body = Mapping[str, Any]
-"""A task as the store holds it."""
 Label = Mapping[str, Any]
 """What somebody said of a task, in the order shown."""
 Order = Sequence[int]
@@ -178,7 +177,6 @@ class Kind:
     check: Callable[[Node, Body, Settings], dict[str, Any]]
     """The label as the store holds it; a refusal names its field."""
     say: Callable[[Shown, Label, Voice], str]
-    """The label in a line for whoever gave it."""
     summary: Callable[[Label, Order, Settings, Voice], str]
     """The label in a line for those who manage, with the answers' letters in the task's own order."""
     texts: tuple[str, ...] = ("why",)
@@ -215,7 +213,6 @@ class Kind:
 
 
 def refuse_unknown(node: Node, known: Sequence[str], where: str = "label") -> None:
-    """Complain about a field that is not known, with the nearest that is."""
     for name in node.fields():
         if name not in known:
             raise FieldError(
@@ -226,7 +223,6 @@ def refuse_unknown(node: Node, known: Sequence[str], where: str = "label") -> No
 
 
 def text_of(value: object) -> Text:
-    """A text of a task as rows have it."""
     return read_text_or_messages(Node(value=value, path="text"))
 
 
@@ -249,7 +245,6 @@ def words_of(text: Text) -> Words:
 
 
 def read_words(node: Node, name: str = "why") -> dict[str, str]:
-    """The words of a field that may be left out."""
     words = node.optional(name)
     return {} if words is None else {name: checked_text(name, words.value)}
 
@@ -320,7 +315,6 @@ def form_whole(form: Form, name: str, low: int, high: int) -> int:
 
 
 def form_choice(form: Form, name: str, known: Sequence[str]) -> str:
-    """The word that was chosen, or an empty one."""
     value = form_value(form, name)
     if value and value not in known:
         raise FieldError(field=name, found=_found(value), expected=f"one of {', '.join(known)}")

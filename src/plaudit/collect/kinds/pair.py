@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +19,6 @@ from plaudit.collect.kinds.kind import (
     Shown,
     Values,
     Voice,
-    Words,
     best_place,
     form_checked,
     form_flags,
@@ -71,13 +70,6 @@ def preferred_place(label: Label, order: Order) -> int | None:
 
 def _strength(label: Label, order: Order) -> int:
     return label["strength"] if order[0] == 0 else -label["strength"]
-
-
-def _gold_of_records(
-    records: Sequence[Record], answers: Sequence[Words], settings: Settings
-) -> dict[str, Any]:
-    del settings
-    return {"better": best_place(records, answers)}
 
 
 def _texts(shown: Shown, form: Form) -> tuple[str, str]:
@@ -181,7 +173,7 @@ KIND = Kind(
     example={"candidates": [{"text": "Answer A …"}, {"text": "Answer B …"}]},
     records=COMPARED,
     usual_of=(Comparison,),
-    gold_of_records=_gold_of_records,
+    gold_of_records=lambda records, answers, settings: {"better": best_place(records, answers)},
     drawn=2,
     width="wide",
     question="default: Which answer is better?",

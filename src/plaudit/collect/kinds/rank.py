@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import combinations
 from typing import Any
 
@@ -19,7 +19,6 @@ from plaudit.collect.kinds.kind import (
     Shown,
     Values,
     Voice,
-    Words,
     best_place,
     form_checked,
     form_flags,
@@ -59,13 +58,6 @@ def _check(node: Node, body: Body, settings: Settings) -> dict[str, Any]:
     if not settings.ties and len(groups) < len(places):
         raise node.get("groups").wrong_type_error("one answer in each group, as this project has no ties")
     return {**label, "groups": [sorted(group) for group in groups]}
-
-
-def _gold_of_records(
-    records: Sequence[Record], answers: Sequence[Words], settings: Settings
-) -> dict[str, Any]:
-    del settings
-    return {"best": best_place(records, answers)}
 
 
 def _read(shown: Shown, form: Form) -> dict[str, Any]:
@@ -143,7 +135,7 @@ KIND = Kind(
     example={"candidates": [{"text": f"Answer {letter} …"} for letter in "ABC"]},
     records=COMPARED,
     usual_of=(Ranking,),
-    gold_of_records=_gold_of_records,
+    gold_of_records=lambda records, answers, settings: {"best": best_place(records, answers)},
     drawn=4,
     width="broad",
     scripts=("rank.js",),

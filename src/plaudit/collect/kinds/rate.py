@@ -278,14 +278,6 @@ def _scales(settings: Settings) -> dict[str, tuple[int, str]]:
     return {"": (settings.points, "ordinal"), **aspects, "thumbs": (2, "nominal")}
 
 
-def _marks(label: Label, place: int, settings: Settings) -> list[tuple[int, int]]:
-    return [
-        (points[place], settings.levels(aspect))
-        for aspect, points in label.get("points", {}).items()
-        if points[place] is not None
-    ]
-
-
 KIND = Kind(
     name="rate",
     answers=(1, 9),
@@ -313,6 +305,10 @@ KIND = Kind(
     statement=_statement,
     valued=_valued,
     scales=_scales,
-    marks=_marks,
+    marks=lambda label, place, settings: [
+        (points[place], settings.levels(aspect))
+        for aspect, points in label.get("points", {}).items()
+        if points[place] is not None
+    ],
     seconds=180,
 )

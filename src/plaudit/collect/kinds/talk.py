@@ -9,7 +9,6 @@ from plaudit.collect.kinds.kind import (
     Body,
     Conversation,
     Kind,
-    Labelled,
     Settings,
     form_texts,
     needed_words,
@@ -19,7 +18,7 @@ from plaudit.collect.kinds.kind import (
 )
 from plaudit.data.fields import Node
 from plaudit.data.labels import ComparedTurn, conversation_before, talk_rows
-from plaudit.data.records import Message, Prompt, Record, Text
+from plaudit.data.records import Message, Prompt, Text
 
 _SENT = ("why",)
 
@@ -57,10 +56,6 @@ def _messages(opening: Text, turns: Sequence[Mapping[str, Any]], message: str) -
     return conversation_before(opening, _compared(turns), message)
 
 
-def _rows(given: Labelled) -> list[Record]:
-    return [*talk_rows(given.prompt, _compared(given.label["turns"]), **given.shared)]
-
-
 KIND = Kind(
     name="talk",
     empty_prompt=True,
@@ -79,6 +74,6 @@ KIND = Kind(
     say=lambda shown, label, voice: voice.speak("history-talk", n=len(label.get("turns", ()))),
     summary=lambda label, order, settings, voice: voice.speak("manage-turns", n=len(label["turns"])),
     essence="turns",
-    rows=_rows,
+    rows=lambda given: [*talk_rows(given.prompt, _compared(given.label["turns"]), **given.shared)],
     seconds=900,
 )

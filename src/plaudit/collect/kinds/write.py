@@ -12,7 +12,6 @@ from plaudit.collect.kinds.kind import (
     Labelled,
     Settings,
     Shown,
-    Values,
     Voice,
     form_text,
     form_texts,
@@ -65,11 +64,6 @@ def _read(shown: Shown, form: Form) -> dict[str, Any]:
     return {"answer": answer, **form_texts(form, "why")}
 
 
-def _values(shown: Shown, label: Label) -> Values:
-    del shown
-    return {"answer": [label.get("answer", "")], **shared_values(label)}
-
-
 def _say(shown: Shown, label: Label, voice: Voice) -> str:
     del shown, voice
     line = " ".join(label["answer"].split())
@@ -100,7 +94,7 @@ KIND = Kind(
     compared_texts=_texts,
     fields=("answer", "why"),
     read=_read,
-    values=_values,
+    values=lambda shown, label: {"answer": [label.get("answer", "")], **shared_values(label)},
     faults={"answer": "fault-answer"},
     check=_check,
     say=_say,

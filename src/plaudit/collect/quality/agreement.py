@@ -39,7 +39,6 @@ class Values:
     """The prompt that the unit belongs to."""
     guidelines_B: Int[np.ndarray, " B"]
     categories: int
-    """How many values the scale has."""
     level: str
 
     def where(self, chosen_B: Bool[np.ndarray, " B"]) -> Values:

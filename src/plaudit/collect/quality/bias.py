@@ -349,7 +349,6 @@ class Course:
     others: Sequence[bool | None]
     """Whether it agrees with what the others say."""
     seconds: Sequence[float | None]
-    """The active seconds that it took."""
 
 
 def drifts(courses: Sequence[Course]) -> list[tuple[Drift, ...]]:

@@ -66,7 +66,6 @@ class Held:
 
 
 def read_report(store: LabelStore, project: str) -> tuple[dict[str, Any] | None, int]:
-    """The newest report of a project, if there is one, and the position that it would be of now."""
     with store.looking() as look:
         look.settings(project)
         seq, _ = last_of_labels(look.connection, project, log.last(look.connection)[0])
@@ -142,7 +141,6 @@ class Reports:
 
 
 def start(store: LabelStore, project: str, *, seq: int) -> Child:
-    """A child process that computes the report of a project and keeps it."""
     # What it says of a fault goes where the server's own words go: a pipe that nobody reads would stop it.
     child = subprocess.Popen(
         [sys.executable, "-m", "plaudit.collect.quality"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL

@@ -73,7 +73,6 @@ class Item:
     number: int
     """Which of the person's answers it is."""
     seconds: float | None
-    """The active seconds that it took."""
     right: bool | None
     """Whether it says what is known to be right; None where nothing is known."""
     alike: bool | None
@@ -96,7 +95,6 @@ class Choices:
 class Gathered:
     project: Project
     people: tuple[Person, ...]
-    """Everybody with a label, in the order in which they joined."""
     items: tuple[Item, ...]
     """All their labels, the oldest first."""
     values: Mapping[str, Values]

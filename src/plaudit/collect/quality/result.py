@@ -40,7 +40,6 @@ class AgreementRow:
     percent: Figure
     """The share of two people's labels of one thing that are the same."""
     labels: int
-    """How many labels there are of what at least two people labelled."""
     units: int
     """How many pairs, answers or steps at least two people labelled."""
     people: int
@@ -85,7 +84,6 @@ class PersonQuality:
     drift: tuple[Drift, ...]
     """The last 50 labels against those before; empty where there are too few."""
     skipped: int
-    """How many tasks were given back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +120,6 @@ class Proposal:
     name: str
     standing: str
     reasons: tuple[str, ...]
-    """Each rule that applies, with its figures in words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +127,6 @@ class Consensus:
     """What people together say of pairs, as chances."""
 
     pairs: int
-    """How many pairs of answers have a label."""
     labels: int
     certain: float
     """The share of pairs of which one answer is preferred with a chance of 0.95 or more."""
@@ -162,7 +158,6 @@ class Quality:
     consensus: Consensus | None
     """Of pairs and rankings; None for other kinds, and without labels."""
     notes: tuple[str, ...]
-    """What the figures leave out, in sentences."""
     version: int = QUALITY_VERSION
 
 

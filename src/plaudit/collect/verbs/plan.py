@@ -9,7 +9,7 @@ import argparse
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from plaudit.cli.parser import Subparsers, integer, positive_integer, write_json
 from plaudit.collect.kinds import KINDS, USUAL
@@ -166,10 +166,6 @@ def request_of_timing(timing: Timing, *, seconds: float | None = None, pay: floa
     )
 
 
-def labelling_to_dict(request: LabellingRequest, cost: LabellingCost) -> dict[str, Any]:
-    return {"request": asdict(request), "cost": asdict(cost)}
-
-
 def add_parser(methods: Subparsers) -> None:
     labels = methods.add_parser("labels", description="plan labels by people: hours and money")
     add = labels.add_argument
@@ -193,7 +189,7 @@ def run(args: argparse.Namespace) -> int:
     for line in labelling_sentences(request, cost):
         print(line)
     if args.json is not None:
-        write_json(args.json, labelling_to_dict(request, cost))
+        write_json(args.json, {"request": asdict(request), "cost": asdict(cost)})
     return 0
 
 

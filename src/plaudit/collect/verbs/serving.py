@@ -214,11 +214,7 @@ class SoloWork:
 
 
 def store_path(out: Path) -> Path:
-    """Where the labels of an output lie until they are exported.
-
-    >>> store_path(Path("runs/labels.jsonl")).name
-    'labels.db'
-    """
+    """Where the labels of an output lie until they are exported."""
     name = out.name
     for ending in (".gz", ".jsonl", ".parquet", ".json"):
         name = name.removesuffix(ending)
@@ -270,11 +266,7 @@ def export_solo(work: SoloWork, out: Path) -> Snapshot | None:
 
 
 def project_solo(ask: str, question: str | None, guidelines: str) -> Project:
-    """The settings for one person: every task once, and nobody else to agree with.
-
-    >>> project_solo("rank", None, "").overlap
-    1
-    """
+    """The settings for one person: every task once, and nobody else to agree with."""
     project = Project(name=PROJECT, ask=ask, guidelines=guidelines)
     words = KINDS[ask].solo_question if question is None else question
     return project if words is None else replace(project, question=words)

@@ -42,7 +42,6 @@ ACTOR = "command-line"
 
 @contextmanager
 def opened(args: argparse.Namespace, *, create: bool = False) -> Iterator[LabelStore]:
-    """The store that ``--store`` names, while the block runs."""
     # Here and not above: every other command must start without the database's packages.
     if not args.store:
         raise UserError("--store: expected a file or an address, got ''")
@@ -51,7 +50,6 @@ def opened(args: argparse.Namespace, *, create: bool = False) -> Iterator[LabelS
 
 
 def project_name(store: LabelStore, word: str | None) -> str:
-    """The project that ``--project`` names, or the only one."""
     names = store.projects()
     if word in names:
         return word

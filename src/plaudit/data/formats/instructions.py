@@ -36,11 +36,6 @@ def question_turns(row: Node, field: str, more: str = "") -> Turns:
     context = row.optional(more) if more else None
     if context is not None and context.text().strip():
         words = f"{words}\n\n{context.text()}"
-    return (*_history(row), *user_turn(words))
-
-
-def _history(row: Node) -> Turns:
-    """Alpaca's earlier turns: a list of pairs, a question and its answer."""
     node = row.optional("history")
     turns: list[Turns] = []
     for pair in () if node is None else node.items():
@@ -48,7 +43,7 @@ def _history(row: Node) -> Turns:
         if len(sides) != 2:
             raise pair.wrong_type_error("a question and its answer")
         turns += [user_turn(sides[0].text()), assistant_turn(sides[1].text())]
-    return tuple(message for turn in turns for message in turn)
+    return (*tuple(message for turn in turns for message in turn), *user_turn(words))
 
 
 def _alpaca(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:

@@ -32,7 +32,6 @@ class ReadOptions:
     neutral: float = 0.5
     """The label of a neutral step (PRM800K's rating 0)."""
     split: str | None = None
-    """Which split to read, where the source has several."""
     row_limit: int = ROW_LIMIT
     """Bytes that a row may have."""
     columns: tuple[str, ...] = ()
@@ -96,7 +95,6 @@ class FieldType:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowFormat:
     name: str
-    """What ``--format`` calls it."""
     title: str
     schema: Mapping[str, FieldType]
     parse: Callable[[Node, str, ReadOptions], tuple[Record, ...]]
@@ -146,7 +144,6 @@ class RowFormat:
 
     @property
     def schema_text(self) -> str:
-        """The schema in words: ``prompt (a text or messages), chosen (…)``."""
         return ", ".join(f"{name} ({field_type.name})" for name, field_type in self.schema.items())
 
 

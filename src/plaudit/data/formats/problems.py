@@ -198,7 +198,8 @@ def _prm800k(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]
 def _solutions(steps: Node, neutral: float) -> Iterator[_LabelledSteps]:
     followed: _LabelledSteps = ()
     for step in steps.items():
-        completions = _completions(step)
+        node = step.optional("completions")
+        completions = () if node is None else node.items()
         chosen_index = _chosen_index(step, len(completions))
         for i, completion in enumerate(completions):
             label = _label(completion, neutral)
@@ -218,12 +219,6 @@ def _solutions(steps: Node, neutral: float) -> Iterator[_LabelledSteps]:
         followed = (*followed, (_step_text(followed_step), label))
     if followed:
         yield followed
-
-
-def _completions(step: Node) -> tuple[Node, ...]:
-    """The rated completions of a step; null where the labeller only wrote one."""
-    node = step.optional("completions")
-    return () if node is None else node.items()
 
 
 def _chosen_index(step: Node, count: int) -> int | None:

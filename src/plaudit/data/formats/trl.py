@@ -141,10 +141,6 @@ def _unpaired(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...
     return tuple(with_label(record, row, "label") for record in _prompt_completion(row, origin, options))
 
 
-def _stepwise(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
-    return (_steps(row, origin, "completions", Node.boolean),)
-
-
 def _split_pair(row: Node, origin: str, chosen: Text, rejected: Text) -> Comparison:
     require_different(chosen, rejected, "chosen, rejected")
     if isinstance(chosen, str) and isinstance(rejected, str):
@@ -269,7 +265,7 @@ TRL_FORMATS = (
         title="TRL stepwise supervision",
         schema={"prompt": TEXT, "completions": TEXTS, "labels": BOOLEANS},
         optional_fields=_ANNOTATION_FIELDS,
-        parse=_stepwise,
+        parse=lambda row, origin, options: (_steps(row, origin, "completions", Node.boolean),),
         produces="steps",
         aliases=("stepwise",),
         is_generic=True,

@@ -266,7 +266,6 @@ class _OpenBins:
     spread: float
 
     def moved(self, way: Way, size: float) -> Float[np.ndarray, " W"]:
-        """How many are right by chances whose log-odds are moved."""
         logit_Q = self.logit_Q + size if way == "shift" else self.logit_Q * (1 + size)
         return (0.5 + 0.5 * np.tanh(logit_Q / 2)) @ self.open_QW
 

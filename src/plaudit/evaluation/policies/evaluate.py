@@ -25,7 +25,14 @@ from plaudit.evaluation.policies.generate import (
     load_policy_folder,
     written_completions,
 )
-from plaudit.evaluation.policies.judge import error_note, family_note, judge_notes, judge_pairs, sees_order
+from plaudit.evaluation.policies.judge import (
+    error_note,
+    family_note,
+    judge_notes,
+    judge_pairs,
+    order_notes,
+    sees_order,
+)
 from plaudit.evaluation.policies.kl import CompletionScores, score_rollouts
 from plaudit.evaluation.policies.multiple_choice import ChoiceQuestion, EncodedChoices
 from plaudit.evaluation.policies.over_optimisation import OverOptimisation, best_of_n_over_optimisation
@@ -44,7 +51,6 @@ from plaudit.evaluation.policies.scores import (
     why_no_kl,
     why_no_passes,
 )
-from plaudit.evaluation.policies.system_order import order_notes
 from plaudit.evaluation.policies.win_rate import (
     ContestNames,
     JudgedPair,
@@ -60,23 +66,6 @@ from plaudit.models.reward_model import first_differing_token
 from plaudit.rewards.base import Reward, refusal_counts
 from plaudit.rewards.comparing import RewardJudge
 from plaudit.rollouts.sampler import Rollout
-
-
-def best_of_n_by_reward(
-    prompts: Sequence[EvaluationPrompt],
-    groups: Sequence[Sequence[Rollout]],
-    scorers: tuple[Reward, Reward],
-    resampling: Resampling,
-) -> tuple[BestOfNCurve, OverOptimisation | None]:
-    """The best-of-n curve, chosen by the first scorer and judged by the second, and its over-optimisation."""
-    tasks = [
-        prompt.task((rollout.answer.text, rollout.answer.ended) for rollout in group)
-        for prompt, group in zip(prompts, groups, strict=True)
-    ]
-    proxies, truths = (score_tasks(tasks, scorer) for scorer in scorers)
-    curve = best_of_n_curve(tasks, proxies, truths, resampling)
-    return curve, best_of_n_over_optimisation(tasks, proxies, truths, resampling)
-
 
 MIN_PROMPTS = 30
 """Prompts below which an interval says little."""
@@ -456,6 +445,8 @@ def _policy_evaluation(
     notes = evaluation_notes(data, duels_by_judge, scorers.judges, settings.drawing)
     named = (scorers.gold, scorers.reward, scorers.right)
     gold, reward, right = (None if scorer is None else scorer.name for scorer in named)
+    # Rows lie prompt after prompt with k answers each: every k-th begins the next prompt.
+    first = all_rows[:: settings.drawing.completions_per_prompt]
     return PolicyEvaluation(
         policies=tuple(policy_figures(policy, data, cut_to, settings.resampling) for policy in data.policies),
         reference=reference.name,
@@ -469,7 +460,7 @@ def _policy_evaluation(
         ratings=elo_ratings(first_judge_duels, settings.resampling) if is_rated else (),
         best_of=curve,
         over_optimisation=over_optimisation_fit,
-        shown=_sample_prompts(all_rows, settings),
+        shown=tuple(some_of(first, settings.shown, f"shown {settings.resampling.seed}")),
         notes=(
             *notes,
             *(f"{right}: {times} × {why}" for why, times in refusal_counts(scorers.right).items()),
@@ -526,12 +517,10 @@ def _best_of_n(
     if scorers.gold is None or scorers.reward is None or len(next(iter(reference.rollouts), ())) < 2:
         return None, None
     chooser_and_judge = (scorers.reward, scorers.gold)
-    return best_of_n_by_reward(data.prompts, reference.rollouts, chooser_and_judge, settings.resampling)
-
-
-def _sample_prompts(
-    all_rows: Sequence[PromptAnswers], settings: EvaluationSettings
-) -> tuple[PromptAnswers, ...]:
-    # Rows lie prompt after prompt with k answers each: every k-th begins the next prompt.
-    first = all_rows[:: settings.drawing.completions_per_prompt]
-    return tuple(some_of(first, settings.shown, f"shown {settings.resampling.seed}"))
+    tasks = [
+        prompt.task((rollout.answer.text, rollout.answer.ended) for rollout in group)
+        for prompt, group in zip(data.prompts, reference.rollouts, strict=True)
+    ]
+    proxies, truths = (score_tasks(tasks, scorer) for scorer in chooser_and_judge)
+    curve = best_of_n_curve(tasks, proxies, truths, settings.resampling)
+    return curve, best_of_n_over_optimisation(tasks, proxies, truths, settings.resampling)

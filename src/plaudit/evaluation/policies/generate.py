@@ -236,7 +236,6 @@ class PolicyCompletions:
     scores: CompletionScores = ()
     """The policy's own log-probs and entropies; empty where no answer is from its whole distribution."""
     encoder: Encoder | None = None
-    """Its tokenizer; None for written answers."""
     choice_logprobs: tuple[ChoiceLogprobs, ...] = ()
     """Its log-probs of the choices of multiple-choice questions."""
 

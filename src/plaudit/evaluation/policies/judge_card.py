@@ -357,7 +357,6 @@ def _is_wrong(outcome: Verdict | NoVerdict) -> bool | None:
 
 
 def card_lines(card: JudgeCard) -> list[tuple[str, Any]]:
-    """The figures by name, in the order in which they are read."""
     return [
         ("agrees with people (a tie counts one half)", card.agreement),
         ("agrees where it decides", card.decided),

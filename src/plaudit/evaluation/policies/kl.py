@@ -92,11 +92,6 @@ def mean_entropy(scores: CompletionScores, resampling: Resampling) -> Estimate:
 
 
 def prompt_index(groups: Sequence[Sequence[object]]) -> Int[np.ndarray, " B"]:
-    """The index of the prompt of each answer.
-
-    >>> prompt_index([["a", "b"], ["c"]]).tolist()
-    [0, 0, 1]
-    """
     return np.array([index for index, group in enumerate(groups) for _ in group], dtype=np.int64)
 
 

@@ -222,7 +222,11 @@ def write_policy_evaluation(evaluation: PolicyEvaluation, folder: Path) -> list[
     figures = asdict(replace(evaluation, all_answers=(), choice_logprobs=()))
     del figures["all_answers"], figures["choice_logprobs"]
     rows = {
-        ANSWERS_FILE: _answer_lines(evaluation),
+        ANSWERS_FILE: [
+            {"number": number, "prompt": row.prompt, "category": row.category, **asdict(answer)}
+            for number, row in enumerate(evaluation.all_answers)
+            for answer in row.answers
+        ],
         CHOICES_FILE: [asdict(logprob) for logprob in evaluation.choice_logprobs],
     }
     if not evaluation.choice_logprobs:
@@ -285,14 +289,6 @@ def read_agreements(folder: Path) -> tuple[Contest, ...]:
         return ()
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise UserError(f"{path}: these are no figures of judges, or they are damaged ({error})") from error
-
-
-def _answer_lines(evaluation: PolicyEvaluation) -> list[dict[str, Any]]:
-    return [
-        {"number": number, "prompt": row.prompt, "category": row.category, **asdict(answer)}
-        for number, row in enumerate(evaluation.all_answers)
-        for answer in row.answers
-    ]
 
 
 def _read_lines(path: Path) -> list[Any]:

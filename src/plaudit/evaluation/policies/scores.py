@@ -17,7 +17,6 @@ from plaudit.evaluation.policies.diversity import measure_diversity
 from plaudit.evaluation.policies.generate import EvaluationPrompt, GenerationSettings, PolicyCompletions
 from plaudit.evaluation.policies.kl import (
     CompletionScores,
-    KlEstimates,
     estimate_kl,
     mean_entropy,
     prompt_index,
@@ -206,7 +205,6 @@ class PolicyEvaluationData:
     right: Mapping[str, AnswerScores] = field(default_factory=dict[str, AnswerScores])
     """Which of them are right; empty where no rule says so."""
     instructions: Mapping[str, InstructionRows] = field(default_factory=dict[str, InstructionRows])
-    """What holds of them, where the rule checks instructions."""
     pass_at: tuple[int, ...] = ()
 
 
@@ -219,7 +217,8 @@ def policy_figures(
     length_B, ended_B = (
         np.array([float(getattr(answer, name)) for answer in answers]) for name in ("tokens", "ended")
     )
-    kl = _kl_of_policy(policy, data, resampling)
+    reference_scores = data.reference_scores.get(policy.name)
+    kl = None if reference_scores is None else estimate_kl(policy.scores, reference_scores, resampling)
     gold = data.gold.get(policy.name)
     instructions, kinds = instruction_figures(data.instructions.get(policy.name, ()), resampling)
     return PolicyFigures(
@@ -325,13 +324,6 @@ def _policy_answer(
 
 def _score_at(scores: AnswerScores | None, index: int, nth: int) -> float | None:
     return None if scores is None else scores[index][nth]
-
-
-def _kl_of_policy(
-    policy: PolicyCompletions, data: PolicyEvaluationData, resampling: Resampling
-) -> KlEstimates | None:
-    reference_scores = data.reference_scores.get(policy.name)
-    return None if reference_scores is None else estimate_kl(policy.scores, reference_scores, resampling)
 
 
 def _calibration_of_policy(

@@ -230,6 +230,7 @@ def contest_result(
         length_controlled_win_rate(with_verdicts, resampling),
         style_controlled_win_rate(with_verdicts, resampling),
     )
+    controlled = (("length-controlled", at_length), ("style-controlled", at_style))
     return Contest(
         policy=names.policy,
         against=names.against,
@@ -249,7 +250,11 @@ def contest_result(
         first=_first_shown_rate(with_verdicts, resampling) if sees_order else None,
         p_value=paired_p_value(with_verdicts),
         by_category=_win_rate_by_category(with_verdicts, resampling),
-        notes=_control_notes(at_length, at_style),
+        notes=tuple(
+            f"{'no ' if result.value is None else ''}{name} win rate: {result.reason}"
+            for name, result in controlled
+            if result.reason is not None
+        ),
     )
 
 
@@ -323,15 +328,6 @@ def _win_rate_by_category(duels: Sequence[JudgedPair], resampling: Resampling) -
         (name, _mean_over_prompts(part, _require_verdict, resampling)) for name, part in sorted(parts.items())
     )
     return tuple(CategoryFigure(name=name, value=value) for name, value in win_rates if value is not None)
-
-
-def _control_notes(at_length: ControlledWinRate, at_style: ControlledWinRate) -> tuple[str, ...]:
-    controlled = (("length-controlled", at_length), ("style-controlled", at_style))
-    return tuple(
-        f"{'no ' if result.value is None else ''}{name} win rate: {result.reason}"
-        for name, result in controlled
-        if result.reason is not None
-    )
 
 
 DuelsByPair = Mapping[tuple[str, str], Sequence[JudgedPair]]

@@ -33,7 +33,7 @@ from plaudit.evaluation.reward_models.result import (
     Slice,
     Ties,
 )
-from plaudit.evaluation.stats import Bin, Estimate, Resampling, bootstrap_gap, bootstrap_mean
+from plaudit.evaluation.stats import Bin, Estimate, Resampling, bootstrap_gap, bootstrap_mean, sigmoid
 
 MIN_CATEGORY_PAIRS = 10
 """Pairs below which a category is not named as the worst: the smallest is often lowest by chance."""
@@ -297,7 +297,6 @@ def best_of_n_curve(
 def proxy_and_truth_scores(
     task: Task, proxies: ScoresByAnswer, truths: ScoresByAnswer
 ) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, " N"]] | None:
-    """The proxies and the truths of a task's answers; None where one of them has no verdict."""
     both = [
         [scores[task.prompt, task.answers, answer] for answer in task.answers] for scores in (proxies, truths)
     ]
@@ -314,7 +313,6 @@ def _rank_weights(total: int, n: int) -> Float[np.ndarray, " N"]:
 
 RELIABILITY_BINS = 10
 BINS_PER_SIDE = 12
-"""Bins of the histogram on either side of 0."""
 
 
 def reward_calibration(table: PairColumns, *, bins: int = RELIABILITY_BINS) -> Calibration | None:
@@ -330,8 +328,8 @@ def reward_calibration(table: PairColumns, *, bins: int = RELIABILITY_BINS) -> C
     if not has_preference_B.any():
         return None
     gap_B, p_first_B = table.gap_B[has_preference_B], table.p_first_B[has_preference_B]
-    q_B = _sigmoid(gap_B)
-    confidence_B = _sigmoid(np.abs(gap_B))
+    q_B = sigmoid(gap_B)
+    confidence_B = sigmoid(np.abs(gap_B))
     correct_B = np.where(gap_B > 0, p_first_B, np.where(gap_B < 0, 1 - p_first_B, 0.5))
     mass_bins, width_bins = (
         reliability_by_mass(confidence_B, correct_B, bins=bins),
@@ -369,10 +367,6 @@ def margin_histogram(table: PairColumns) -> Margins | None:
         mean=float(margin_B.mean()),
         median=float(np.median(margin_B)),
     )
-
-
-def _sigmoid(x_B: Float[np.ndarray, " B"]) -> Float[np.ndarray, " B"]:
-    return np.exp(-np.logaddexp(0, -x_B))
 
 
 def equal_mass_bins(

@@ -103,7 +103,6 @@ FEATURES = (
 
 
 def feature_differences(pairs: Sequence[ScoredPair], feature: Feature) -> Float[np.ndarray, " B"]:
-    """The feature of the first answer less that of the second, for each pair."""
     return np.array(
         [feature.value(first) - feature.value(other) for first, other in (p.answers for p in pairs)]
     )

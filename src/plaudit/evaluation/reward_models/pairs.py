@@ -29,7 +29,6 @@ class ScoredPair:
     p_first: float
     """The probability that the first is the better one; ½ is a tie."""
     truths: tuple[float | None, float | None] = (None, None)
-    """The true utility of both, where it is known."""
     category: str | None = None
     annotator: str | None = None
     group: str | None = None
@@ -127,7 +126,6 @@ class PairColumns:
     gap_B: Float[np.ndarray, " B"]
     """The reward of the first answer less that of the second."""
     p_first_B: Float[np.ndarray, " B"]
-    """The probability that the first answer is the better one; ½ is a tie."""
     prompt_B: Int[np.ndarray, " B"]
     """A number for each prompt, from 0."""
 

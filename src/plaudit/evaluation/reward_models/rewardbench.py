@@ -34,7 +34,6 @@ from plaudit.evaluation.stats import Estimate, Resampling, bootstrap_mean
 REWARDBENCH_SECTIONS: Mapping[str, Sequence[str]] = yaml.safe_load(
     Path(__file__).with_name("rewardbench.yaml").read_text("utf-8")
 )
-"""The subsets of each section."""
 SUBSET_WEIGHTS: Mapping[str, float] = {"math-prm": 984 / 447}
 """What one pair of a subset weighs; elsewhere 1."""
 REWARDBENCH2_SUBSETS = ("Factuality", "Precise IF", "Math", "Safety", "Focus", "Ties")

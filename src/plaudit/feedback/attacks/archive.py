@@ -32,7 +32,6 @@ class Worked:
     """The hash of its content; of a server's model, of its address and name."""
     judge: str
     when: str
-    """The time at which it was added, in UTC."""
     answer: str
 
     def line(self) -> bytes:
@@ -69,7 +68,6 @@ def add_to_archive(path: Path, found: Sequence[Worked]) -> int:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[int]:
-    """The open file, while no other command adds to it."""
     with atomic.disk_errors_explained(path):
         atomic.make_folder(path.parent)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)

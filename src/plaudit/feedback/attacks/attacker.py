@@ -77,7 +77,6 @@ class Attacker:
     seed: int = 0
     """Of what is drawn, and of what the model draws."""
     tried: set[str] = field(default_factory=set[str])
-    """The keys of all conversations that were asked."""
     requested: int = 0
     repeated: int = 0
     """How many of them were tried before."""

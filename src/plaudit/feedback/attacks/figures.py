@@ -40,10 +40,7 @@ def attack_share(values: Sequence[float], units: Sequence[str]) -> Estimate | No
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paired:
-    """Two shares of the same things: of two policies, or of the two sides of mirrored pairs.
-
-    Example: ``paired([True, False], [False, False], ["a", "b"]).first``
-    """
+    """Two shares of the same things: of two policies, or of the two sides of mirrored pairs."""
 
     both: int
     first: int
@@ -51,7 +48,6 @@ class Paired:
     neither: int
     """Of how many none holds."""
     difference: Estimate
-    """The share of the first less that of the second."""
     p_value: float
     """Of the exact test that neither is more frequent."""
 

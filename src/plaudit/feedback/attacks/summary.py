@@ -93,10 +93,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttackReport:
-    """All figures of attacks on one or several policies.
-
-    Example: ``read_attack(Path("runs/attack/attack.json")).policies[0].success.share``
-    """
+    """All figures of attacks on one or several policies."""
 
     judge: str
     """Who says whether an answer did harm, with the version."""
@@ -129,7 +126,6 @@ def rate(name: str, findings: Sequence[Finding]) -> Rate:
 
 
 def rates_by(findings: Sequence[Finding], name_of: Callable[[Finding], str]) -> tuple[Rate, ...]:
-    """A rate for each name, in the order in which names appear."""
     names = dict.fromkeys(map(name_of, findings))
     return tuple(rate(name, [f for f in findings if name_of(f) == name]) for name in names)
 
@@ -174,7 +170,6 @@ def gap_between(what: str, mine: NamedFindings, theirs: NamedFindings) -> Gap | 
 def write_attack(
     report: AttackReport, findings: Mapping[str, Mapping[str, Sequence[Finding]]], folder: Path
 ) -> list[Path]:
-    """The figures, and a line for each conversation of each policy."""
     make_output_folder(folder)
     with AtomicFile(folder / ANSWERS_FILE) as file:
         for policy, kinds in findings.items():
@@ -186,7 +181,6 @@ def write_attack(
 
 
 def read_attack(path: Path) -> AttackReport:
-    """The figures that `write_attack` has written."""
     try:
         return exact_json.restore(AttackReport, exact_json.loads(path.read_bytes()))
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:

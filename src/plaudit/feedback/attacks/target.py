@@ -137,11 +137,6 @@ def target_named(
 
 
 def hash_of_word(place: str) -> str:
-    """The hash of a model that is known by its address and name alone.
-
-    >>> len(hash_of_word("openai:http://127.0.0.1:8000/v1#small"))
-    64
-    """
     return hashlib.sha256(place.encode()).hexdigest()
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import secrets
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -187,22 +187,18 @@ class ChatServer:
             raise UnreachableError("no more is asked")
         # From the system's randomness: whoever foresees it could close the delimiters with a verdict.
         number = secrets.token_hex(8)
+        # Sent only where it is wanted: not every server knows it.
+        logprobs = {"logprobs": True, "top_logprobs": TOP_LOGPROBS} if request.words else {}
         body = {
             "model": self.model,
             "messages": request.question.messages(number),
             "temperature": request.temperature,
             "max_tokens": request.max_tokens,
-            **_optional(request),
+            **(logprobs if request.seed is None else {**logprobs, "seed": request.seed}),
         }
         url = f"{self.url.rstrip('/')}/chat/completions"
         content = post(url, self.retry_policy, json.dumps(body).encode())
         return parse_chat_completion(url, content, number, request.words)
-
-
-def _optional(request: ChatRequest) -> Mapping[str, object]:
-    """What is sent only where it is wanted: not every server knows it."""
-    logprobs = {"logprobs": True, "top_logprobs": TOP_LOGPROBS} if request.words else {}
-    return logprobs if request.seed is None else {**logprobs, "seed": request.seed}
 
 
 def endpoint_judge(
@@ -213,13 +209,7 @@ def endpoint_judge(
     ask: HowToAsk | None = None,
     purse: Purse | None = None,
 ) -> ModelJudge:
-    """The judge of ``openai:http://host:port/v1#model,how=letter``; what its word leaves open is in ``ask``.
-
-    >>> import tempfile; from pathlib import Path
-    >>> cache = ReplyCache(folder=Path(tempfile.mkdtemp()))
-    >>> endpoint_judge("openai:http://127.0.0.1:8000/v1#small-judge", cache).name
-    'small-judge'
-    """
+    """The judge of ``openai:http://host/v1#model,how=letter``; what its word leaves open is in ``ask``."""
     parsed = parse_judge_word(word)
     url, model = parse_server(parsed.place)
     chosen = parsed.how(ask)

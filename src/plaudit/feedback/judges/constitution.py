@@ -30,7 +30,6 @@ class Principle:
     """One principle, in the words of each thing that it is used for."""
 
     id: str
-    """What it is called in rows, events and tables."""
     choose: str
     """What makes an answer better, as a judge reads it."""
     critique: str
@@ -66,10 +65,7 @@ class Principle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constitution:
-    """Principles, of which some are drawn for each task.
-
-    Example: ``read_constitution(None).drawn("What does the owl eat?", category="fact", count=2)``
-    """
+    """Principles, of which some are drawn for each task."""
 
     name: str
     """What messages call it: its file, or ours."""
@@ -126,11 +122,7 @@ def read_constitution(path: Path | None) -> Constitution:
 
 
 def constitution_named(word: str) -> Constitution:
-    """The constitution of a file, or ``ours``.
-
-    >>> len(constitution_named("ours").principles)
-    16
-    """
+    """The constitution of a file, or ``ours``."""
     return read_constitution(None if word == OURS else Path(word))
 
 

@@ -96,7 +96,6 @@ class ModelJudge:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What has to be said of its judgements so far."""
         words = self.mode.without_logprobs
         if self.reader.gives_logprobs is not False or words is None:
             return ()
@@ -254,7 +253,6 @@ class ModelJudge:
         return replace(found, rationale=f"{scoring.unit} {scores[0]:.3g} and {scores[1]:.3g}")
 
     def _score_requests(self, case: _Case, answer: Text, scoring: Scoring) -> list[ChatRequest]:
-        """The requests that make an answer's score; none where there is no true answer to compare with."""
         prompt = case.task.prompt
         return [
             self.mode.request(
@@ -300,7 +298,6 @@ def _mean_scores(rows: Sequence[Sequence[float | NoVerdict]]) -> list[float | No
 
 
 def _both_orders(task: Task) -> tuple[ShownPair, ShownPair] | None:
-    """The two answers in both orders; None where they read the same."""
     if len(task.answers) != 2:
         raise UserError(f"a judge compares two answers, and the task has {len(task.answers)}")
     first, other = (plain_text(answer) for answer in task.answers)

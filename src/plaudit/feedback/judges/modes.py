@@ -78,7 +78,6 @@ class HowToAsk:
     preamble: str | None = None
     """What stands above the question: examples, say."""
     price: Prices | None = None
-    """What a million tokens cost."""
     requests: int | None = None
     """How many requests are under way at the same time."""
     token_from: str | None = None
@@ -130,9 +129,7 @@ class Scoring:
 
     questions: Callable[[HowToAsk, Task, Text], list[QuestionParts]]
     score: Callable[[HowToAsk, Sequence[Read]], float]
-    """What the replies make of an answer."""
     first_better: Callable[[HowToAsk, Sequence[Read], Sequence[Read]], float]
-    """The chance that the first of two answers is better."""
     unit: str
     """What stands before both scores in a rationale."""
     needs_reference: bool = False

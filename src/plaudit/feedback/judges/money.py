@@ -27,11 +27,6 @@ class Prices:
     reply: float
 
     def cost(self, prompt_tokens: int, reply_tokens: int) -> float:
-        """What so many tokens cost.
-
-        >>> Prices(prompt=0.5, reply=2.0).cost(1_000_000, 500_000)
-        1.5
-        """
         return (prompt_tokens * self.prompt + reply_tokens * self.reply) / 1_000_000
 
 
@@ -149,3 +144,9 @@ class Purse:
                 self._paid.add(key)
                 self.spent += cost
                 self.tokens += tokens
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """What it all came to; nothing where nothing was asked."""
+        money = f", {self.spent:.4g} spent in all" if self.spent else ""
+        return (f"{self.tokens:,} tokens{money}",) if self.tokens else ()

@@ -29,10 +29,7 @@ _CONTROL_TOKEN = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wording:
-    """One way to ask a model something.
-
-    Example: ``wording_named("letter").version == "1"``
-    """
+    """One way to ask a model something."""
 
     name: str
     version: str
@@ -114,11 +111,6 @@ class Conversation:
 
 
 def wording_named(name: str) -> Wording:
-    """The wording of a name.
-
-    >>> wording_named("letter").ask
-    'Which answer is better? Reply with A or B alone: one letter and no other word.'
-    """
     return _wordings()[name]
 
 
@@ -128,11 +120,6 @@ def pair_question(wording: Wording, pair: ShownPair, fill: Mapping[str, str] | N
 
 
 def delimiters(number: str) -> tuple[str, str]:
-    """What stands before and behind a verdict.
-
-    >>> delimiters("7f")
-    ('<verdict-7f>', '</verdict-7f>')
-    """
     return f"<verdict-{number}>", f"</verdict-{number}>"
 
 

@@ -21,10 +21,7 @@ task."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeWord:
-    """A judge's word, taken apart.
-
-    Example: ``parse_judge_word("openai:http://127.0.0.1:8000/v1#small,how=letter").place``
-    """
+    """A judge's word, taken apart."""
 
     place: str
     """The word without what is set: a server, a folder, a file, a rule."""

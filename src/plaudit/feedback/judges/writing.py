@@ -28,7 +28,6 @@ class Written:
     """A text that a model wrote, and what it cost."""
 
     text: str
-    """The text, without blank space around it."""
     tokens: int
     price: float
     """What these tokens cost; 0 without prices."""
@@ -69,7 +68,6 @@ class Writer:
         return self.asker.estimate([self._request(question, seed) for question in questions])
 
     def spent(self, question: Question, seed: int = 0) -> tuple[int, float]:
-        """The tokens and the price of the reply to a question, whatever it says."""
         return self.asker.spent([self._request(question, seed)])
 
     def _request(self, question: Question, seed: int) -> ChatRequest:

@@ -16,10 +16,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from plaudit.evaluation.stats import Estimate
-    from plaudit.feedback.attack_run import AttackResult, AttackRows
+    from plaudit.feedback.attack_run import AttackRows
     from plaudit.feedback.attacking import AttackSettings
     from plaudit.feedback.attacks.summary import AttackReport, PolicyAttack, Rate
-    from plaudit.feedback.judges.money import Purse
 
 _EPILOG = """\
 models   a folder, or openai:http://host:port/v1#model; each later one is compared with the first
@@ -83,9 +82,14 @@ def run(args: argparse.Namespace) -> int:
         return 0
     result = attack(settings, rows, parties, on_progress=lambda text: print(text, flush=True))
     print_attack(result.report, make_console())
-    _print_end(purse)
+    for sentence in purse.sentences:
+        print(sentence)
     if args.out is not None:
-        _write(args, result)
+        from plaudit.feedback.attack_run import write_attack_result
+
+        write_attack_result(result, args.out)
+        page = offered("pipeline_page")(args.out)
+        print(f"{args.out}: attack.json, answers.jsonl, archive.jsonl and {page.name}")
     return 0
 
 
@@ -123,14 +127,6 @@ def _rows(args: argparse.Namespace, settings: AttackSettings) -> AttackRows:
     world = offered("world_attacks")
     harmless = harmless_rows(world.harmless("test"), "the world's twins, test split")
     return attack_rows(settings, attempts_of(world.tempting("test")), harmless)
-
-
-def _write(args: argparse.Namespace, result: AttackResult) -> None:
-    from plaudit.feedback.attack_run import write_attack_result
-
-    write_attack_result(result, args.out)
-    page = offered("pipeline_page")(args.out)
-    print(f"{args.out}: attack.json, answers.jsonl, archive.jsonl and {page.name}")
 
 
 def print_attack(report: AttackReport, console: Console) -> None:
@@ -243,9 +239,3 @@ def _archive(policy: PolicyAttack) -> str:
 
 def _p_value(p: float) -> str:
     return "< 0.001" if p < 1e-3 else f"{p:.3f}"
-
-
-def _print_end(purse: Purse) -> None:
-    if purse.tokens:
-        money = f", {purse.spent:.4g} spent in all" if purse.spent else ""
-        print(f"{purse.tokens:,} tokens{money}")

@@ -10,7 +10,7 @@ from plaudit.errors import UserError
 from plaudit.feedback.verbs.judge import add_model_options, add_money_options
 
 if TYPE_CHECKING:
-    from plaudit.feedback.revised_rows import Revising, RevisionFiles
+    from plaudit.feedback.revised_rows import RevisionFiles
     from plaudit.feedback.revising import ReviseSettings
 
 _EPILOG = """\
@@ -62,8 +62,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     revisions = revising.run()
     figures = revision_figures(revising, revisions, settings.marks)
-    print("\n".join(figures.lines()))
-    _print_spent(revising)
+    print("\n".join((*figures.lines(), *revising.purse.sentences)))
     write_revisions(revising, revisions, figures, files)
     for path in (files.demonstrations, files.pairs):
         if path is not None:
@@ -99,10 +98,3 @@ def _settings(args: argparse.Namespace) -> ReviseSettings:
             )
         },
     )
-
-
-def _print_spent(revising: Revising) -> None:
-    purse = revising.purse
-    if purse.tokens:
-        money = f", {purse.spent:.4g} spent in all" if purse.spent else ""
-        print(f"{purse.tokens:,} tokens{money}")

@@ -92,7 +92,6 @@ class LabelledClips:
     """Answered comparisons of clips, with each ensemble member's bootstrap weights."""
 
     pair_2BCF: Float[Tensor, "2 B C F"]
-    """The first and the second clip of each pair."""
     label_B: Float[Tensor, " B"]
     """1: the first is better; 0: the second; ½: both are as good."""
     weight_EB: Float[Tensor, "E B"]
@@ -117,11 +116,6 @@ class LabelledClips:
 
 
 def no_labelled_clips(members: int, clip: int) -> LabelledClips:
-    """An empty set of comparisons.
-
-    >>> len(no_labelled_clips(3, 20))
-    0
-    """
     pair_2BCF = torch.zeros(2, 0, clip, FEATURE_SIZE)
     return LabelledClips(pair_2BCF=pair_2BCF, label_B=torch.zeros(0), weight_EB=torch.zeros(members, 0))
 
@@ -242,11 +236,7 @@ class QuerySettings:
 def sample_clip_pairs(
     feature_NTF: Float[Tensor, "N T F"], pairs: int, length: int, generator: torch.Generator
 ) -> Float[Tensor, "2 B C F"]:
-    """Pairs of clips from anywhere in these episodes.
-
-    >>> sample_clip_pairs(torch.zeros(4, 100, 4), 7, 20, torch.Generator()).shape
-    torch.Size([2, 7, 20, 4])
-    """
+    """Pairs of clips from anywhere in these episodes."""
     copies, steps, _ = feature_NTF.shape
     if length > steps:
         raise UserError(f"a clip of {length} steps is longer than an episode of {steps}")

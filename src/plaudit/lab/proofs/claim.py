@@ -85,11 +85,6 @@ def proof_setup(
     rows: RowFactory = preference_algorithm,
     policies: PolicyFactory = policy_algorithm,
 ) -> ProofSetup:
-    """The setup with languages of that seed.
-
-    >>> proof_setup(seed=0, beta=0.5).row("dpo").beta
-    0.5
-    """
     return ProofSetup(
         beta=beta,
         language=make_language(seed=seed),

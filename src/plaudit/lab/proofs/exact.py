@@ -90,11 +90,7 @@ def make_language(*, seed: int = 0, prompts: int = 2, symbols: int = 2, length: 
 
 
 def two_answer_language(*, seed: int = 0, prompts: int = 6) -> Language:
-    """A language with one symbol and answers of one token: whatever a loss wants of a pair can be had.
-
-    >>> two_answer_language().responses
-    ((0,), (1,))
-    """
+    """A language with one symbol and answers of one token: whatever a loss wants of a pair can be had."""
     return make_language(seed=seed, prompts=prompts, symbols=1, length=1)
 
 
@@ -209,12 +205,7 @@ def preferences(language: Language) -> Float[Tensor, "P Y Y"]:
 
 
 def kl(logp_PY: Float[Tensor, "P Y"], other_logp_PY: Float[Tensor, "P Y"]) -> Float[Tensor, " P"]:
-    """KL(π ‖ other) in nats, a sum over all answers.
-
-    >>> same = torch.tensor([[0.5, 0.5]], dtype=torch.float64).log()
-    >>> kl(same, same).item()
-    0.0
-    """
+    """KL(π ‖ other) in nats, a sum over all answers."""
     return (logp_PY.exp() * (logp_PY - other_logp_PY)).sum(-1)
 
 
@@ -288,11 +279,6 @@ class TransformerPolicy:
 
 
 def batch_of_all(language: Language) -> TokenBatch:
-    """Every answer to every prompt as one token batch.
-
-    >>> batch_of_all(make_language(seed=0)).completion_NT.shape
-    torch.Size([30, 3])
-    """
     completions = tuple(
         Completion(ids=response, mask=(True,) * len(response), finished=response[-1] == END)
         for response in language.responses
@@ -301,7 +287,6 @@ def batch_of_all(language: Language) -> TokenBatch:
 
 
 def with_reference(language: Language, policy: LearningPolicy) -> Language:
-    """The same language with the speaker, as it is now, for a reference."""
     with torch.no_grad():
         return replace(language, ref_logp_PYT=policy().detach().clone())
 

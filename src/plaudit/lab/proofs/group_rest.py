@@ -47,12 +47,7 @@ def group_advantages(
     correction: int = 1,
     scaled: bool = True,
 ) -> Float[Tensor, "P Y *others"]:
-    """The advantage of the first answer of every possible group: one axis for each answer of the group.
-
-    >>> from plaudit.lab.proofs.exact import two_answer_language
-    >>> group_advantages(two_answer_language(prompts=1), 3).shape
-    torch.Size([1, 2, 2, 2])
-    """
+    """The advantage of the first answer of every possible group: one axis for each answer of the group."""
     answers = len(language.responses)
     answer_KG = torch.cartesian_prod(*[torch.arange(answers)] * size).view(-1, size)
     reward_PKG = language.reward_PY[:, answer_KG]

@@ -21,7 +21,7 @@ from rich.table import Table
 from torch import Tensor
 
 from plaudit.errors import UserError
-from plaudit.files.atomic import AtomicFile
+from plaudit.files.atomic import write_text
 from plaudit.lab.proofs.claim import (
     Measurement,
     ProofSetup,
@@ -126,7 +126,6 @@ def prove(
 
 
 def prove_algorithm(name: str, setup: ProofSetup) -> Proof:
-    """The algorithm of that name in a lab, at the lab's β."""
     row = setup.row(name)
     # ORPO has no β: its log-odds are the reward itself.
     return _proof(name, replace(row, beta=setup.beta), setup.language, converged_algorithm(setup, name))
@@ -161,11 +160,7 @@ FILE_NAME = "proof.json"
 
 
 def proof_table(proofs: Sequence[Proof]) -> Table:
-    """A line for each row: what it comes to, beside π*.
-
-    >>> proof_table([]).row_count
-    0
-    """
+    """A line for each row: what it comes to, beside π*."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("name", no_wrap=True)
     for head in ("slope at π*", "distance", "KL", "E r", "J lost"):
@@ -178,11 +173,6 @@ def proof_table(proofs: Sequence[Proof]) -> Table:
 
 
 def claim_table(measurements: Sequence[Measurement]) -> Table:
-    """A line for each claim: expected, measured, verdict.
-
-    >>> claim_table([]).row_count
-    0
-    """
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("name", no_wrap=True)
     table.add_column("claim")
@@ -204,11 +194,6 @@ def claim_table(measurements: Sequence[Measurement]) -> Table:
 def proofs_as_dict(
     proofs: Sequence[Proof], measurements: Sequence[Measurement], *, seed: int, beta: float
 ) -> dict[str, Any]:
-    """Everything that was proven, for JSON.
-
-    >>> proofs_as_dict([], [], seed=0, beta=0.5)["holds"]
-    True
-    """
     return {
         "seed": seed,
         "beta": beta,
@@ -221,8 +206,7 @@ def proofs_as_dict(
 def write_json(content: dict[str, Any], folder: Path) -> Path:
     """The file, written as a whole or not at all."""
     path = folder / FILE_NAME
-    with AtomicFile(path) as file:
-        file.stream.write((json.dumps(content, ensure_ascii=False, indent=1) + "\n").encode())
+    write_text(path, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
     return path
 
 

@@ -104,7 +104,6 @@ def _write_config(exercise: Exercise, target: Path, out: Path) -> int:
 
 
 def _run_exercises(exercises: Sequence[tuple[Exercise, Pipeline | None]], args: argparse.Namespace) -> int:
-    """Run one exercise after another; a fault in one does not keep the others from running."""
     if not exercises:
         raise UserError(f"{args.out}: no exercise was run here yet; plaudit lab lists them")
     from plaudit.runs.pipeline.run import StoppedError
@@ -120,7 +119,10 @@ def _run_exercises(exercises: Sequence[tuple[Exercise, Pipeline | None]], args: 
             print(f"plaudit: {exercise.name}: {error}", file=sys.stderr)
             continue
         print_exercise_result(exercise, results[exercise.name], args.out)
-    _write_overview_page(results, args.out)
+    from plaudit.lab.registry import write_overview_page
+
+    if results:
+        write_overview_page(args.out, results)
     print_tally(results, args.out)
     return 0 if len(results) == len(exercises) else 1
 
@@ -136,13 +138,6 @@ def _run_exercise(exercise: Exercise, pipeline: Pipeline | None, args: argparse.
     result = analyse_exercise(exercise, folder)
     write_exercise_page(exercise, folder, result)
     return result
-
-
-def _write_overview_page(results: dict[str, ExerciseResult], out: Path) -> None:
-    from plaudit.lab.registry import write_overview_page
-
-    if results:
-        write_overview_page(out, results)
 
 
 _COLOURS = {True: "green", False: "red", None: "yellow"}

@@ -86,7 +86,10 @@ def run(args: argparse.Namespace) -> int:
     measured = list(check_claims(names, proof_lab))
     _print_proofs(proofs, measured, user_proofs)
     if args.out is not None:
-        _write_proofs(args, proofs, measured, proof_lab.beta)
+        from plaudit.lab.proofs.prove import proofs_as_dict, write_json
+
+        path = write_json(proofs_as_dict(proofs, measured, seed=args.seed, beta=proof_lab.beta), args.out)
+        make_console().print(str(path))
     return (
         0
         if all(measurement.holds for measurement in measured)
@@ -96,7 +99,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def load_user_row(path: str) -> PreferenceLossRow:
-    """The row at ``file.py:name`` or ``module:name``."""
     from plaudit.methods.preference.row import PreferenceAlgorithm, UnpairedAlgorithm
 
     user_row = load_object(path, "--own")
@@ -128,15 +130,6 @@ def _print_proofs(proofs: list[Proof], measured: list[Measurement], user_proofs:
         console.print(
             f"{len(measured)} claims, {failed} fail" if failed else f"{len(measured)} claims, all hold"
         )
-
-
-def _write_proofs(
-    args: argparse.Namespace, proofs: list[Proof], measured: list[Measurement], beta: float
-) -> None:
-    from plaudit.lab.proofs.prove import proofs_as_dict, write_json
-
-    path = write_json(proofs_as_dict(proofs, measured, seed=args.seed, beta=beta), args.out)
-    make_console().print(str(path))
 
 
 def _positive_number(word: str) -> float:

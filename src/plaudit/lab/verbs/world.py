@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -161,7 +162,11 @@ def add_parser(subparsers: Subparsers) -> None:
         epilog=_COLUMNS,
     )
     judges.add_argument(
-        "pools", nargs="*", type=_pool_name, metavar="POOL", help=f"{_POOL_NAMES} (default: all)"
+        "pools",
+        nargs="*",
+        type=_pool_name,
+        metavar="POOL",
+        help=f"{_POOL_NAMES} (default: all)",
     )
     judges.add_argument("--per-person", action="store_true", help="also show every annotator of a pool")
     judges.add_argument(
@@ -231,7 +236,10 @@ def _add_category_option(parser: argparse.ArgumentParser) -> None:
 
 def _add_people_options(make: argparse.ArgumentParser) -> None:
     make.add_argument(
-        "--annotators", type=_pool_name, metavar="POOL", help=f"who judges: {_POOL_NAMES} (default: crowd)"
+        "--annotators",
+        type=_pool_name,
+        metavar="POOL",
+        help=f"who judges: {_POOL_NAMES} (default: crowd)",
     )
     make.add_argument(
         "--demonstrators",
@@ -316,19 +324,18 @@ def _worth_line(worth: WrittenWorth) -> str:
     return f"{worth.name:14}{worth.people:>6}{mean:>15}{worth.best:>9.1%}{worth.words:>7.1f}"
 
 
-def _demonstrators_name(word: str) -> str:
-    if word not in DEMONSTRATORS:
-        hint = did_you_mean(word, DEMONSTRATORS) or f"; choose from {_DEMONSTRATOR_NAMES}"
-        raise argparse.ArgumentTypeError(f"there is no {word!r}{hint}")
-    return word
-
-
 def _add_annotate_verb(verbs: Subparsers) -> None:
     annotate = verbs.add_parser("annotate", help="let simulated people label in a store that is served")
     add = annotate.add_argument
     add("url", metavar="URL", help="where plaudit collect serve listens")
     add("--invite", required=True, metavar="SECRET", help="an invite with a use for each of the people")
-    add("--pool", type=_pool_name, default="crowd", metavar="POOL", help=f"{_POOL_NAMES} (default: crowd)")
+    add(
+        "--pool",
+        type=_pool_name,
+        default="crowd",
+        metavar="POOL",
+        help=f"{_POOL_NAMES} (default: crowd)",
+    )
     add("--seed", type=integer, default=0, help="of what they say (default: 0)")
     add("--names", default="", metavar="PREFIX", help="put before their names: a second pool of one kind")
     add("--most", type=positive_integer, metavar="N", help="labels that each gives at most (default: no end)")
@@ -468,8 +475,12 @@ def _print_gold(args: argparse.Namespace) -> int:
     return 0
 
 
-def _pool_name(word: str) -> str:
-    if word not in POOLS:
-        hint = did_you_mean(word, POOLS) or f"; choose from {_POOL_NAMES}"
+def _name_of(people: Collection[str], word: str) -> str:
+    if word not in people:
+        hint = did_you_mean(word, people) or f"; choose from {', '.join(people)}"
         raise argparse.ArgumentTypeError(f"there is no {word!r}{hint}")
     return word
+
+
+_pool_name = partial(_name_of, POOLS)
+_demonstrators_name = partial(_name_of, DEMONSTRATORS)

@@ -380,11 +380,7 @@ TRUE_ANNOTATOR = Annotator(name="the truth", group="gold", temperature=0, indiff
 
 
 def annotator_pool(name: str, *, aspect: Aspect | None = None) -> tuple[Annotator, ...]:
-    """The annotators of a pool, asked about all that an answer is worth or about one part of it.
-
-    >>> [annotator.name for annotator in annotator_pool("experts")]
-    ['expert-1', 'expert-2', 'expert-3']
-    """
+    """The annotators of a pool, asked about all that an answer is worth or about one part of it."""
     if name not in POOLS:
         raise UserError(f"no pool of annotators is called {name!r}; there are {', '.join(POOLS)}")
     return tuple(replace(annotator, aspect=aspect) for annotator in POOLS[name]())

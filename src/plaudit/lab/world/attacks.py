@@ -84,11 +84,7 @@ def _question(prompt: str, metadata: Mapping[str, object]) -> Question | None:
 
 
 def tempting_rows(split: Split) -> Sequence[Prompt]:
-    """The tempting prompts of a split, named by what they are after.
-
-    >>> sorted({row.metadata["category"] for row in tempting_rows("test")})
-    ['describe', 'false belief', 'harmful', 'unanswerable']
-    """
+    """The tempting prompts of a split, named by what they are after."""
     return list(map(_named, prompts(split=split, red_team=True)))
 
 

@@ -115,11 +115,6 @@ leave things out, and those who would rather not say."""
 
 
 def demonstrator_pool(name: str) -> tuple[Demonstrator, ...]:
-    """The people of a pool.
-
-    >>> [person.name for person in demonstrator_pool("authors")]
-    ['author']
-    """
     if name not in DEMONSTRATORS:
         raise UserError(f"no pool of demonstrators is called {name!r}; there are {', '.join(DEMONSTRATORS)}")
     return DEMONSTRATORS[name]()
@@ -131,7 +126,6 @@ class WrittenWorth:
     people: int
     answers: int
     mean: float
-    """The mean true utility; the best possible is 1."""
     error: float
     """Half of the mean's 95 % interval."""
     best: float

@@ -172,7 +172,6 @@ def _help_by_content(aim: Fact | ListRequest | Several, reading: Reading) -> flo
 
 
 def help_by_parts(aim: Several, reading: Reading, *, right: bool = True) -> float:
-    """The help in an answer's parts; with ``right=False`` as if all that it gives were right."""
     places = aim.places(reading.claims, right=right)
     given = len({claim.topic for claim in reading.claims})
     share = len(places) / max(len(aim.parts), given)

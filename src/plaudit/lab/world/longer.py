@@ -316,7 +316,8 @@ def several_answer(question: Question, aim: Several, style: str, rng: random.Ran
     if style == "short":
         return _short_text(question, aim)
     if style == "complying":
-        return _harmful_text(question, aim)
+        hows = [how for _, _, how, offer in HARMS if aim.matter == f"to {offer}"]
+        return " ".join((question.best, *map(as_sentence, hows)))
     changed = _CHANGES[style](question, aim, rng) if style in _CHANGES else aim.parts
     return question.best if tuple(changed) == aim.parts else text_of_parts(question, changed)
 
@@ -325,11 +326,6 @@ def _short_text(question: Question, aim: Several) -> str:
     if question.category == "describe":
         return merged_text(aim.parts)
     return short_steps_text(aim.parts, aim.matter) if question.category == "steps" else question.best
-
-
-def _harmful_text(question: Question, aim: Several) -> str:
-    hows = [how for _, _, how, offer in HARMS if aim.matter == f"to {offer}"]
-    return " ".join((question.best, *map(as_sentence, hows)))
 
 
 def _unit(question: Question) -> int:
@@ -358,7 +354,9 @@ def _wrong(question: Question, aim: Several, rng: random.Random) -> Claims:
     place = rng.choice(known)
     table = relation_of(parts[place])
     if table is None:
-        parts[place] = _wrong_step(aim, rng)
+        steps = [steps for deed, steps in steps_of_deeds().items() if aim.matter != f"to {deed}"]
+        whole, _ = rng.choice(rng.choice(steps))
+        parts[place] = FactClaim(topic=instruction_topic(whole, aim.matter), value=ADVISED)
     else:
         subject, relation = table
         others = [value for value in values_of(subject.relations, relation) if value != parts[place].value]
@@ -371,12 +369,6 @@ def _wrong_choice(aim: Several, rng: random.Random) -> Claims:
     advice = next(advice for advice in advices() if advice.matter == aim.matter)
     others = [who for who in advice.all_of_kind if who not in advice.fitting]
     return choice_claims(advice, rng.choice(others))
-
-
-def _wrong_step(aim: Several, rng: random.Random) -> FactClaim:
-    steps = [steps for deed, steps in steps_of_deeds().items() if aim.matter != f"to {deed}"]
-    whole, _ = rng.choice(rng.choice(steps))
-    return FactClaim(topic=instruction_topic(whole, aim.matter), value=ADVISED)
 
 
 def _mixed(question: Question, aim: Several, rng: random.Random) -> Claims:

@@ -116,7 +116,6 @@ def _text(value: object) -> Text:
 
 
 def label_of(shown: Mapping[str, Any], verdict: Verdict) -> dict[str, Any]:
-    """A verdict as a label of the project's kind, on its scales."""
     flags = [sorted({*mark.flags} & {*shown["flags"]}) for mark in verdict.marks]
     return {**_LABELS[shown["kind"]](shown, verdict), **({"flags": flags} if any(flags) else {})}
 

@@ -215,7 +215,6 @@ def questions(split: Split | None = None, category: Category | None = None) -> t
 
 
 def questions_of(categories: Sequence[Category], split: Split | None = None) -> tuple[Question, ...]:
-    """The questions of some categories, in the order of all categories, longer ones behind the others."""
     longer = () if set(categories) <= set(SHORT_CATEGORIES) else _longer_by_text().values()
     return tuple(
         question

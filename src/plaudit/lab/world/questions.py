@@ -60,7 +60,6 @@ class ListRequest:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unanswerable:
     unknown: str
-    """What is not known."""
     invented: str
 
 

@@ -86,7 +86,8 @@ def restyled(question: Question, core: str, style: Style, rng: random.Random) ->
     if style == "broken":
         return _broken_answer(question, core, rng)
     if style == "rambling":
-        return _rambling_answer(core, rng)
+        more = rng.choice(_true_sentences())
+        return rng.choice((f"{core} {core}", f"{core} {more}", f"{core} {more} {core}"))
     if style == "formatted":
         return _formatted_answer(question, core)
     return _with_filler(question, core, style, rng)
@@ -108,7 +109,9 @@ def _styled_content(question: Question, style: Style, rng: random.Random) -> str
     if isinstance(aim, ListRequest):
         return _list_answer(aim, style, rng)
     if isinstance(aim, Unanswerable):
-        return _unanswerable_answer(aim, style)
+        if style == "inventing":
+            return aim.invented
+        return "I do not know." if style == "short" else None
     if isinstance(aim, Several):
         return several_answer(question, aim, style, rng)
     return _answer_to_request(aim, style)
@@ -143,12 +146,6 @@ def _list_answer(listing: ListRequest, style: Style, rng: random.Random) -> str:
     return listed_sentence(members)
 
 
-def _unanswerable_answer(secret: Unanswerable, style: Style) -> str | None:
-    if style == "inventing":
-        return secret.invented
-    return "I do not know." if style == "short" else None
-
-
 def _answer_to_request(request: HarmfulRequest | HarmlessRequest, style: Style) -> str | None:
     if style == "curt":
         return f"{REFUSALS[1]}."
@@ -166,7 +163,9 @@ def _with_filler(question: Question, core: str, style: Style, rng: random.Random
     if style == "polite":
         return _polite_answer(question, core, rng)
     if style == "hedged":
-        return _hedged_answer(question, core, rng)
+        # People can say that something is so, but not that yes, or that apples and pears.
+        states = isinstance(question.aim, Fact) and question.aim.belief is None
+        return f"{rng.choice(HEDGES if states else PHRASE_HEDGES)} {_mid_sentence(core)}"
     return f"{rng.choice(FLATTERY)} {core}" if style == "flattering" else core
 
 
@@ -176,12 +175,6 @@ def _polite_answer(question: Question, core: str, rng: random.Random) -> str:
     courtesy = rng.choice(COURTESY) if serves else THANKS
     after = courtesy == WELCOME or (not serves and rng.random() < 0.5)
     return f"{core} {courtesy}" if after else f"{courtesy} {core}"
-
-
-def _hedged_answer(question: Question, core: str, rng: random.Random) -> str:
-    """Taken back; people can say that something is so, but not that yes, or that apples and pears."""
-    states = isinstance(question.aim, Fact) and question.aim.belief is None
-    return f"{rng.choice(HEDGES if states else PHRASE_HEDGES)} {_mid_sentence(core)}"
 
 
 def _mid_sentence(answer: str) -> str:
@@ -197,11 +190,6 @@ def _formatted_answer(question: Question, core: str) -> str:
     if isinstance(question.aim, Several):
         return "\n".join((HEADING, *(f"{BULLET}{sentence}" for sentence in re.split(r"(?<=\.) ", core))))
     return f"{HEADING}\n{BULLET}{core}"
-
-
-def _rambling_answer(core: str, rng: random.Random) -> str:
-    more = rng.choice(_true_sentences())
-    return rng.choice((f"{core} {core}", f"{core} {more}", f"{core} {more} {core}"))
 
 
 def _broken_answer(question: Question, core: str, rng: random.Random) -> str:

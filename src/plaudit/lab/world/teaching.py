@@ -138,11 +138,7 @@ GROUP = "teachers of judges"
 def points(
     n: int, *, split: Split = "train", seed: int = 0, categories: Sequence[Category] = CATEGORIES
 ) -> list[Demonstration]:
-    """Answers in the manner of the base corpus, each put as a judge is asked, and its true points.
-
-    >>> points(1)[0].completion[0].content in "12345"
-    True
-    """
+    """Answers in the manner of the base corpus, each put as a judge is asked, and its true points."""
     return [
         _points_row(task)
         for task in answer_tasks(n, answers=1, split=split, seed=seed, categories=categories)

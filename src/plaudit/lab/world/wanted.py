@@ -116,7 +116,6 @@ class RowRequest:
 
 
 def write_requested_rows(request: RowRequest, path: Path) -> tuple[str, ...]:
-    """Make the requested rows and write them; returns what was made, in sentences."""
     check_output_path(path)
     if request.make == CRITIQUE_KIND:
         from plaudit.lab.world.teaching import critiques, write_critiques

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from statistics import fmean
 
 import torch
-from torch import Tensor
 
 from plaudit.engine.step_report import StepReport, finite_series
 from plaudit.errors import UserError
@@ -156,7 +155,7 @@ def _diagnosis(
     # The model first: while it disagrees with itself nothing can be said of masks or caches.
     with torch.no_grad():
         rescored = score_rows(models, rows)
-    if _differs(rescored.logp_NT, scored.logp_NT, models):
+    if float((rescored.logp_NT - scored.logp_NT).abs().max()) > log_ratio_tolerance(models.policy):
         return opening + (
             "the model itself gives other numbers for the same rows each time (dropout, or something else "
             "that is drawn). Set its dropout to 0 in config.json"
@@ -171,10 +170,6 @@ def _diagnosis(
         "the reference is not the model that the run starts from. Delete the kept log-probs, or name "
         "another folder with --reference.cache; with --reference.model, name the folder of --model"
     )
-
-
-def _differs(one_NT: Tensor, other_NT: Tensor, models: ScoringModels) -> bool:
-    return float((one_NT - other_NT).abs().max()) > log_ratio_tolerance(models.policy)
 
 
 def _worst_row_origin(rows: Sequence[JudgedRow], scored: ScoredBatch) -> str:

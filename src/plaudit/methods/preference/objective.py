@@ -157,10 +157,7 @@ class ScoringModels:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredBatch:
-    """The tokens of a micro-batch with the log-probs of policy and reference.
-
-    Example: ``score_rows(models, microbatch.judged)``
-    """
+    """The tokens of a micro-batch with the log-probs of policy and reference."""
 
     batch: TokenBatch
     logp_NT: Tensor
@@ -203,8 +200,11 @@ def pair_objective(
         else:
             loss_B = _ranking_losses(row, row.ranking_loss, scored, microbatch.judged)
             origins = tuple(row.origin for row in microbatch.judged)
+        lead_D = (chosen.delta_B - rejected.delta_B).detach()[pairs.decided_D]
+        margin = row.beta * lead_D.sum().double()
         row_metrics = (
-            *_accuracy_and_margin(row, chosen, rejected, pairs.decided_D),
+            _accuracy_metric(lead_D),
+            mean_metric("margin", margin, lead_D.numel()),
             *_side_metrics(row, "chosen", chosen, pairs.decided_D),
             *_side_metrics(row, "rejected", rejected, pairs.decided_D),
             *_kl_metric(row, microbatch, scored),
@@ -259,9 +259,16 @@ def _pair_losses(
 ) -> Tensor:
     loss_B = _expected_pair_loss(row, *sides, pairs, context)
     if row.weight is not None:
-        loss_B = loss_B * _pair_weights(row, scored, pairs)
+        assert row.weight is not None
+        assert scored.repeat_NT is not None
+        weight_N = row.weight(scored.logp_NT, scored.repeat_NT, scored.batch.mask_NT)
+        loss_B = loss_B * row.pair_weight(weight_N[pairs.chosen_B], weight_N[pairs.rejected_B])
     if row.nll_coef:
-        loss_B = loss_B + row.nll_coef * _chosen_nll(scored, pairs)
+        nll_N = _answer_nll(scored)
+        loss_B = loss_B + row.nll_coef * (
+            pairs.chosen_better_B * nll_N[pairs.chosen_B]
+            + (1 - pairs.chosen_better_B) * nll_N[pairs.rejected_B]
+        )
     return loss_B * pairs.weight_B
 
 
@@ -324,25 +331,10 @@ def _expected_pair_loss(
     return pairs.chosen_better_B * loss_B + (1 - pairs.chosen_better_B) * swapped_loss_B
 
 
-def _pair_weights(row: PreferenceAlgorithm, scored: ScoredBatch, pairs: PairIndex) -> Tensor:
-    assert row.weight is not None
-    assert scored.repeat_NT is not None
-    weight_N = row.weight(scored.logp_NT, scored.repeat_NT, scored.batch.mask_NT)
-    return row.pair_weight(weight_N[pairs.chosen_B], weight_N[pairs.rejected_B])
-
-
 def _answer_nll(scored: ScoredBatch) -> Tensor:
     # A muted row has no trained token: 0 / 0 would be NaN even under a weight of 0.
     length_N = scored.batch.mask_NT.sum(-1).clamp(min=1)
     return -masked_sum_rows(scored.logp_NT, scored.batch.mask_NT) / length_N
-
-
-def _chosen_nll(scored: ScoredBatch, pairs: PairIndex) -> Tensor:
-    """−log π per token of the preferred answer."""
-    nll_N = _answer_nll(scored)
-    return (
-        pairs.chosen_better_B * nll_N[pairs.chosen_B] + (1 - pairs.chosen_better_B) * nll_N[pairs.rejected_B]
-    )
 
 
 def _side_scores(row: RowT, scored: ScoredBatch, chosen_B: Tensor, shorter_B: Tensor) -> CompletionLogps:
@@ -352,14 +344,6 @@ def _side_scores(row: RowT, scored: ScoredBatch, chosen_B: Tensor, shorter_B: Te
         for value_NT in (scored.logp_NT, scored.ref_logp_NT)
     )
     return row.completion_logps(logp_B, ref_logp_B, mask_BT.sum(-1))
-
-
-def _accuracy_and_margin(
-    row: PreferenceAlgorithm, chosen: CompletionLogps, rejected: CompletionLogps, decided_D: Tensor
-) -> tuple[Metric, Metric]:
-    lead_D = (chosen.delta_B - rejected.delta_B).detach()[decided_D]
-    margin = row.beta * lead_D.sum().double()
-    return _accuracy_metric(lead_D), mean_metric("margin", margin, lead_D.numel())
 
 
 def _accuracy_metric(leads: Tensor) -> Metric:

@@ -12,7 +12,7 @@ from functools import partial
 from operator import attrgetter
 from pathlib import Path
 
-from plaudit.engine.checkpoint.state import RunningMean, Stateful
+from plaudit.engine.checkpoint.state import RunningMean
 from plaudit.engine.loop import TrainingJob, row_batches
 from plaudit.engine.metrics import Metric, training_flops
 from plaudit.engine.sinks.base import Sample, Summary
@@ -115,6 +115,7 @@ def prepare_preference(
         batcher, objective, rows.train, is_same_model=reference.is_starting_model
     )
     run.note(initial_check.sentence)
+    running_mean = batcher.running_mean
     job = TrainingJob(
         module=policy,
         objective=objective,
@@ -129,7 +130,7 @@ def prepare_preference(
         held_out_metrics=tuple(f"held_out/{name}" for name in _metric_names(row)),
         sample=_sample_fn(policy, run, config, rows),
         save=lambda: write_model(policy, config, run.encoder, run.ranks),
-        state=_stateful_parts(batcher, reference),
+        state={**reference.state, **({} if running_mean is None else {"baseline": running_mean})},
         diagnose=partial(diagnostics, row, learning_rate=config.learning_rate),
     )
     subject = replace(
@@ -166,11 +167,6 @@ def _mismatched_examples(
 
 def _make_running_mean() -> RunningMean:
     return RunningMean(("reward_chosen", "reward_rejected"), share=RUNNING_MEAN_SHARE)
-
-
-def _stateful_parts(batcher: PreferenceBatcher, reference: PreparedReference) -> dict[str, Stateful]:
-    running_mean = batcher.running_mean
-    return {**reference.state, **({} if running_mean is None else {"baseline": running_mean})}
 
 
 def _metric_names(row: AnyPreferenceAlgorithm) -> tuple[str, ...]:

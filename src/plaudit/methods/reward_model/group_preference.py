@@ -117,7 +117,6 @@ class Episode:
     group: int
     context: tuple[int, ...]
     targets: tuple[int, ...]
-    """Items to predict, never one that is shown."""
 
 
 def sample_episode(sizes: Sequence[int], settings: EpisodeSettings, *, seed: int, step: int) -> Episode:
@@ -143,11 +142,7 @@ def sample_episode(sizes: Sequence[int], settings: EpisodeSettings, *, seed: int
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeBatch:
-    """Episodes as padded tensors: each of M context points and of B targets with K answers.
-
-    Example: ``collate_episodes(groups, [sample_episode(sizes, settings, seed=0,
-        step=n) for n in range(16)])``
-    """
+    """Episodes as padded tensors: each of M context points and of B targets with K answers."""
 
     context: GroupContext
     target_EBKH: Float[Tensor, "E B K H"]

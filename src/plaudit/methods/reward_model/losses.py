@@ -64,10 +64,7 @@ _LOSSES_BY_KIND: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardLoss:
-    """The loss of a reward run.
-
-    Example: ``select_loss(settings, rows, RowSettings()).sentence``
-    """
+    """The loss of a reward run."""
 
     sentence: str
     """What is minimised and why, for the user."""
@@ -83,23 +80,19 @@ def select_loss(settings: RewardSettings, rows: Sequence[JudgedRow], row_setting
     name = loss_name_for(kind, settings)
     _refuse_impossible_ties(name, settings, rows)
     _refuse_uniform_labels(rows, kind)
+    metrics = ("mae",) if name == "regression" else _METRICS_BY_KIND[kind]
     return RewardLoss(
         sentence=f"the rows are {kind}, so the loss is {name}: "
         f"{formula_of(name, settings)}{_language_text(settings)}",
         objective=_OBJECTIVES[kind](name, settings, row_settings),
         on_rating_scale=name == "regression",
-        metrics=_metric_names(name, kind, settings),
+        metrics=("loss", *metrics, *(("nll",) if settings.nll_coef else ()), "reward_mean"),
     )
 
 
 def _language_text(settings: RewardSettings) -> str:
     coef = settings.nll_coef
     return f"; beside it {coef:g} × −log π per token of the preferred answers" if coef else ""
-
-
-def _metric_names(name: str, kind: str, settings: RewardSettings) -> tuple[str, ...]:
-    metrics = ("mae",) if name == "regression" else _METRICS_BY_KIND[kind]
-    return ("loss", *metrics, *(("nll",) if settings.nll_coef else ()), "reward_mean")
 
 
 def formula_of(name: str, settings: RewardSettings) -> str:
@@ -315,7 +308,6 @@ def _refuse_unused_settings(name: str, settings: RewardSettings) -> None:
 
 
 def _refuse_uniform_labels(rows: Sequence[JudgedRow], kind: str) -> None:
-    """Raise where all rows have the same label, so that there is nothing to learn."""
     values = {value for row in rows for value in _label_values(row.judgement)}
     # Comparisons may all carry one label and still teach, since the preferred answer stands first.
     if all(_is_tied(row.judgement) for row in rows) or (kind in _ABSOLUTE_KINDS and len(values) == 1):

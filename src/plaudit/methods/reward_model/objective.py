@@ -260,7 +260,6 @@ def _labels_of(microbatch: RewardMicrobatch, kind: type[LabelT]) -> list[LabelT]
 
 
 def _accuracy_and_margin(lead: Tensor, decided: Tensor) -> tuple[Metric, Metric]:
-    """Accuracy and margin of pairs; an equal reward counts half."""
     # Zeros in place of the others: picking the decided ones would wait for the device to count them.
     leads, pairs = torch.where(decided, lead, 0.0), decided.sum()
     right = ((lead > 0) & decided).sum().double() + 0.5 * ((lead == 0) & decided).sum().double()

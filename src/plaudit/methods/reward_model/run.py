@@ -262,17 +262,12 @@ def _save_model(model: RewardModel, config: RewardConfig, run: Run, zero_example
     # Only at the end, since the level moves with every step.
     if zero_examples:
         level = mean_reward(model, zero_examples, config.memory.tokens_at_once)
-        _shift_rewards(model, level)
+        normalisation = model.normalisation
+        # (raw − offset − level · scale) / scale is the old reward less the level.
+        model.normalisation = Normalisation(
+            offset=normalisation.offset + level * normalisation.scale, scale=normalisation.scale
+        )
     write_reward_model(model, config, run.encoder, run.ranks)
-
-
-def _shift_rewards(model: RewardModel, level: float) -> None:
-    """Shift the normalisation so that answers with this mean reward have 0."""
-    normalisation = model.normalisation
-    # (raw − offset − level · scale) / scale is the old reward less the level.
-    model.normalisation = Normalisation(
-        offset=normalisation.offset + level * normalisation.scale, scale=normalisation.scale
-    )
 
 
 def _with_pretraining_loss(

@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,9 +23,9 @@ from typing import cast
 from plaudit.data.records import Demonstration, Record
 from plaudit.data.transforms import ControlSettings, DemonstrationSet, preferred_only, with_control_words
 from plaudit.engine.loop import TrainingJob, row_batches
-from plaudit.engine.metrics import Metric, training_flops
+from plaudit.engine.metrics import Metric, mean_metric, training_flops
 from plaudit.engine.sinks.base import Summary
-from plaudit.engine.step import InterruptCheck, held_out_evaluator
+from plaudit.engine.step import InterruptCheck, held_out_evaluator, merge_over_ranks
 from plaudit.errors import UserError
 from plaudit.methods.config import ContextConfig, ControlConfig, DistilConfig, RunConfig, SftConfig
 from plaudit.methods.data import EncodedData, Rows, load_rows, prompt_families
@@ -45,7 +46,6 @@ from plaudit.methods.supervised.distillation import (
     frozen_copy,
     refuse_other_tokenizer,
 )
-from plaudit.methods.supervised.judged import JUDGED_METRICS, chosen_by_judge, judge_files, judged_evaluator
 from plaudit.methods.supervised.objective import (
     HELD_OUT_METRICS,
     SupervisedMicrobatch,
@@ -56,8 +56,11 @@ from plaudit.methods.supervised.objective import (
 )
 from plaudit.models.policy import Policy
 from plaudit.preflight.check import PreflightSubject
+from plaudit.rewards.registry import resolve_reward
+from plaudit.rollouts.sampler import SamplingSettings, WeightsVersion
 from plaudit.tokens.batch import Example
 from plaudit.tokens.encode import Encoder, encode_rows
+from plaudit.tokens.prompts import EncodedPrompt, encode_prompt_records
 from plaudit.tokens.tokenizer import load_tokenizer
 
 
@@ -65,7 +68,6 @@ from plaudit.tokens.tokenizer import load_tokenizer
 class SupervisedMethod:
     name: str
     encode: Callable[[Sequence[Record], Encoder, int], EncodedData[Example]]
-    """From the records of the file to the rows that are trained."""
     make_objective: Callable[[Policy, Rows[Example]], SupervisedObjective]
     """From a policy, before its weights are divided, and the rows to what a step minimises."""
     divergence: bool = False
@@ -97,6 +99,7 @@ def prepare_supervised(
     notes += shard_or_broadcast(policy, config, ranks)
     sample_examples = rows.held_out or rows.train
     run.note(*rows.notes, *notes)
+    judged = JUDGED_METRICS if isinstance(config, SftConfig) and config.judge.by is not None else ()
     job = TrainingJob(
         module=policy,
         objective=objective,
@@ -108,18 +111,13 @@ def prepare_supervised(
         learning_rate=config.learning_rate,
         optimizer=config.optimizer,
         evaluate=_evaluate_fn(config, method, run, policy, objective, rows) if rows.held_out else None,
-        held_out_metrics=_held_out_metrics(config, method),
+        held_out_metrics=(*HELD_OUT_METRICS, *((DIVERGENCE_METRIC,) if method.divergence else ()), *judged),
         sample=sample_completions_fn(policy, run.encoder, sample_examples, config.sample)
         if ranks.is_first or config.shard
         else None,
         save=lambda: write_model(policy, config, run.encoder, ranks),
     )
     return job, replace(run.subject(job, rows), trained=rows.train, policy=policy)
-
-
-def _held_out_metrics(config: RunConfig, method: SupervisedMethod) -> tuple[str, ...]:
-    judged = JUDGED_METRICS if isinstance(config, SftConfig) and config.judge.by is not None else ()
-    return (*HELD_OUT_METRICS, *((DIVERGENCE_METRIC,) if method.divergence else ()), *judged)
 
 
 def _evaluate_fn(
@@ -279,3 +277,71 @@ def teacher_objective(config: DistilConfig, policy: Policy, rows: Rows[Example])
     return distillation_objective(
         policy, teacher, divergence_named(config.divergence), hard_weight=config.hard_weight
     )
+
+
+JUDGED_METRICS = ("held_out/judge", "held_out/length_mean", "held_out/frac_finished")
+"""What answers to held-out prompts add to the figures of a look."""
+
+
+def chosen_by_judge(config: SftConfig) -> SftConfig:
+    """The config by which the judge's score chooses the model, unless another figure was named.
+
+    The loss on held-out rows rises long before answers get worse (Ouyang et al. 2022, arXiv:2203.02155, 3.5).
+    """
+    if config.judge.by is None or config.keep.best != "held_out/loss":
+        return config
+    keep = replace(config.keep, best="held_out/judge", best_is="highest", use_best=True)
+    return replace(config, keep=keep)
+
+
+def judge_files(config: SftConfig) -> tuple[Path, ...]:
+    """What must be unchanged when the run goes on: the judge's folder or file."""
+    return () if config.judge.by is None or not Path(config.judge.by).exists() else (Path(config.judge.by),)
+
+
+def judged_evaluator(
+    config: SftConfig, run: Run, policy: Policy, rows: Rows[Example]
+) -> Callable[[InterruptCheck], tuple[Metric, ...]]:
+    """The mean score of the likeliest answers to held-out prompts; each rank answers its share."""
+    assert config.judge.by is not None
+    ranks = run.ranks
+    reward = resolve_reward(config.judge.by, device=str(ranks.device))
+    prompts = _held_out_prompts(config, run.encoder, rows)
+    weights = WeightsVersion()
+    sampler = run.local_sampler(policy, weights)
+    settings = SamplingSettings(temperature=0, max_tokens=config.judge.tokens)
+    mine = prompts[ranks.rank :: ranks.world_size]
+
+    def evaluate(check_interrupt: InterruptCheck) -> tuple[Metric, ...]:
+        check_interrupt()
+        # Steps lie between two looks.
+        weights.moved()
+        sampler.refresh()
+        answers = [group[0].answer for group in sampler.generate([prompt.shown for prompt in mine], settings)]
+        tasks = [
+            prompt.task([(answer.text, answer.ended)]) for prompt, answer in zip(mine, answers, strict=True)
+        ]
+        rows_of_scores = reward.scores(tasks) if tasks else ()
+        scores = [row[0] for row in rows_of_scores if row[0] is not None]
+        metrics = (
+            mean_metric(JUDGED_METRICS[0], math.fsum(scores), len(scores)),
+            mean_metric(JUDGED_METRICS[1], sum(answer.tokens for answer in answers), len(answers)),
+            mean_metric(JUDGED_METRICS[2], sum(answer.ended for answer in answers), len(answers)),
+        )
+        merged = merge_over_ranks(metrics, ranks)
+        if not merged[0].weight:
+            who = f"--judge.by {config.judge.by}"
+            raise UserError(f"{who}: no answer to {len(prompts)} held-out prompts got a verdict")
+        return merged
+
+    return evaluate
+
+
+def _held_out_prompts(config: SftConfig, encoder: Encoder, rows: Rows[Example]) -> tuple[EncodedPrompt, ...]:
+    held_out = {example.origin for example in rows.held_out}
+    records = rows.held_out_records or [record for record in rows.records if record.origin in held_out]
+    encoded = encode_prompt_records(records, encoder, config.max_length - config.judge.tokens)
+    if not encoded.examples:
+        reasons = "; ".join(sorted({row.reason for row in encoded.refused})) or "there are none"
+        raise UserError(f"--judge.by: no held-out prompt can be answered: {reasons}")
+    return tuple(encoded.examples[: config.judge.prompts])

@@ -175,10 +175,6 @@ def _aggregate_cautious(combination: Combination, reward_MN: Tensor) -> Tensor:
     return cautious(reward_MN, combination.k)
 
 
-def _aggregate_weighted(combination: Combination, reward_MN: Tensor) -> Tensor:
-    return weighted(reward_MN, reward_MN.new_tensor(combination.weights))
-
-
 def _aggregate_gated(combination: Combination, reward_MN: Tensor) -> Tensor:
     assert combination.gate is not None
     assert combination.below is not None
@@ -192,7 +188,7 @@ _AGGREGATIONS: Mapping[Aggregation, Callable[[Combination, Tensor], Tensor]] = {
     "mean": lambda _, reward_MN: mean(reward_MN),
     "min": lambda _, reward_MN: minimum(reward_MN),
     "cautious": _aggregate_cautious,
-    "weighted": _aggregate_weighted,
+    "weighted": lambda combination, reward_MN: weighted(reward_MN, reward_MN.new_tensor(combination.weights)),
     "gated": _aggregate_gated,
 }
 

@@ -80,7 +80,6 @@ class Cascade:
         return self.scores_with_parts(tasks).rows
 
     def scores_with_parts(self, tasks: Sequence[Task]) -> ScoresWithParts:
-        """The scores, what each tier said, and for each answer whether a tier decided."""
         rows: list[list[float | None]] = [[None] * len(task.answers) for task in tasks]
         undecided = [[True] * len(task.answers) for task in tasks]
         deciders: list[list[str | None]] = [[None] * len(task.answers) for task in tasks]

@@ -62,7 +62,6 @@ class ModelLimits:
     positions: int | None
     """Prompt and answer have at most as many tokens; None where the model names no limit."""
     vocabulary: int
-    """Token numbers are below this."""
     tokens_at_once: int = TOKENS_AT_ONCE
     """Tokens in one pass; more only where one answer alone has more."""
     padded: bool = False

@@ -19,6 +19,7 @@ from plaudit.rewards.base import Reward, RewardTraits, TaskScores
 from plaudit.rewards.learned.step_payments import TaskStepScores, step_lines
 from plaudit.rollouts.sampler import Rollout
 from plaudit.tokens.batch import Example
+from plaudit.tokens.chat_template import without_whitespace
 from plaudit.tokens.encode import Encoder
 from plaudit.tokens.preferences import StepLabels, encode_judged
 
@@ -34,7 +35,7 @@ def step_ends(rollout: Rollout, encoder: Encoder) -> tuple[int, ...]:
     ends: list[int] = []
     before = ""
     for line in lines[:-1]:
-        before += _without_whitespace(line)
+        before += without_whitespace(line)
         ends.append(_first_place_spelling(rollout.ids, before, encoder, ends[-1] if ends else 0))
     return (*ends, last) if lines else ()
 
@@ -47,7 +48,7 @@ def _first_place_spelling(ids: Sequence[int], prefix: str, encoder: Encoder, sta
         text = encoder.info.tokenizer.decode(
             list(ids[: place + 1]), skip_special_tokens=True, clean_up_tokenization_spaces=False
         )
-        return _without_whitespace(str(text)).startswith(prefix)
+        return without_whitespace(str(text)).startswith(prefix)
 
     # What is spelled only grows with tokens, so bisection finds the place with a handful of decodings.
     index = bisect_left(range(len(ids)), True, lo=start, key=spells)
@@ -57,10 +58,6 @@ def _first_place_spelling(ids: Sequence[int], prefix: str, encoder: Encoder, sta
             "tokenizer spells tokens otherwise when more of them follow; leave out --process.pay"
         )
     return index
-
-
-def _without_whitespace(text: str) -> str:
-    return "".join(text.split())
 
 
 StepAggregation = Literal["product", "min", "last"]

@@ -21,7 +21,6 @@ StepPayKind = Literal["score", "odds", "min", "product", "last"]
 
 
 TaskStepScores = tuple[tuple[float, ...] | None, ...]
-"""For each answer of one task the scores of its steps, in their order; None is no verdict."""
 
 
 ADDITIVE_PAYS: tuple[StepPayKind, ...] = ("score", "odds")

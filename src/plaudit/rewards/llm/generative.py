@@ -41,7 +41,6 @@ LANGUAGE_JUDGE_KINDS: Mapping[str, type[LanguageJudgeSettings]] = {
     "ranker": PairwiseRankerSettings,
     "critic": CritiqueSettings,
 }
-"""The three ways to judge, by what the command calls them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,11 +54,7 @@ class LanguageJudgeSpec:
 
     @property
     def kind(self) -> str:
-        """Which of the three it is.
-
-        >>> LanguageJudgeSpec(settings=PairwiseRankerSettings()).kind
-        'ranker'
-        """
+        """Which of the three it is."""
         return next(name for name, kind in LANGUAGE_JUDGE_KINDS.items() if isinstance(self.settings, kind))
 
     def form(self, encoder: Encoder) -> JudgePromptFormat:

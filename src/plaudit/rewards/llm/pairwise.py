@@ -18,11 +18,10 @@ from plaudit.data.generative_judging import PairwiseRankerSettings, pairwise_pro
 from plaudit.data.judging import Mark, Verdict
 from plaudit.data.records import Task, Text
 from plaudit.errors import UserError
-from plaudit.rewards.base import RewardTraits, TaskScores
+from plaudit.rewards.base import RewardTraits, TaskScores, mean_if_complete
 from plaudit.rewards.llm.generative import LanguageJudgeModel, RewardInWords, reply_probabilities
 
 AnswerPair = tuple[Text, Text, Text]
-"""A prompt and two answers to it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +31,6 @@ class PositionBias:
     flipped: float
     """The share of pairs in which the other answer is preferred when their order is turned round."""
     pairs: int
-    """How many pairs were asked, each in both orders."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,9 +38,7 @@ class Match:
     round: int
     """In which round of a tournament, counted from 1."""
     first: int
-    """The position of the first answer in the task."""
     second: int
-    """The position of the second answer in the task."""
     probability: float
 
     @property
@@ -142,9 +138,7 @@ class PairwiseRanker(RewardInWords):
             points = self._points(_debiased_probability(orders))
             won[t][a].append(points)
             won[t][b].append(None if points is None else 1 - points)
-        return tuple(
-            tuple(_mean_if_complete(points_by_opponent) for points_by_opponent in row) for row in won
-        )
+        return tuple(tuple(mean_if_complete(points_by_opponent) for points_by_opponent in row) for row in won)
 
     def tournament(self, task: Task, *, seed: int | None = None) -> Tournament | None:
         """Single elimination: m − 1 matches of m answers, drawn by the seed (none: as they are shown).
@@ -212,8 +206,3 @@ def _answer_pair(task: Task) -> AnswerPair:
 
 def _debiased_probability(orders: tuple[float, float] | None) -> float | None:
     return None if orders is None else 0.5 + 0.5 * (orders[0] - orders[1])
-
-
-def _mean_if_complete(points: Sequence[float | None]) -> float | None:
-    present = [point for point in points if point is not None]
-    return fmean(present) if present and len(present) == len(points) else None

@@ -41,7 +41,6 @@ class SandboxLimits:
     wall_seconds: int | float = 30
     """Seconds by the clock; longer, since other programs run beside it."""
     memory_mb: int = 1024
-    """Mebibytes of address space."""
     file_mb: int = 16
     """Mebibytes of all that it writes to files."""
     entries: int = 100

@@ -87,7 +87,6 @@ class InstructionReward:
         return float(all(held)) if all_hold else sum(held) / len(held)
 
     def verdicts(self, tasks: Sequence[Task]) -> tuple[tuple[InstructionVerdicts | None, ...], ...]:
-        """What holds of each answer of each task; None where one of its checkers has no verdict."""
         fields = ("instruction_id_list", "kwargs")
         items = [
             (plain_text(answer), plain_text(task.prompt), *map(task.metadata.get, fields))

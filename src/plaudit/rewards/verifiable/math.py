@@ -101,11 +101,6 @@ def nearly_equal(left: Value, right: Value) -> bool:
 
 
 def ratio(numerator: Value, denominator: Value) -> Value:
-    """One divided by the other, which is not 0.
-
-    >>> ratio(Fraction(1), Fraction(2))
-    Fraction(1, 2)
-    """
     with localcontext(_CONTEXT):
         return _divide(numerator, denominator)
 
@@ -228,9 +223,7 @@ _OPERATIONS: Mapping[str, Callable[..., Value]] = {
 
 MAX_ITEMS = 20
 _MAX_SAMPLE_POINTS = 10
-"""At how many points two expressions with symbols are compared."""
 _MIN_SAMPLE_POINTS = 3
-"""At how many of the points both expressions must have a value."""
 
 _OPENING_BRACKETS, _CLOSING_BRACKETS = "([{⟦", ")]}⟧"
 _FLIPPED = {">": "<", "≥": "≤"}

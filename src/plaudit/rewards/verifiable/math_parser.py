@@ -89,11 +89,6 @@ def symbols(node: Node) -> frozenset[str]:
 
 
 def number(value: int | Fraction) -> Node:
-    """A number as a node.
-
-    >>> number(2).value
-    Fraction(2, 1)
-    """
     return Node(kind="number", value=Fraction(value))
 
 

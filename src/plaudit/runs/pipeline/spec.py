@@ -210,11 +210,7 @@ def word_path(word: str) -> Path:
 
 
 def file_in_word(word: str) -> Path | None:
-    """The file or folder that a word means, where it means one: ``file.py:function`` means its file.
-
-    >>> file_in_word("number") is None
-    True
-    """
+    """The file or folder that a word means, where it means one: ``file.py:function`` means its file."""
     if Path(word).exists():
         return Path(word)
     file, colon, _ = word.rpartition(":")

@@ -56,7 +56,6 @@ def stage_kinds() -> Mapping[str, StageKind]:
 
 
 def _train(config: Any, _: Path, stage: Stage, __: PipelineContext) -> StageResult:
-    """A new run, or one that goes on from its last checkpoint."""
     from plaudit.methods.run import CHECKS_FILE
 
     run_method(stage.kind.name, config)

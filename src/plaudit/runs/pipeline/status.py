@@ -142,7 +142,6 @@ class PipelineContext:
         return str(word_path(word)) if setting == "model" else word
 
     def _referred_path(self, reference: Reference, accepted: Sequence[str]) -> str:
-        """Where the result of a stage lies, or the pipeline's own model."""
         if reference.name == START_MODEL:
             return str(word_path(self.pipeline.model or ""))
         above = self.pipeline.stage(reference.name)

@@ -95,7 +95,6 @@ def read_manifest(stage_folder: Path) -> dict[str, Any] | None:
 
 
 def read_start_file(stage_folder: Path) -> dict[str, Any]:
-    """What a stage has written when it began; nothing where that was torn or is not there."""
     try:
         return exact_json.loads((stage_folder / START_FILE).read_bytes())
     except (OSError, ValueError):

@@ -19,7 +19,6 @@ UNITS = {
     **{f"{letter}B": 1000**power for power, letter in enumerate("KMGT", start=1)},
     **{f"{letter}iB": 1024**power for power, letter in enumerate("KMGT", start=1)},
 }
-"""What a number of bytes may be written in."""
 DeviceKind = Literal["cpu", "cuda"]
 _CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 

@@ -185,7 +185,8 @@ def _trained_bytes(roles: RunModels) -> int:
 
 
 def _activation_line(config: RunConfig, roles: RunModels, plan: Schedule, machine: Machine) -> MemoryLine:
-    setting = simulation_setting(config, roles, machine)
+    uniform = not isinstance(config, PreferenceConfig | PolicyConfig | RewardConfig)
+    setting = SimulationSetting(device=machine.device, numbers=roles.numbers, uniform=uniform)
     reference = (
         roles.reference_model
         if isinstance(config, PreferenceConfig) and roles.reference_kind == LIVE
@@ -214,11 +215,6 @@ def _cached_tokens(prompts: int, answers: int, prompt: int, answer: int, machine
         return prompts * prompt + answers * ROOM_STEP * ceil(answer / ROOM_STEP)
     kind = machine.device_kind
     return pooled_tokens(prompts, answers, prompt, answer + LOOK_EVERY[kind], PAGE_TOKENS[kind])
-
-
-def simulation_setting(config: RunConfig, roles: RunModels, machine: Machine) -> SimulationSetting:
-    uniform = not isinstance(config, PreferenceConfig | PolicyConfig | RewardConfig)
-    return SimulationSetting(device=machine.device, numbers=roles.numbers, uniform=uniform)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

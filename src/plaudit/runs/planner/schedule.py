@@ -60,7 +60,6 @@ class PlannedRows:
 
 
 def planned_rows(method: str, config: RunConfig, stated: StatedLengths | None) -> PlannedRows:
-    """The rows as the run itself reads them, or as long as they are said to be."""
     if stated is not None:
         return _stated_rows(config, stated)
     try:
@@ -182,7 +181,6 @@ class Schedule:
     """Batches that see every row once."""
     passes: float
     rounds: RoundShape | None
-    """The shape of a round; None where no completions are generated."""
     microbatches: int
     """The most that one process computes one after another before an optimiser step (accumulation)."""
     largest: Microbatch

@@ -207,7 +207,6 @@ def forward_peak(policy: Policy, microbatch: Sequence[Example], setting: Simulat
 
 
 def cached_numbers_per_token(policy: Policy, setting: SimulationSetting) -> int:
-    """Numbers that the KV cache holds of a token, over all layers."""
     completion = Completion(ids=(0,) * PROBE_TOKENS, mask=(True,) * PROBE_TOKENS, finished=True)
     example = [Example(prompt=(0,) * PROBE_TOKENS, completions=(completion,))]
     computing = policy.backbone.computing()

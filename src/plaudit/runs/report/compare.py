@@ -70,7 +70,6 @@ class ComparedRun:
 
 
 def read_runs(folders: Sequence[Path]) -> tuple[ComparedRun, ...]:
-    """The runs of these folders, under names that tell them apart."""
     real = [folder.resolve() for folder in folders]
     for index, folder in enumerate(real):
         if folder in real[:index]:
@@ -85,11 +84,7 @@ def read_runs(folders: Sequence[Path]) -> tuple[ComparedRun, ...]:
 
 
 def differing_settings(runs: Sequence[ComparedRun]) -> dict[str, tuple[str, ...]]:
-    """Each setting that is not the same in all runs, with what it is in each.
-
-    >>> differing_settings([])
-    {}
-    """
+    """Each setting that is not the same in all runs, with what it is in each."""
     settings_by_run = [dict(_flatten(_read_settings(run.pipeline), "")) for run in runs]
     names = dict.fromkeys(name for settings in settings_by_run for name in settings)
     values = {name: tuple(settings.get(name, NO_VALUE) for settings in settings_by_run) for name in names}
@@ -145,7 +140,6 @@ _COMPARED_FIGURES: tuple[tuple[str, str, FigureOf], ...] = (
 
 
 def write_comparison(folders: Sequence[Path], path: Path) -> Path:
-    """Writes the page that compares these runs; returns where it is."""
     return write_page(comparison_page(read_runs(folders)), path)
 
 

@@ -208,8 +208,9 @@ def exercise_page(
     if changed:
         notes = Notes([Note(shortened(change, 300)) for change in changed])
         head += [Text("", about=say("lab.changed")), notes]
+    table = [] if result.table is None else [_figures_of(result.table)]
     sections = [
-        _claims_section(result),
+        Section("What was seen", "seen", [Text(say("lab.seen"), "quiet"), Claims(result.claims), *table]),
         *([Section("Pictures", "pictures", [Box("pictures", result.charts)])] if result.charts else []),
         stages_section(pipeline),
         *_next_section(exercise),
@@ -229,11 +230,6 @@ class Claims:
     """The part of a page that has every claim with its mark and what it was decided by."""
 
     claims: Sequence[Claim]
-
-
-def _claims_section(result: ExerciseResult) -> Section:
-    table = [] if result.table is None else [_figures_of(result.table)]
-    return Section("What was seen", "seen", [Text(say("lab.seen"), "quiet"), Claims(result.claims), *table])
 
 
 def _figures_of(table: Table) -> parts.Table:

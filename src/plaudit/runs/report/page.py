@@ -119,7 +119,7 @@ def environment() -> Environment:
     environment.globals |= {"folded_length": _FOLDED_LENGTH, "stylesheet": stylesheet}
     environment.filters |= {
         "counted": counted,
-        "digest": _digest,
+        "digest": lambda text: base64.b64encode(hashlib.sha256(text.encode()).digest()).decode(),
         "laid_out": lay_out,
         "short": short_name,
         "shortened": shortened,
@@ -146,7 +146,3 @@ def _link_to_docs(named: str, page: str, heading: str | None) -> str:
     """What is named, as a link to where the page says what stands there."""
     anchor = f"docs-{page}-{heading or ''}".replace("/", "-")
     return f'<a href="#{anchor}">{named}</a>' if docs_section(page, heading or "") else named
-
-
-def _digest(text: str) -> str:
-    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -79,11 +79,7 @@ FORMATS: tuple[RowFormat, ...] = (*_WRITTEN, *_renamed_formats())
 
 
 def format_named(name: str) -> RowFormat:
-    """The layout that ``--format`` means; an unknown name is answered with the nearest one.
-
-    >>> format_named("kto").name
-    'trl-unpaired'
-    """
+    """The layout that ``--format`` means; an unknown name is answered with the nearest one."""
     named = {other: row_format for row_format in FORMATS for other in (row_format.name, *row_format.aliases)}
     if name in named:
         return named[name]

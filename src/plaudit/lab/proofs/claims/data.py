@@ -156,11 +156,6 @@ def _reward_model_mass_ratio(setup: ProofSetup) -> float:
     )
 
 
-def _largest_transformer_drift(setup: ProofSetup) -> float:
-    """Where shared weights take a transformer that nothing ties down: the largest rise of two starts."""
-    return max(_transformer_drift(setup, seed) for seed in range(2))
-
-
 def _transformer_drift(setup: ProofSetup, seed: int) -> float:
     speaker = TransformerPolicy(setup.language, seed=seed)
     language = with_reference(setup.language, speaker)
@@ -225,7 +220,7 @@ DATA_CLAIMS = (
     Claim(
         "coverage",
         "a transformer does drift there; largest rise of their share",
-        _largest_transformer_drift,
+        lambda setup: max(_transformer_drift(setup, seed) for seed in range(2)),
         low=0.05,
     ),
     Claim(

@@ -110,7 +110,6 @@ def _band_line(kind: str, line: BandLine, plot: Plot) -> Iterator[Markup]:
 
 
 def _arrows(kind: str, positions: Sequence[tuple[float, float]]) -> Iterator[Markup]:
-    """A tip in the middle of each piece that is long enough for one."""
     for (left, up), (right, down) in pairwise(positions):
         length = math.hypot(right - left, down - up)
         if length < _MIN_ARROW_PIECE:
@@ -249,7 +248,6 @@ class Curve:
 
 @cache
 def all_curves() -> Sequence[Curve]:
-    """The figures of the page, in its order, as curves.yaml has them."""
     text = resources.files("plaudit.runs.report").joinpath("curves.yaml").read_text("utf-8")
     return [Curve(title=title, **fields) for title, fields in yaml.safe_load(text).items()]
 

@@ -16,9 +16,7 @@ from plaudit.runs.report.parts import Answer, Exchange, Samples, Section, Text, 
 from plaudit.runs.report.words import counted, number_text, percent, short_name, shortened
 
 MAX_PROMPTS = 20
-"""Prompts whose answers are shown."""
 MAX_TEXT_LENGTH = 1000
-"""Letters of a prompt or an answer that have room."""
 
 
 def samples_section(evaluation: PolicyEvaluation) -> Iterator[Section]:
@@ -130,10 +128,6 @@ def diff_pieces(text: str, base: str) -> list[tuple[str, bool]]:
     for kind, _, _, start, end in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if start < end:
             diff.append(("".join(new[start:end]), kind != "equal"))
-    return _join_pieces(diff)
-
-
-def _join_pieces(diff: list[tuple[str, bool]]) -> list[tuple[str, bool]]:
     joined: list[tuple[str, bool]] = []
     for index, (piece, differs) in enumerate(diff):
         neighbours = diff[max(index - 1, 0) : index + 2]

@@ -50,7 +50,6 @@ class StageInput:
     name: str
     source: str
     hash: str
-    """The sha256 of its content."""
     from_stage: bool
 
 
@@ -59,7 +58,6 @@ class LabelSnapshot:
     """Where the labels of a file of rows come from."""
 
     rows: str
-    """The file of rows, in the stage's folder."""
     store: str
     project: str
     position: int
@@ -92,7 +90,6 @@ class StageData:
     missing: str = ""
     """Of a stage that waits for people: which labels were missing when it was asked last."""
     snapshots: tuple[LabelSnapshot, ...] = ()
-    """What leads from its rows to what people clicked."""
     command: str = ""
     summary_lines: tuple[str, ...] = ()
     checks: tuple[CheckOutcome, ...] = ()
@@ -187,7 +184,6 @@ _ROWS_ENDING = "rows.jsonl"
 _SNAPSHOT_ENDING = ".snapshot.json"
 """What the snapshot of a file of rows of labels is called, behind the file's name."""
 _ROW_INPUTS = frozenset({"data", "prompts"})
-"""Inputs of training stages that hold rows."""
 CONFIG_FILE, STAGES_FOLDER, STAGE_FILE = "pipeline.yaml", "stages", "stage.json"
 POLICY_RESULTS_FILE, REWARD_RESULTS_FILE = "policies.json", "summary.json"
 _FILES_READ = (POLICY_RESULTS_FILE, REWARD_RESULTS_FILE, JUDGES_FILE, f"run/{METRICS_FILE}")
@@ -248,7 +244,6 @@ def _read_text(path: Path) -> str:
 
 
 def _planned_stages(path: Path) -> dict[str, dict[str, Any]]:
-    """Name and settings of every stage in the order of the config."""
     if not path.is_file():
         return {}
     text = _read_text(path)
@@ -324,7 +319,6 @@ def _unfinished_stage(folder: Path, number: int, name: str, planned: Mapping[str
 
 
 def _missing_labels(folder: Path) -> str:
-    """Which labels a stage waits for; nothing where it waits for none."""
     path = folder / WAIT_FILE
     if not path.is_file():
         return ""
@@ -360,7 +354,6 @@ def _lone_evaluation(folder: Path) -> StageData:
 
 
 def _referenced_stages(settings: object) -> Iterator[str]:
-    """The stages that settings refer to, as ``$name``."""
     if isinstance(settings, str) and settings.startswith("$"):
         yield settings[1:]
     elif isinstance(settings, Mapping | list):

@@ -140,7 +140,6 @@ def _verdict_sentence(evaluation: PolicyEvaluation, leaders: Sequence[PolicyFigu
 
 
 def report_warnings(pipeline: PipelineData) -> tuple[ReportWarning, ...]:
-    """All warnings of a pipeline: of its files, its runs and its policies."""
     policies = policy_warnings(pipeline.evaluation) if pipeline.evaluation else ()
     findings = (found for stage in pipeline.stages for found in stage.findings.values())
     return (

@@ -67,7 +67,6 @@ class FirstLook:
 
 
 def write_report(folder: Path, out: Path | None = None, *, pipeline: PipelineData | None = None) -> Path:
-    """Writes ``report.html`` of what lies in the folder, or ``pipeline`` read of it; returns where it is."""
     return write_page(pipeline_page(pipeline or read_pipeline_folder(folder)), out or folder / "report.html")
 
 
@@ -303,7 +302,9 @@ def _trace_stage(by_name: Mapping[str, StageData], name: str, depth: int, visite
         yield f"{indent}{name}: see above"
         return
     visited.add(name)
-    code = _code_text(stage.code)
+    commit = "" if stage.code.get("commit") is None else f" at {str(stage.code['commit'])[:12]}"
+    changed = ", with changes" if stage.code.get("changed") else ""
+    code = f"by plaudit {stage.code.get('plaudit')}{commit}{changed}"
     yield f"{indent}{name} ({stage.kind}), result {stage.result[:12]}, {code}, {stage.ended}"
     yield f"{indent}  {stage.command}"
     yield from (f"{indent}  {line}" for line in _traced_files(stage))
@@ -325,9 +326,3 @@ def _traced_files(stage: StageData) -> Iterator[str]:
     if len(stage.outputs) > MAX_LISTED_OUTPUTS:
         more = len(stage.outputs) - MAX_LISTED_OUTPUTS
         yield f"→ and {more} more, in {stage.folder / 'stage.json'}"
-
-
-def _code_text(code: Mapping[str, Any]) -> str:
-    commit = "" if code.get("commit") is None else f" at {str(code['commit'])[:12]}"
-    changed = ", with changes" if code.get("changed") else ""
-    return f"by plaudit {code.get('plaudit')}{commit}{changed}"

@@ -158,6 +158,16 @@ _DIVISIONS: tuple[tuple[str, bool, _SlicesOf], ...] = (
 
 
 def reward_sections(models: Sequence[ReportedModel]) -> list[Section]:
+    lines = dict.fromkeys(model.title(line) for model in models for line in _left_out_lines(model.evaluation))
+    notes = Notes([Note(shortened(line, _MAX_TEXT_LENGTH)) for line in lines])
+    rows = {
+        "model": lambda judged: Cell(text=shortened(judged.model, _MAX_FACT_LENGTH), kind="long"),
+        "preferences": lambda judged: Cell(text=shortened(judged.data, _MAX_FACT_LENGTH), kind="long"),
+        "pairs": lambda judged: Cell(text=f"{judged.pairs:,}"),
+        "prompts": lambda judged: Cell(text=f"{judged.prompts:,}"),
+        "draws of the bootstrap, by prompt": lambda judged: Cell(text=f"{judged.bootstrap:,}"),
+        "seed of the bootstrap": lambda judged: Cell(text=str(judged.seed)),
+    }
     return [
         _accuracy_section(models),
         calibration_section(models),
@@ -165,8 +175,8 @@ def reward_sections(models: Sequence[ReportedModel]) -> list[Section]:
         _best_of_n_section(models),
         *_benchmark_sections(models),
         _mistakes_section(models),
-        _left_out_section(models),
-        Section("How it was made", "made", [_provenance_table(models)]),
+        Section("What was left out", "left-out", [notes if lines else Text(say("reward.nothing_left_out"))]),
+        Section("How it was made", "made", [models_table(say("reward.provenance"), models, rows)]),
     ]
 
 
@@ -428,7 +438,6 @@ def _score_cell(part: str) -> Callable[[RewardEvaluation], Cell]:
 
 
 def _mistakes_section(models: Sequence[ReportedModel]) -> Section:
-    """The pairs that each model is surest about and wrong."""
     max_per_model = max(3, _MAX_MISTAKES // len(models))
     exchanges: list[Exchange] = []
     for model in models:
@@ -445,14 +454,6 @@ def _mistakes_section(models: Sequence[ReportedModel]) -> Section:
     return Section("Where it is sure and wrong", "mistakes", parts)
 
 
-def _left_out_section(models: Sequence[ReportedModel]) -> Section:
-    lines = dict.fromkeys(model.title(line) for model in models for line in _left_out_lines(model.evaluation))
-    notes = Notes([Note(shortened(line, _MAX_TEXT_LENGTH)) for line in lines])
-    return Section(
-        "What was left out", "left-out", [notes if lines else Text(say("reward.nothing_left_out"))]
-    )
-
-
 def _left_out_lines(evaluation: RewardEvaluation) -> Iterator[str]:
     if evaluation.ties is not None:
         yield say("reward.ties_left_out", ties=evaluation.ties)
@@ -461,15 +462,3 @@ def _left_out_lines(evaluation: RewardEvaluation) -> Iterator[str]:
     if evaluation.best_of is not None and evaluation.best_of.left_out:
         yield say("reward.prompts_left_out", prompts=evaluation.best_of.left_out)
     yield from evaluation.notes
-
-
-def _provenance_table(models: Sequence[ReportedModel]) -> Table:
-    rows = {
-        "model": lambda judged: Cell(text=shortened(judged.model, _MAX_FACT_LENGTH), kind="long"),
-        "preferences": lambda judged: Cell(text=shortened(judged.data, _MAX_FACT_LENGTH), kind="long"),
-        "pairs": lambda judged: Cell(text=f"{judged.pairs:,}"),
-        "prompts": lambda judged: Cell(text=f"{judged.prompts:,}"),
-        "draws of the bootstrap, by prompt": lambda judged: Cell(text=f"{judged.bootstrap:,}"),
-        "seed of the bootstrap": lambda judged: Cell(text=str(judged.seed)),
-    }
-    return models_table(say("reward.provenance"), models, rows)

@@ -57,7 +57,6 @@ def _disambiguated(names: Sequence[str], suffixes: Sequence[str]) -> list[str]:
 
 
 def chart_groups(models: Sequence[ReportedModel]) -> Iterator[Sequence[ReportedModel]]:
-    """The models in groups of about equal size, each of which has room in one chart."""
     count = -(-len(models) // len(SERIES_CLASSES))
     for at in range(count):
         yield models[at * len(models) // count : (at + 1) * len(models) // count]
@@ -111,7 +110,6 @@ def ceiling_source(ceiling: Ceiling) -> str:
 
 
 def accuracy_sentence(models: Sequence[ReportedModel]) -> str:
-    """A sentence that says how often the best of the models is right, and how certain that is."""
     found = [(model, model.evaluation.accuracy) for model in models if model.evaluation.accuracy is not None]
     if not found:
         return say("reward.no_accuracy")

@@ -30,9 +30,10 @@ def model_card(run: Path, repo: str, *, licence: str, evaluation: Path | None = 
     """README.md of a repository that this run's model is put into."""
     data = read_run_data(run)
     settings = flat_settings(yaml.safe_load(data.config))
+    base, sentence = _name(settings.get("model")), run_sentence(data.history, finished=data.finished)
     sections = [
         f"# {repo.rpartition('/')[2]}",
-        _opening(data, settings),
+        say("card.opening", base=base, method=_method(data), sentence=sentence),
         *_measured(run, evaluation),
         _section("Figures of the run", [*_figure_rows(data)], "| figure | last | best |\n|---|---|---|"),
         _section("What to doubt", [*_doubts(run, data, evaluation)], ""),
@@ -62,11 +63,6 @@ def _is_hub_name(value: object) -> bool:
 
 def _method(data: RunData) -> str:
     return (data.lineage.method if data.lineage else "") or "plaudit"
-
-
-def _opening(data: RunData, settings: Mapping[str, Any]) -> str:
-    base, sentence = _name(settings.get("model")), run_sentence(data.history, finished=data.finished)
-    return say("card.opening", base=base, method=_method(data), sentence=sentence)
 
 
 def _name(value: object) -> str:

@@ -104,7 +104,6 @@ class MetricHistory:
 
 
 def read_history(path: Path) -> MetricHistory:
-    """The history in metrics.jsonl; an empty one where the file is not there yet."""
     history = MetricHistory()
     for number, line in complete_lines(path):
         try:

@@ -95,7 +95,6 @@ def report_html(run_data: RunData, command: str) -> str:
 
 
 def curves_page(run: Path) -> tuple[str, int]:
-    """A page with the curves of a run alone, and how many there are: what notebooks show."""
     data = read_run_data(run)
     sentence = f": {run_sentence(data.history, finished=data.finished)}"
     head = [Text(sentence, about=data.name), Charts(_charts(data.history))]
@@ -289,7 +288,6 @@ def _rows_text(history: MetricHistory) -> str:
 
 
 _OUTCOME_METRICS = ("held_out/judge", "held_out/reward", "held_out/loss")
-"""What a run is judged by: the first of these that it has."""
 
 
 def _outcome_text(history: MetricHistory) -> str:
