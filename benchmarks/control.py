@@ -19,8 +19,8 @@ import torch
 
 from benchmarks.intervals import numbers
 from benchmarks.table import machine, markdown
-from plaudit.lab.classic_control.reward_model import QUERIES, QuerySettings
-from plaudit.lab.classic_control.train import (
+from examples.control.reward_model import QUERIES, QuerySettings
+from examples.control.train import (
     ControlResult,
     ControlSettings,
     train_on_preferences,

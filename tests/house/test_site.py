@@ -125,10 +125,8 @@ def test_every_algorithm_and_every_paper_of_the_code_has_its_row(written):
 
 @pytest.mark.slow
 def test_links_out_of_docs_lead_to_pages_of_the_site(written):
-    assert "](../repository/src/plaudit/methods/preference/dpo_by_hand.py.md)" in text_of(
-        written, "algorithms/dpo"
-    )
-    page = text_of(written, "repository/src/plaudit/methods/preference/dpo_by_hand.py")
+    assert "](../repository/examples/by_hand/dpo.py.md)" in text_of(written, "algorithms/dpo")
+    page = text_of(written, "repository/examples/by_hand/dpo.py")
     assert "nosearch: true" in page
     assert "```python" in page
     assert "](../../policy.md#what-comes-of-it)" not in text_of(written, "repository/README")

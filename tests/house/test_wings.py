@@ -21,7 +21,7 @@ from tools.tree import sources
 ROOT = Path(__file__).resolve().parents[2]
 OF_PIPELINES = ("collect.stage", "feedback.attack_page", "feedback.stages")
 """Modules of other wings that pipelines alone load: they are made of what `plaudit.runs` lists for stages."""
-APART = ("lab", "runs")
+APART = ("lab", "runs", "serving")
 """Wings of which no other wing needs anything to be imported."""
 
 
@@ -60,7 +60,7 @@ def run(path: Path, *words: object, program: str | Path = "plaudit") -> str:
     return done.stdout
 
 
-def test_the_four_wings_are_there_and_named():
+def test_the_wings_are_there_and_named():
     assert {*wings()} == WINGS == {path.parent.name for path in (ROOT / "src/plaudit").glob("*/wing.py")}
 
 
@@ -126,6 +126,10 @@ assert main(missing.split()) == 2
 MISSING = {
     "collect": "train rlhf --comparisons people --model {model} --prompts {pairs} --out {out}",
     "feedback": "eval reward judge:model:{model} --data {pairs}",
+    "serving": (
+        "train grpo --model {model} --prompts {pairs} --reward length:1-5 --out {out} "
+        "--sampler http://127.0.0.1:9"
+    ),
 }
 """Of each wing a command that needs it, though the core knows its verb."""
 

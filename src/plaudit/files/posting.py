@@ -50,6 +50,8 @@ class RetryPolicy:
     """How many requests are under way at the same time."""
     token_from: str | None = None
     """The environment variable that holds a bearer token; None sends none."""
+    max_bytes: int = MAX_RESPONSE_BYTES
+    """The largest answer; a longer one is an error."""
 
     def __post_init__(self) -> None:
         counts = (self.attempts, self.answers_at_once, self.requests_at_once)
@@ -134,8 +136,11 @@ def request_headers(retry_policy: RetryPolicy) -> dict[str, str]:
     return result
 
 
-def post(url: str, retry_policy: RetryPolicy, body: bytes) -> bytes:
-    """What the endpoint answers, in one attempt; raises `TransientError` or OSError for what may pass."""
+def post(url: str, retry_policy: RetryPolicy, body: bytes | None) -> bytes:
+    """What the endpoint answers, in one attempt; raises `TransientError` or OSError for what may pass.
+
+    Without a body it is a GET.
+    """
     attempt = _Attempt(url, retry_policy, body)
     # A socket's timeout begins anew with every byte, and looking up a name has none. So one clock runs over
     # all of it, and what is not there in time is given up: a daemon holds up no end of the program.
@@ -213,7 +218,7 @@ class _Attempt:
         self,
         url: str,
         retry_policy: RetryPolicy,
-        body: bytes,
+        body: bytes | None,
         on_piece: Callable[[bytes], None] | None = None,
     ) -> None:
         self._url, self._body, self._retry_policy = url, body, retry_policy
@@ -254,7 +259,7 @@ class _Attempt:
             # Given up while it connected: a question that nobody waits for is not asked, nor paid for.
             self._check_time()
             path = f"{parts.path or '/'}{'?' * bool(parts.query)}{parts.query}"
-            connection.request("POST", path, self._body, self._headers)
+            connection.request("GET" if self._body is None else "POST", path, self._body, self._headers)
             self.is_waiting = True
             with closing(connection.getresponse()) as response:
                 content = self._read_bounded(response)
@@ -276,10 +281,9 @@ class _Attempt:
             # Of an answer only: the words of an error are no piece of it.
             if self._on_piece is not None and response.status == 200:
                 self._on_piece(chunk)
-            if len(content) > MAX_RESPONSE_BYTES:
+            if len(content) > (limit := self._retry_policy.max_bytes):
                 raise UserError(
-                    f"{self._url}: the answer has more than {MAX_RESPONSE_BYTES:,} bytes, and none needs so "
-                    "many"
+                    f"{self._url}: the answer has more than {limit:,} bytes, and none needs so many"
                 )
         # An early end looks like the end to read1; what Content-Length still promises tells them apart.
         if response.length:

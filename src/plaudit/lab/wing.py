@@ -4,10 +4,6 @@ from plaudit.wings import Verb, Wing
 
 WING = Wing(
     verbs={
-        "control": Verb(
-            module="plaudit.lab.verbs.control",
-            purpose="a pendulum learns from comparisons of clips, beside one that knows its reward",
-        ),
         "lab": Verb(
             module="plaudit.lab.verbs.lab",
             purpose="exercises that show what goes wrong in RLHF, as runs with pictures",

@@ -87,6 +87,8 @@ class Run:
     """What was decided so far, for the user."""
     resources: ExitStack = field(default_factory=ExitStack)
     """What is closed when the run ends, however it ends."""
+    news: list[Callable[[], Sequence[str]]] = field(default_factory=list)
+    """Called after each step: what there is to tell the user."""
 
     def local_sampler(self, policy: Policy, weights: WeightsVersion) -> LocalSampler:
         """What draws from the policy; of one that is divided over ranks, a whole copy in narrow numbers."""
@@ -102,6 +104,11 @@ class Run:
     def note(self, *sentences: str) -> None:
         """Tell the user; it is said once the run's sinks are open, and kept in its summary."""
         self.notes.extend(sentences)
+
+    def _news_of_step(self, job: TrainingJob[Any]) -> tuple[str, ...]:
+        """What there is to tell the user after a step, once the run folder is known to be the same."""
+        other_news = (sentence for news in self.news for sentence in news())
+        return (*self.verify_folder(), *uncompiled_notes(job.module), *other_news)
 
     def subject(self, job: TrainingJob[Any], rows: Rows[Any]) -> PreflightSubject:
         """What the preflight checks of every run look at; a method adds its models by ``replace``."""
@@ -189,7 +196,7 @@ class Run:
             ranks,
             folder=config.out,
             open_sinks=open_sinks,
-            verify_folder=lambda: (*self.verify_folder(), *uncompiled_notes(job.module)),
+            verify_folder=lambda: self._news_of_step(job),
             notes=self.notes,
         )
         progress = loop.run()

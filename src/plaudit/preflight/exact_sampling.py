@@ -214,13 +214,19 @@ def perturbed_weights(
                 break
             share *= SHARE_GROWTH
         # A sampler that keeps a copy has to fetch these weights now, and the old ones again afterwards.
-        subject.weights.moved()
+        _refresh_sampler(subject)
         yield shift
     finally:
         with torch.no_grad():
             for weight, original in zip(weights, originals, strict=True):
                 weight.copy_(original)
-        subject.weights.moved()
+        _refresh_sampler(subject)
+
+
+def _refresh_sampler(subject: PreflightSubject) -> None:
+    subject.weights.moved()
+    if subject.sampler is not None:
+        subject.sampler.refresh()
 
 
 def _perturb(weights: Sequence[nn.Parameter], originals: Sequence[Tensor], share: float) -> None:

@@ -50,6 +50,8 @@ from plaudit.rollouts.sampler import (
     SamplingSettings,
     TokenIds,
     WeightsVersion,
+    decode_tokens,
+    decoded_rollout,
     generation_requests,
 )
 from plaudit.tokens.batch import Completion, Example, collate_extras
@@ -66,8 +68,6 @@ LOOK_EVERY = {"cpu": 1, "cuda": 8}
 """After how many tokens it is looked which completions have ended, by device type."""
 MAX_TOKENS_PER_CHARACTER = 4
 """The most tokens that one character can take."""
-TAIL_TOKENS = 4
-"""Tokens of a plain prompt that decide how its continuation is spelled: with a blank in front, or without."""
 
 
 @dataclass(slots=True)
@@ -276,32 +276,21 @@ class GenerationEngine:
         if not settings.stop:
             return False
         # The end alone: decoding all of an answer at each of its tokens would be quadratic.
-        last = self._decode(completion.ids[-MAX_TOKENS_PER_CHARACTER * max(map(len, settings.stop)) - 1 :])
+        last = decode_tokens(
+            self.encoder, completion.ids[-MAX_TOKENS_PER_CHARACTER * max(map(len, settings.stop)) - 1 :]
+        )
         return any(stop in last for stop in settings.stop)
 
     def _rollout(self, completion: _PartialCompletion, settings: SamplingSettings) -> Rollout:
-        ended_by_token = completion.ids[-1] in self.encoder.stop_ids
-        # Only a plain text is gone on from; behind a template's turn an answer begins anew.
-        tail = completion.request.prompt[-TAIL_TOKENS:] if not self.encoder.asks_in_turns else ()
-        # Decoded behind the prompt's last tokens: by itself SentencePiece would drop a first blank.
-        before = self._decode(tail)
-        text = self._decode([*tail, *(completion.ids[:-1] if ended_by_token else completion.ids)])[
-            len(before) :
-        ]
-        # The text loses what it was stopped at; the tokens keep it, because they were drawn.
-        for stop in settings.stop:
-            text = text.split(stop, 1)[0]
-        return Rollout(
+        return decoded_rollout(
+            self.encoder,
+            settings,
             prompt=completion.request.prompt,
             ids=tuple(completion.ids),
             logp=tuple(completion.logp),
             whole_logp=tuple(completion.whole_logp),
-            answer=Answer(text=text, tokens=len(completion.ids), ended=completion.ended),
+            ended=completion.ended,
         )
-
-    def _decode(self, ids: Sequence[int]) -> str:
-        decode: Any = self.encoder.info.tokenizer.decode
-        return decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
 
 def refused_record(policy: Policy, record: Recorder) -> str | None:

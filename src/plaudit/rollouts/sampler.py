@@ -17,8 +17,11 @@ from plaudit.rollouts.environment import FinishedEpisode
 
 if TYPE_CHECKING:
     from plaudit.tokens.batch import Extra, Extras
+    from plaudit.tokens.encode import Encoder
 
 TokenIds = tuple[int, ...]
+TAIL_TOKENS = 4
+"""Tokens of a plain prompt that decide how its continuation is spelled: with a blank in front, or without."""
 
 
 @runtime_checkable
@@ -127,6 +130,42 @@ class Rollout:
     """The finished episode, where it is one."""
     version: int = 0
     """The version of the weights that it was drawn with."""
+
+
+def decode_tokens(encoder: Encoder, ids: Sequence[int]) -> str:
+    decode: Any = encoder.info.tokenizer.decode
+    return decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+
+
+def decoded_rollout(
+    encoder: Encoder,
+    settings: SamplingSettings,
+    *,
+    prompt: TokenIds,
+    ids: TokenIds,
+    logp: tuple[float, ...],
+    ended: bool,
+    whole_logp: tuple[float, ...] | None = None,
+    version: int = 0,
+) -> Rollout:
+    """The rollout of tokens that were drawn, with their text; without ``whole_logp`` it is ``logp``."""
+    # Only a plain text is gone on from; behind a template's turn an answer begins anew.
+    tail = prompt[-TAIL_TOKENS:] if not encoder.asks_in_turns else ()
+
+    without_end = ids[:-1] if ids[-1] in encoder.stop_ids else ids
+    # Decoded behind the prompt's last tokens: by itself SentencePiece would drop a first blank.
+    text = decode_tokens(encoder, [*tail, *without_end])[len(decode_tokens(encoder, tail)) :]
+    # The text loses what it was stopped at; the tokens keep it, because they were drawn.
+    for stop in settings.stop:
+        text = text.split(stop, 1)[0]
+    return Rollout(
+        prompt=prompt,
+        ids=ids,
+        logp=logp,
+        whole_logp=logp if whole_logp is None else whole_logp,
+        answer=Answer(text=text, tokens=len(ids), ended=ended),
+        version=version,
+    )
 
 
 def rollout_to_json(rollout: Rollout) -> dict[str, Any]:

@@ -12,10 +12,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from examples.by_hand.grpo import GrpoSettings, grpo_by_hand
 from plaudit.data.judging import Task
 from plaudit.data.records import Prompt, plain_text
 from plaudit.errors import UserError
-from plaudit.methods.policy.grpo_by_hand import GrpoSettings, grpo_by_hand
 from plaudit.models.load import load_model
 from plaudit.models.policy import Policy
 from plaudit.rewards.base import FunctionReward, TaskScores

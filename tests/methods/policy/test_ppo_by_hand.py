@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from examples.by_hand.ppo import PpoSettings, ppo_by_hand
 from plaudit.data.judging import Task
 from plaudit.data.records import Prompt
 from plaudit.errors import UserError
-from plaudit.methods.policy.ppo_by_hand import PpoSettings, ppo_by_hand
 from plaudit.models.load import load_model
 from plaudit.models.policy import Policy
 from plaudit.models.reward_model import FreshHead, RewardModel, load_reward_model, new_reward_model

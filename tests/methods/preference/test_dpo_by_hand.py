@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from examples.by_hand.dpo import DpoSettings, dpo_by_hand
 from plaudit.data.read import read_records
 from plaudit.data.records import Comparison
 from plaudit.errors import UserError
-from plaudit.methods.preference.dpo_by_hand import DpoSettings, dpo_by_hand
 from plaudit.tokens.encode import make_encoder
 from tests.methods.by_hand import FREE, WIDER, assert_same_weights, policy_of, train
 from tests.methods.reward_model.rows import make_files

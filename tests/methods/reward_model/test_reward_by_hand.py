@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from examples.by_hand.reward import BradleyTerrySettings, reward_by_hand
 from plaudit.data.read import read_records
 from plaudit.data.records import Comparison
 from plaudit.errors import UserError
-from plaudit.methods.reward_model.reward_by_hand import BradleyTerrySettings, reward_by_hand
 from plaudit.models.reward_model import FreshHead, RewardModel, load_reward_model, new_reward_model
 from plaudit.tokens.encode import make_encoder
 from tests.engine.toy import write_rows

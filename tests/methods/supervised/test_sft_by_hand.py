@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from examples.by_hand.sft import SftSettings, sft_by_hand
 from plaudit.data.read import read_records
 from plaudit.data.records import Demonstration
 from plaudit.errors import UserError
-from plaudit.methods.supervised.sft_by_hand import SftSettings, sft_by_hand
 from plaudit.tokens.encode import make_encoder
 from tests.engine.toy import make_toy
 from tests.methods.by_hand import FREE, WIDER, assert_same_weights, policy_of, train

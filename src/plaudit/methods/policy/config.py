@@ -127,6 +127,29 @@ class JudgeSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings:
+    """The servers that answers are drawn by, where --sampler names some, or vllm."""
+
+    python: Path | None = None
+    """The Python that has vLLM, for --sampler vllm."""
+    count: FromOne = 1
+    """How many servers --sampler vllm starts."""
+    gpus: str = ""
+    """The GPUs that are shared out among them, as 4,5,6,7; none: those that the run sees."""
+    arguments: str = ""
+    """Further arguments of each server, as one string."""
+    folder: Path | None = None
+    """Through which folder weights go, which servers see too; none: memory, on one machine."""
+    seconds: Positive = 600.0
+    """How long a server may take for the answers to a prompt, and a run waits while none is there."""
+    token_from: str | None = None
+    """The environment variable with the token that servers on other machines want."""
+
+    def __post_init__(self) -> None:
+        check_bounds(self, "server")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PtxSettings:
     data: Path | None = None
     """Demonstrations or texts; none: nothing is added."""
@@ -202,8 +225,10 @@ class PolicyConfig(RunConfig):
     """The peak learning rate; with LoRA ten times as high where none is given."""
     draw: DrawSettings = field(default_factory=DrawSettings)
     """How answers are drawn."""
-    sampler: Literal["local"] = "local"
-    """Where answers are drawn: by the policy itself, or by a whole copy where its weights are divided."""
+    sampler: str = "local"
+    """Who draws answers: local (the policy, or a whole copy of a divided one), vllm, http://host:port,…"""
+    server: ServerSettings = field(default_factory=ServerSettings)
+    """The servers that draw answers, where they are not drawn locally."""
     shape: ShapeSettings = field(default_factory=ShapeSettings)
     """What is done to scores before they teach."""
     process: ProcessSettings = field(default_factory=ProcessSettings)
@@ -228,8 +253,25 @@ class PolicyConfig(RunConfig):
         # Without arguments super() has no class to look up in a dataclass with slots.
         super(PolicyConfig, self).__post_init__()
         self._refuse_two_judges_or_none()
+        self._refuse_unread_servers()
         if self.rounds is not None and self.steps is not None:
             raise UserError("rounds and steps both say how long the run is: leave one of them out")
+
+    def _refuse_unread_servers(self) -> None:
+        words = [word for word in self.sampler.split(",") if word]
+        are_addresses = bool(words) and all(word.startswith(("http://", "https://")) for word in words)
+        if self.sampler not in ("local", "vllm") and not are_addresses:
+            raise UserError(
+                f"--sampler {self.sampler}: expected local, vllm, or http://host:port of running servers, "
+                "with commas between them"
+            )
+        if self.sampler == "local" and self.server != ServerSettings():
+            raise UserError("--server.… is read with a --sampler of servers: leave it out, or name some")
+        if self.sampler == "vllm" and self.server.python is None:
+            raise UserError(
+                "--sampler vllm needs --server.python, the Python of an environment with vLLM: it wants "
+                "other releases than plaudit, so it has one of its own (docs/scale.md)"
+            )
 
     def _refuse_two_judges_or_none(self) -> None:
         if self.reward is None and self.environment is None:

@@ -17,6 +17,7 @@ from transformers import AutoConfig
 
 from plaudit.data.read import read_records
 from plaudit.data.records import Record
+from plaudit.engine.checkpoint.state import Stateful
 from plaudit.engine.loop import BatchOrder, TrainingJob
 from plaudit.engine.metrics import training_flops
 from plaudit.engine.sinks.base import Sample, Summary
@@ -79,6 +80,7 @@ from plaudit.rollouts.sampler import TurnSampler, WeightsVersion
 from plaudit.tokens.batch import Example
 from plaudit.tokens.encode import Encoder, encode_rows
 from plaudit.tokens.prompts import EncodedPrompt, encode_prompt_records
+from plaudit.wings import offered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -285,6 +287,8 @@ class PreparedRun:
     reference: PreparedReference
     rounds: RolloutRounds
     evaluator: HeldOutEvaluator
+    journal: Stateful | None
+    """A sampler that keeps what it has drawn, and is told of checkpoints."""
 
 
 def prepare_run(algorithm: Algorithm, config: PolicyConfig, run: Run) -> PreparedRun:
@@ -304,7 +308,7 @@ def prepare_run(algorithm: Algorithm, config: PolicyConfig, run: Run) -> Prepare
         policy=policy, reference=reference.reference, critic=critic, temperature=config.draw.temperature
     )
     weights = WeightsVersion()
-    sampler = run.local_sampler(policy, weights)
+    sampler = _policy_sampler(config, run, policy, weights)
     mixture_sampler = _make_mixture_sampler(configured, sampler, models)
     sources = RolloutSources(
         prompts=rows.train,
@@ -325,16 +329,25 @@ def prepare_run(algorithm: Algorithm, config: PolicyConfig, run: Run) -> Prepare
         reference=reference,
         rounds=rounds,
         evaluator=_held_out_evaluator(config, run, replace(sources, prompts=rows.held_out), judge),
+        journal=sampler if isinstance(sampler, Stateful) else None,
     )
+
+
+def _policy_sampler(config: PolicyConfig, run: Run, policy: Policy, weights: WeightsVersion) -> TurnSampler:
+    """Who draws from the policy: it itself on this machine, or servers that are sent its weights."""
+    if config.sampler == "local":
+        return run.local_sampler(policy, weights)
+    make = offered("remote_sampler", of="serving")
+    return make(run, config.sampler, config.server, policy, weights, temperature=config.draw.temperature)
 
 
 def _rollout_notes(
     algorithm: PolicyAlgorithm,
     config: PolicyConfig,
-    sampler: LocalSampler,
+    sampler: TurnSampler,
     rounds: RolloutRounds,
 ) -> list[str]:
-    slow_reason = sampler.fallback_reason
+    slow_reason = sampler.fallback_reason if isinstance(sampler, LocalSampler) else None
     return [
         *(() if slow_reason is None else (f"sampling is slower here: {slow_reason}",)),
         *mixture_notes(algorithm),
@@ -345,11 +358,13 @@ def _rollout_notes(
 
 
 def _make_mixture_sampler(
-    algorithm: PolicyAlgorithm, sampler: LocalSampler, models: ScoringModels
+    algorithm: PolicyAlgorithm, sampler: TurnSampler, models: ScoringModels
 ) -> LocalSampler | None:
     share = algorithm.mixture_coef
     if not share:
         return None
+    if not isinstance(sampler, LocalSampler):
+        raise UserError("answers of a mixture with the reference are drawn by --sampler local alone")
     reference = models.reference
     if isinstance(reference, AdapterOffReference):
         # What draws may be a copy of what learns, and has the adapters that are turned off.
@@ -403,6 +418,7 @@ def make_job(prepared: PreparedRun, config: PolicyConfig, run: Run) -> TrainingJ
             "rounds": prepared.rounds,
             "shaper": prepared.rounds.experience.shaper,
             **prepared.reference.state,
+            **({} if prepared.journal is None else {"journal": prepared.journal}),
         },
         diagnose=lambda reports: diagnostics(
             prepared.algorithm,

@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from plaudit.errors import UserError
-from plaudit.lab.classic_control.pendulum import (
+from examples.control.pendulum import (
     Actor,
     Pendulum,
     collect_episodes,
@@ -17,6 +16,7 @@ from plaudit.lab.classic_control.pendulum import (
     step_features,
     true_reward,
 )
+from plaudit.errors import UserError
 
 
 def swing(pendulum, angle, pushes):

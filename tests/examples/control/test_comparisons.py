@@ -7,9 +7,8 @@ import math
 import pytest
 import torch
 
-from plaudit.errors import UserError
-from plaudit.lab.classic_control.pendulum import observe, step_features, true_reward
-from plaudit.lab.classic_control.reward_model import (
+from examples.control.pendulum import observe, step_features, true_reward
+from examples.control.reward_model import (
     ClipJudge,
     EnsembleTrainer,
     LabelledClips,
@@ -22,7 +21,8 @@ from plaudit.lab.classic_control.reward_model import (
     no_labelled_clips,
     sample_clip_pairs,
 )
-from plaudit.lab.classic_control.train import ControlSettings, PpoSettings
+from examples.control.train import ControlSettings, PpoSettings
+from plaudit.errors import UserError
 
 
 def some_pairs(count, seed=0, clip=5):

@@ -20,8 +20,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import leaky_relu
 
+from examples.control.pendulum import FEATURE_SIZE, Episodes, true_reward
 from plaudit.errors import UserError
-from plaudit.lab.classic_control.pendulum import FEATURE_SIZE, Episodes, true_reward
 from plaudit.losses.reward import bradley_terry
 
 

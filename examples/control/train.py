@@ -15,10 +15,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
-from plaudit.advantages.temporal import gae, returns
-from plaudit.errors import UserError
-from plaudit.lab.classic_control.pendulum import Actor, Episodes, Pendulum, collect_episodes, true_reward
-from plaudit.lab.classic_control.reward_model import (
+from examples.control.pendulum import Actor, Episodes, Pendulum, collect_episodes, true_reward
+from examples.control.reward_model import (
     ClipJudge,
     PreferenceReward,
     QuerySettings,
@@ -26,6 +24,8 @@ from plaudit.lab.classic_control.reward_model import (
     RewardSource,
     TrueReward,
 )
+from plaudit.advantages.temporal import gae, returns
+from plaudit.errors import UserError
 from plaudit.losses.policy import clipped, squared_error
 from plaudit.losses.ratio import log_ratio, ratio
 from plaudit.losses.reduce import token_mean

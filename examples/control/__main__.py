@@ -1,19 +1,21 @@
-"""``plaudit control``: a pendulum learns from comparisons of clips, beside one that knows its reward."""
+"""A pendulum that learns from comparisons of clips, beside one that knows its reward."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING
 
-from plaudit.cli.parser import Subparsers, integer, positive_integer
+from plaudit.cli.parser import integer, positive_integer
 from plaudit.cli.sample import make_console
+from plaudit.errors import UserError
 
 if TYPE_CHECKING:
-    from plaudit.lab.classic_control.train import ControlResult
+    from examples.control.train import ControlResult
 
 _EPILOG = """\
 true return  sum of the true reward over an episode, mean of fresh ones; 100 would be to stand all the time
@@ -23,9 +25,12 @@ The policy on comparisons never sees the true reward: only the judge does, and w
 Both runs together take about half a minute on one core."""
 
 
-def add_parser(subparsers: Subparsers) -> None:
-    control = subparsers.add_parser(
-        "control", formatter_class=argparse.RawDescriptionHelpFormatter, epilog=_EPILOG
+def make_parser() -> argparse.ArgumentParser:
+    control = argparse.ArgumentParser(
+        prog="python -m examples.control",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=_EPILOG,
     )
     add = control.add_argument
     add(
@@ -45,15 +50,24 @@ def add_parser(subparsers: Subparsers) -> None:
         help="how often the policy plays and learns (default: 60)",
     )
     add("--json", action="store_true", help="print one JSON object and no table")
-    control.set_defaults(run=run)
+    return control
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run as the words say; what cannot be run is said in a sentence."""
+    try:
+        return run(make_parser().parse_args(words))
+    except UserError as error:
+        print(f"control: {error}", file=sys.stderr)
+        return 2
 
 
 def run(args: argparse.Namespace) -> int:
     """Train on the true reward and on comparisons, measure both, print the table."""
     import torch
 
-    from plaudit.lab.classic_control.reward_model import ClipJudge, QuerySettings
-    from plaudit.lab.classic_control.train import ControlSettings, train_on_preferences, train_on_true_reward
+    from examples.control.reward_model import ClipJudge, QuerySettings
+    from examples.control.train import ControlSettings, train_on_preferences, train_on_true_reward
 
     settings = ControlSettings(
         seed=args.seed,
@@ -92,3 +106,7 @@ def _print_table(outcome: ControlResult) -> None:
     console.print(table)
     answers = f"{outcome.queries:,} asked, {outcome.answered:,} answered, {outcome.ties:,} of them ties"
     console.print(f"{answers}; {outcome.seconds:.0f} s")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,167 @@
+"""Answers by a server beside the same answers drawn here, and what sending it weights takes.
+
+python -m benchmarks.serving overhead                 one question after the other, here and by a server
+python -m benchmarks.serving sync --model FOLDER      bytes and seconds of deliveries, whole and as changes
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from benchmarks.kills import kill_all
+from plaudit.engine.distributed import single_process
+from plaudit.lab.world import SHIPPED_MODEL_FOLDER
+from plaudit.models.load import load_model
+from plaudit.models.policy import Policy
+from plaudit.rollouts.local import LocalSampler
+from plaudit.rollouts.sampler import GenerationRequest, SamplingSettings, WeightsVersion
+from plaudit.serving.fleet import Fleet, Keeper
+from plaudit.serving.proof import policy_logps, probes
+from plaudit.serving.sampler import RemoteSampler
+from plaudit.serving.server import Question, Server
+from plaudit.serving.weight_files import HeldWeights
+from plaudit.serving.weights import Handover, served_tensors
+from plaudit.tokens.encode import make_encoder
+from tests.engine.distributed.launch import free_port
+
+PROMPTS, ANSWERS, TOKENS = 32, 8, 64
+STEPS = 3
+"""Steps of training whose changes are sent."""
+
+
+def seconds(work: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    work()
+    return time.perf_counter() - begin
+
+
+def overhead(turns: int) -> None:
+    """The same questions, in turn here and by a server in a process of its own with one thread."""
+    torch.set_num_threads(1)
+    port = free_port()
+    words = ["serve", "--model", str(SHIPPED_MODEL_FOLDER), "--port", str(port), "--device", "cpu"]
+    process = subprocess.Popen(
+        ["env", "OMP_NUM_THREADS=1", sys.executable, "-m", "plaudit", *words], start_new_session=True
+    )
+    try:
+        server = Server(f"http://127.0.0.1:{port}")
+        while not server.is_up():
+            time.sleep(0.2)
+        fleet = Fleet([server])
+        fleet.version = "default"
+        sampler = LocalSampler(SHIPPED_MODEL_FOLDER, device="cpu")
+        prompts = [tuple(range(5 + p, 25 + p)) for p in range(PROMPTS)]
+
+        def here() -> None:
+            settings = SamplingSettings(max_tokens=TOKENS)
+            for prompt in prompts:
+                requests = [
+                    GenerationRequest(prompt=prompt, sample=k, max_new_tokens=TOKENS) for k in range(ANSWERS)
+                ]
+                sampler.generate_requests(requests, settings)
+
+        def there() -> None:
+            stop_ids = tuple(sampler.encoder.stop_ids)
+            facts = {"answers": ANSWERS, "seed": 0, "max_tokens": TOKENS, "temperature": 1.0}
+            fleet.draw([Question(prompt=prompt, stop_ids=stop_ids, **facts) for prompt in prompts])
+
+        here()
+        there()
+        pairs = [(seconds(here), seconds(there)) for _ in range(turns)]
+    finally:
+        kill_all(process)
+    for place, (mine, its) in enumerate(pairs):
+        print(f"turn {place + 1}: {mine:.2f} s here, {its:.2f} s by the server")
+    ratio = statistics.median(its / mine for mine, its in pairs)
+    print(
+        f"{PROMPTS} prompts, {ANSWERS} answers: the server takes {ratio:.3f} of the time (median of {turns})"
+    )
+
+
+def sync(model: Path, dtype: torch.dtype, rate: float) -> None:
+    """What deliveries of a model weigh and take after steps of Adam on random text."""
+    policy = Policy(load_model(model, dtype=torch.float32, device=torch.device("cpu")))
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=rate, weight_decay=0.0)
+    base = policy.base
+    generator = torch.Generator().manual_seed(0)
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        handover, held = Handover(Path(folder) / "weights"), HeldWeights()
+        for number in range(STEPS + 1):
+            gathered = seconds(lambda: served_tensors(policy, dtype, keep=True))
+            tensors = served_tensors(policy, dtype, keep=True)
+            begin = time.perf_counter()
+            delivery = handover.write(tensors, f"v{number}")
+            written = time.perf_counter() - begin
+            path, root = delivery.files[-1]
+            read = seconds(lambda: held.read(str(path), root))  # noqa: B023
+            probed = seconds(lambda: policy_logps(policy, probes(base.config.vocab_size, None)))
+            print(
+                f"delivery {number}: {delivery.bytes_written / 2**20:8.1f} MiB, gathered {gathered:.2f} s, "
+                f"written {written:.2f} s, read and checked {read:.2f} s, probe {probed:.2f} s"
+            )
+            ids = torch.randint(base.config.vocab_size, (2, 128), generator=generator)
+            with policy.as_plain_model() as plain:
+                plain(input_ids=ids, labels=ids).loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def handshake(model: Path, dtype: torch.dtype) -> None:
+    """How long it takes until a server in this machine has proven every tensor."""
+    port = free_port()
+    words = ["serve", "--model", str(model), "--port", str(port), "--device", "cpu"]
+    process = subprocess.Popen([sys.executable, "-m", "plaudit", *words], start_new_session=True)
+    server = Server(f"http://127.0.0.1:{port}")
+    try:
+        while not server.is_up():
+            time.sleep(0.2)
+        with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+            fleet = Fleet([server])
+            sampler = RemoteSampler(
+                policy=Policy(load_model(model, dtype=torch.float32, device=torch.device("cpu"))),
+                encoder=make_encoder(model),
+                weights=WeightsVersion(),
+                ranks=single_process(),
+                fleet=fleet,
+                keeper=Keeper(fleet, dtype),
+                handover=Handover(Path(folder) / "weights"),
+                run="run",
+                dtype=dtype,
+                note=print,
+            )
+            print(f"the first delivery, with its proof: {seconds(sampler.refresh):.1f} s")
+            sampler.weights.moved()
+            print(f"one more: {seconds(sampler.refresh):.1f} s")
+            assert sampler.keeper is not None
+            print(sampler.keeper.syncs)
+    finally:
+        kill_all(process)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("part", choices=["overhead", "sync", "handshake"])
+    parser.add_argument("--model", type=Path, default=SHIPPED_MODEL_FOLDER)
+    parser.add_argument("--dtype", default="bfloat16")
+    parser.add_argument("--rate", type=float, default=1e-6, help="the learning rate of the steps")
+    parser.add_argument("--turns", type=int, default=5)
+    given = parser.parse_args()
+    if given.part == "overhead":
+        overhead(given.turns)
+    elif given.part == "sync":
+        sync(given.model, getattr(torch, given.dtype), given.rate)
+    else:
+        handshake(given.model, torch.float32)
+
+
+if __name__ == "__main__":
+    main()

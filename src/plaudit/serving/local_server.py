@@ -1,0 +1,187 @@
+"""A sampling server without vLLM: plaudit's own sampler behind the routes that a vLLM server has.
+
+It answers one question at a time, so that an answer depends on nothing but the weights and the question: a
+run that asks again after a crash gets the same tokens, to the bit.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import torch
+
+from plaudit.errors import UserError
+from plaudit.models.load import stored_dtype
+from plaudit.models.policy import Policy
+from plaudit.rollouts.local import LocalSampler
+from plaudit.rollouts.sampler import GenerationRequest, Rollout, SamplingSettings
+from plaudit.serving.proof import policy_logps
+from plaudit.serving.weight_files import HeldWeights, WrongWeightsError
+
+LARGEST_REQUEST = 64_000_000
+"""The most bytes of a request."""
+
+
+class SamplingModel:
+    """A model that answers questions in tokens, and takes new weights between them."""
+
+    def __init__(self, folder: Path, *, device: str = "auto", dtype: str = "auto") -> None:
+        """``dtype`` auto: what the folder is stored in on a GPU, and float32 on a CPU."""
+        if dtype == "auto" and device.startswith("cuda") and stored_dtype(folder) is not None:
+            dtype = str(stored_dtype(folder)).removeprefix("torch.")
+        self.folder, self.version = folder, "default"
+        self._sampler = LocalSampler(folder, device=device, dtype=dtype)
+        self._held = HeldWeights()
+        # One at a time: what is answered side by side is rounded otherwise than alone.
+        self._turn = threading.Lock()
+        self._running = threading.Event()
+        self._running.set()
+        self.routes: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+            "GET /health": lambda body: {},
+            "GET /v1/models": self._models,
+            "GET /weight_info": lambda body: {"weight_version": self.version},
+            "POST /inference/v1/generate": self._generate,
+            "POST /init_weight_transfer_engine": self._begin,
+            "POST /pause": self._pause,
+            "POST /resume": self._resume,
+            "POST /start_weight_update": lambda body: {},
+            "POST /update_weights": self._update,
+            "POST /finish_weight_update": self._finish,
+        }
+
+    @property
+    def policy(self) -> Policy:
+        """What answers."""
+        return self._sampler.policy
+
+    def _models(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        del body
+        model = {"id": self.folder.name, "root": str(self.folder)}
+        return {"data": [{**model, "max_model_len": self._sampler.max_positions}]}
+
+    def _begin(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        del body
+        self._held = HeldWeights()
+        return {}
+
+    def _pause(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        del body
+        self._running.clear()
+        # Behind the answer that is under way.
+        with self._turn:
+            return {}
+
+    def _resume(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        del body
+        self._running.set()
+        return {}
+
+    def _update(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        update = body["update_info"]
+        with self._turn:
+            load_served(self.policy.base, self._held.read(update["path"], update["root"]))
+        return {}
+
+    def _finish(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        self.version = str(body["weight_version"])
+        return {}
+
+    def _generate(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        wanted, ids = body["sampling_params"], tuple(body["token_ids"])
+        self._running.wait()
+        with self._turn:
+            if "prompt_logprobs" in wanted:
+                return {"choices": [], "prompt_logprobs": self._logps_of(ids)}
+            settings = SamplingSettings(
+                temperature=wanted["temperature"],
+                max_tokens=wanted["max_tokens"],
+                stop=tuple(wanted.get("stop", ())),
+            )
+            requests = [
+                GenerationRequest(prompt=ids, sample=seed, max_new_tokens=settings.max_tokens)
+                for seed in range(wanted["seed"], wanted["seed"] + wanted["n"])
+            ]
+            rollouts = self._sampler.generate_requests(requests, settings)
+            return {"choices": [self._choice(*pair) for pair in enumerate(rollouts)]}
+
+    def _logps_of(self, ids: tuple[int, ...]) -> list[dict[str, Any] | None]:
+        logps = policy_logps(self.policy, [ids]).tolist()
+        return [None, *({str(token): {"logprob": x}} for token, x in zip(ids[1:], logps, strict=True))]
+
+    def _choice(self, index: int, rollout: Rollout) -> dict[str, Any]:
+        tokens = zip(rollout.ids, rollout.whole_logp, strict=True)
+        return {
+            "index": index,
+            "finish_reason": "stop" if rollout.answer.ended else "length",
+            "token_ids": [*rollout.ids],
+            "logprobs": {"content": [{"token_id": token, "logprob": logp} for token, logp in tokens]},
+            "weight_versions": [{"version": self.version, "start": 0, "end": len(rollout.ids)}],
+        }
+
+
+def load_served(model: Any, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Give a model the weights of these, which have the names that a folder has."""
+    # Through transformers' loader, which knows how a folder names what a model holds as one.
+    fresh: Any = type(model).from_pretrained(None, config=model.config, state_dict=dict(tensors))
+    with torch.no_grad():
+        for mine, sent in zip(model.parameters(), fresh.parameters(), strict=True):
+            mine.copy_(sent)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Answers by the routes of a model."""
+
+    model: SamplingModel
+    token: str | None
+
+    def do_GET(self) -> None:
+        self._reply("GET")
+
+    def do_POST(self) -> None:
+        self._reply("POST")
+
+    def _reply(self, method: str) -> None:
+        route = self.model.routes.get(f"{method} {urlsplit(self.path).path}")
+        length = int(self.headers.get("Content-Length") or 0)
+        if self.token is not None and self.headers.get("Authorization") != f"Bearer {self.token}":
+            self._send(401, {"error": "no token, or another one"})
+        elif route is None:
+            self._send(404, {"error": f"no {self.path} here"})
+        elif length > LARGEST_REQUEST:
+            self._send(413, {"error": f"{length:,} bytes are too many"})
+        else:
+            try:
+                self._send(200, route(json.loads(self.rfile.read(length) or b"{}")))
+            except (UserError, WrongWeightsError, ValueError, KeyError, TypeError) as error:
+                self._send(400, {"error": f"{type(error).__name__}: {error}"})
+
+    def _send(self, status: int, reply: Mapping[str, Any]) -> None:
+        content = json.dumps(reply).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing: a line for each question would be the whole terminal."""
+
+
+class _Listening(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 512
+
+
+def http_server(model: SamplingModel, host: str, port: int, token: str | None) -> ThreadingHTTPServer:
+    """The server, bound to its port; ``serve_forever`` begins. With a token nobody is heard without it."""
+    handler = type("Handler", (_Handler,), {"model": model, "token": token})
+    try:
+        return _Listening((host, port), handler)
+    except OSError as error:
+        raise UserError(f"--port {port}: {error.strerror or error}; take another one") from error

@@ -1,0 +1,304 @@
+"""A sampler that asks servers: it sends them the weights, has them prove it, and draws a run's answers."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from ipaddress import ip_address
+from itertools import groupby
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+from torch import Tensor
+
+from plaudit.engine.distributed import Ranks
+from plaudit.engine.step_report import Number
+from plaudit.errors import UserError
+from plaudit.files.posting import parse_url
+from plaudit.methods.policy.config import ServerSettings
+from plaudit.methods.run import Run
+from plaudit.models.policy import Policy
+from plaudit.rollouts.sampler import (
+    GenerationPrompt,
+    GenerationRequest,
+    Rollout,
+    SamplingSettings,
+    WeightsVersion,
+    decoded_rollout,
+    generation_requests,
+)
+from plaudit.serving.fleet import Fleet, Keeper
+from plaudit.serving.journal import Journal
+from plaudit.serving.processes import VllmServers
+from plaudit.serving.proof import disturbed, policy_logps, probes
+from plaudit.serving.server import Question, Server
+from plaudit.serving.weights import Handover, served_tensors
+from plaudit.tokens.encode import Encoder
+
+
+@dataclass(slots=True, kw_only=True)
+class RemoteSampler:
+    """Draws answers from servers with the weights of a policy, which may be divided over ranks."""
+
+    policy: Policy
+    encoder: Encoder
+    weights: WeightsVersion
+    ranks: Ranks
+    fleet: Fleet
+    keeper: Keeper | None
+    """What brings weights to the servers; on the first rank alone."""
+    handover: Handover | None
+    run: str
+    """A name of this process group's own: another run's weights are never taken for its own."""
+    dtype: torch.dtype
+    """What weights travel in."""
+    note: Callable[[str], None]
+    _sent: int = field(default=-1, init=False)
+
+    @property
+    def version(self) -> int:
+        return self.weights.number
+
+    @property
+    def max_positions(self) -> int | None:
+        return getattr(self.policy.base.config.get_text_config(), "max_position_embeddings", None)
+
+    def refresh(self) -> None:
+        """Send the weights, where they have moved since, and have each server prove that it uses them."""
+        if self._sent == self.version:
+            return
+        first = self._sent < 0
+        sequences = probes(self.policy.base.config.get_text_config().vocab_size, self.max_positions)
+        name = f"{self.run}-{self.version}"
+        if first:
+            self._prove_every_tensor(sequences)
+        here_M = policy_logps(self.policy, sequences)
+        tensors = served_tensors(self.policy, self.dtype, keep=self.keeper is not None)
+        roots: list[str] = []
+        if self.keeper is not None and self.handover is not None:
+            delivery = self.handover.write(tensors, name)
+            self.keeper.send(delivery, here_M)
+            roots.append(delivery.files[-1][1])
+        del tensors
+        # None draws before the servers have them; and who failed tells the others.
+        [self.fleet.root] = self.ranks.all_gather_strings(roots)
+        self._sent, self.fleet.version = self.version, name
+        if self.fleet.journal is not None:
+            self.fleet.journal.begin(self.fleet.root)
+        self.fleet.update()
+
+    def after_step(self, step: int, metrics: Mapping[str, Number]) -> None:
+        """Nothing changes with a step."""
+
+    def tensors(self) -> Mapping[str, Tensor]:
+        """Nothing: what was drawn stands in the journal, which forgets what no checkpoint needs any more."""
+        if self.fleet.journal is not None:
+            self.fleet.journal.checkpoint()
+        return {}
+
+    def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        del tensors
+
+    def _prove_every_tensor(self, sequences: Sequence[tuple[int, ...]]) -> None:
+        """Lay weights ready by which a server shows that it computes with each tensor."""
+        with disturbed(self.policy, sequences, self.dtype) as noise:
+            tensors = served_tensors(self.policy, self.dtype, keep=self.keeper is not None)
+            if self.keeper is not None and self.handover is not None:
+                self.keeper.sequences, self.keeper.stop_ids = sequences, tuple(self.encoder.stop_ids)
+                self.keeper.noise = self.handover.write(tensors, f"{self.run}-noise", aside=True), noise
+        if noise.unseen:
+            self.note(
+                f"{len(noise.unseen)} tensors cannot be proven to reach the servers, since fixed tokens do "
+                f"not show them ({noise.unseen[0]} first)"
+            )
+
+    def requests_for(
+        self, prompts: Sequence[GenerationPrompt], settings: SamplingSettings, n: int
+    ) -> list[GenerationRequest]:
+        """The requests that `generate` serves: ``n`` for each prompt, with the room that the model has."""
+        return generation_requests(prompts, settings, n, self.max_positions)
+
+    def generate(
+        self, prompts: Sequence[GenerationPrompt], settings: SamplingSettings, *, n: int = 1
+    ) -> list[list[Rollout]]:
+        """For every prompt, ``n`` answers as the tokens that the servers drew."""
+        in_order = self.generate_requests(self.requests_for(prompts, settings, n), settings)
+        return [in_order[p * n : (p + 1) * n] for p in range(len(prompts))]
+
+    def generate_requests(
+        self, requests: Sequence[GenerationRequest], settings: SamplingSettings
+    ) -> list[Rollout]:
+        """A rollout for each request, in their order; those of one prompt in a row are one question."""
+        if not settings.is_unrestricted and not settings.greedy:
+            raise UserError(
+                "a server tells one log-prob of a token, and with top-k, top-p or min-p there are two: "
+                "leave these out, or draw by --sampler local"
+            )
+        groups = [list(group) for _, group in groupby(enumerate_runs(requests), key=lambda pair: pair[0])]
+        questions = [self._question([request for _, request in group], settings) for group in groups]
+        answers = self.fleet.draw(questions)
+        drawn = [tokens for group in answers for tokens in group]
+        return [
+            decoded_rollout(
+                self.encoder,
+                settings,
+                prompt=request.prompt,
+                ids=tokens.ids,
+                logp=tokens.logp,
+                ended=tokens.ended,
+                version=self._sent,
+            )
+            for request, tokens in zip(requests, drawn, strict=True)
+        ]
+
+    def _question(self, requests: Sequence[GenerationRequest], settings: SamplingSettings) -> Question:
+        first = requests[0]
+        if first.extras:
+            raise UserError("servers are asked in tokens alone: prompts with pictures need --sampler local")
+        digest = blake2b(f"{settings.seed}/{first.prompt}".encode(), digest_size=6)
+        return Question(
+            prompt=first.prompt,
+            answers=len(requests),
+            seed=int.from_bytes(digest.digest()) + first.sample,
+            max_tokens=first.max_new_tokens,
+            temperature=float(settings.temperature),
+            stop_ids=tuple(self.encoder.stop_ids),
+            stop=settings.stop,
+        )
+
+
+def enumerate_runs(requests: Sequence[GenerationRequest]) -> list[tuple[int, GenerationRequest]]:
+    """The requests with the number of their question: those that follow each other in one prompt share it."""
+    numbered: list[tuple[int, GenerationRequest]] = []
+    number = -1
+    for place, request in enumerate(requests):
+        before = requests[place - 1] if place else None
+        follows = before is not None and (
+            (request.prompt, request.max_new_tokens, request.sample)
+            == (before.prompt, before.max_new_tokens, before.sample + 1)
+        )
+        number += not follows
+        numbered.append((number, request))
+    return numbered
+
+
+MEMORY = Path("/dev/shm")
+JOURNAL_FOLDER = "rounds"
+"""The folder of a run folder with what servers have answered since the last checkpoints."""
+SYNCS_FILE = "syncs.jsonl"
+"""The file of a run folder with a line for each delivery of weights, and its proof."""
+
+
+def _journal(run: Run) -> Journal | None:
+    """What this rank's answers are kept in; nothing where nothing is written, as by a check."""
+    if not run.ranks.first_says(run.folder is not None):
+        return None
+    journal = Journal(run.config.out / JOURNAL_FOLDER, run.ranks.rank)
+    run.resources.callback(journal.close)
+    return journal
+
+
+def _keeper(
+    run: Run, fleet: Fleet, dtype: torch.dtype, temperature: float, started: VllmServers | None
+) -> Keeper:
+    restart = None if started is None else started.restart
+    log = None if run.folder is None else run.folder / SYNCS_FILE
+    keeper = Keeper(fleet, dtype, temperature=temperature, restart=restart, log=log)
+    run.resources.callback(keeper.close)
+    return keeper
+
+
+def remote_sampler(
+    run: Run,
+    word: str,
+    settings: ServerSettings,
+    policy: Policy,
+    weights: WeightsVersion,
+    *,
+    temperature: float,
+) -> RemoteSampler:
+    """What draws a run's answers by servers; every rank comes, and the first one sends the weights."""
+    dtype = run.precision.products
+    place = _place(run)
+    started, urls = _servers(run, place, word, settings, dtype)
+    servers = [Server(url, seconds=settings.seconds, token_from=settings.token_from) for url in urls]
+    if started is not None:
+        started.wait(servers)
+    fleet = Fleet(servers, patience=settings.seconds, journal=_journal(run))
+    run.news.append(fleet.news)
+    keeper, handover = None, None
+    if run.ranks.is_first:
+        handover = Handover(_folder(run, place, urls, settings))
+        run.resources.callback(handover.remove)
+        keeper = _keeper(run, fleet, dtype, temperature, started)
+    [name] = run.ranks.all_gather_strings([uuid.uuid4().hex[:8]] if run.ranks.is_first else [])
+    sampler = RemoteSampler(
+        policy=policy,
+        encoder=run.encoder,
+        weights=weights,
+        ranks=run.ranks,
+        fleet=fleet,
+        keeper=keeper,
+        handover=handover,
+        run=name,
+        dtype=dtype,
+        note=run.note,
+    )
+    sampler.refresh()
+    if keeper is not None and handover is not None:
+        run.note(f"answers are drawn by {len(servers)} servers; {keeper.first_note(handover.folder)}")
+    return sampler
+
+
+def _place(run: Run) -> Path:
+    """The run folder; where none is written, as by a check, one that is gone afterwards."""
+    if run.folder is not None or not run.ranks.is_first:
+        return run.config.out.resolve()
+    return Path(run.resources.enter_context(TemporaryDirectory(prefix="plaudit-")))
+
+
+def _servers(
+    run: Run, place: Path, word: str, settings: ServerSettings, dtype: torch.dtype
+) -> tuple[VllmServers | None, list[str]]:
+    """The addresses that a word names; of ``vllm`` those of servers that the first rank starts, and these."""
+    if word != "vllm":
+        urls = [url for url in word.split(",") if url]
+        _refuse_open_servers(urls, settings)
+        return None, urls
+    if not run.ranks.is_first:
+        return None, run.ranks.all_gather_strings([])
+    started = VllmServers(run.config.model, place / "servers", settings, dtype)
+    run.resources.callback(started.close)
+    return started, run.ranks.all_gather_strings(started.urls)
+
+
+def _refuse_open_servers(urls: list[str], settings: ServerSettings) -> None:
+    if len(set(urls)) < len(urls):
+        raise UserError(f"--sampler names a server twice: {', '.join(urls)}")
+    open_to_others = [url for url in urls if not _is_here(url)]
+    if open_to_others and settings.token_from is None:
+        raise UserError(
+            f"{open_to_others[0]} is on another machine, and whoever reaches it could give it other weights: "
+            "let it want a token, and name the variable that holds it (--server.token-from)"
+        )
+
+
+def _is_here(url: str) -> bool:
+    host = parse_url(url).hostname or ""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _folder(run: Run, place: Path, urls: list[str], settings: ServerSettings) -> Path:
+    # By the run folder's name: what a killed process left there is found, and removed.
+    name = f"plaudit-{blake2b(str(run.config.out.resolve()).encode(), digest_size=6).hexdigest()}"
+    if settings.folder is not None:
+        return settings.folder.resolve() / name
+    if all(map(_is_here, urls)) and MEMORY.is_dir():
+        return MEMORY / name
+    return place / "weights"

@@ -1,0 +1,152 @@
+"""Replies that no policy may learn from, servers that are gone, and fleets that do without them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+
+import pytest
+
+from plaudit.errors import UserError
+from plaudit.serving.fleet import TRIES, Fleet
+from plaudit.serving.server import GoneError, Question, Server, UselessReplyError
+from tests.serving.servers import saying
+
+QUESTION = Question(prompt=(1, 5), answers=1, seed=7, max_tokens=3, temperature=1.0, stop_ids=(2,))
+WHOLE: dict[str, Any] = {
+    "index": 0,
+    "finish_reason": "stop",
+    "token_ids": [9, 4, 2],
+    "logprobs": {"content": [{"token_id": 9, "logprob": -1.0}, {"logprob": -2.0}, {"logprob": -0.5}]},
+    "weight_versions": [{"version": "run-3", "start": 0, "end": 3}],
+}
+
+
+def send(handler: BaseHTTPRequestHandler, content: bytes, status: int = 200) -> None:
+    handler.send_response(status)
+    handler.send_header("Content-Length", str(len(content)))
+    handler.end_headers()
+    handler.wfile.write(content)
+
+
+def send_choice(handler: BaseHTTPRequestHandler, **changes: object) -> None:
+    """A whole reply but for some things; at the other routes, what a healthy server says."""
+    if "generate" in handler.path:
+        send(handler, json.dumps({"choices": [{**WHOLE, **changes}]}).encode())
+    else:
+        send(handler, json.dumps({"weight_version": "run-3"}).encode())
+
+
+def spans(*versions: tuple[str, int, int]) -> list[dict[str, object]]:
+    return [{"version": version, "start": start, "end": end} for version, start, end in versions]
+
+
+USELESS: dict[str, Mapping[str, object]] = {
+    "aborted": {"finish_reason": "abort"},
+    "drawn with other weights": {"weight_versions": spans(("run-2", 0, 3))},
+    "drawn with other weights ": {"weight_versions": spans(("run-2", 0, 1), ("run-3", 1, 3))},
+    "no word of the weights": {"weight_versions": None},
+    "no word of the weights ": {"weight_versions": spans(("run-3", 0, 2))},
+    "cut short of its room": {"finish_reason": "length", "token_ids": [9, 4], **{}},
+    "cut short of its room ": {"token_ids": [9, 4, 5]},
+    "log-probs that are none": {"logprobs": {"content": [{"logprob": 0.1}] * 3}},
+    "log-probs that are none ": {"logprobs": {"content": [{"logprob": float("nan")}] * 3}},
+    "log-probs of other tokens": {"logprobs": {"content": [{"token_id": 8, "logprob": -1.0}] * 3}},
+    "not as many answers": {"index": 1},
+}
+
+
+@pytest.mark.parametrize("reason", USELESS)
+def test_a_reply_is_never_learnt_from_that_is(reason: str):
+    changes = dict(USELESS[reason])
+    if changes.get("token_ids") == [9, 4]:
+        changes["logprobs"] = {"content": [{"logprob": -1.0}] * 2}
+        changes["weight_versions"] = spans(("run-3", 0, 2))
+    with saying(lambda handler: send_choice(handler, **changes)) as url:
+        with pytest.raises(UselessReplyError, match=reason.strip()):
+            Server(url).draw(QUESTION, "run-3")
+        fleet = Fleet([Server(url)])
+        fleet.version = "run-3"
+        with pytest.raises(UserError, match=f"{TRIES} replies in a row that cannot be learnt from"):
+            fleet.draw([QUESTION])
+        assert fleet.useless.total() == TRIES
+
+
+def test_a_whole_reply_is_taken_as_it_is():
+    with saying(send_choice) as url:
+        [drawn] = Server(url).draw(QUESTION, "run-3")
+    assert (drawn.ids, drawn.logp, drawn.ended) == ((9, 4, 2), (-1.0, -2.0, -0.5), True)
+
+
+def test_a_server_of_text_alone_cannot_be_learnt_from():
+    with (
+        saying(lambda handler: send_choice(handler, token_ids=None, text="Mice.")) as url,
+        pytest.raises(UserError, match="gives no token ids with their log-probs: a policy cannot learn"),
+    ):
+        Server(url).draw(QUESTION, "run-3")
+
+
+def drip(handler: BaseHTTPRequestHandler) -> None:
+    handler.send_response(200)
+    handler.send_header("Content-Length", "100000")
+    handler.end_headers()
+    for _ in range(40):
+        handler.wfile.write(b" ")
+        time.sleep(0.05)
+
+
+GONE = {
+    "hangs": lambda handler: time.sleep(2),
+    "drips": drip,
+    "is broken": lambda handler: send(handler, b"EngineDeadError", 500),
+    "hangs up": lambda handler: handler.connection.close(),
+}
+
+
+@pytest.mark.parametrize("kind", GONE)
+def test_a_question_goes_to_another_server_where_one(kind: str):
+    with saying(GONE[kind]) as url, saying(send_choice) as honest:
+        with pytest.raises(GoneError):
+            Server(url, seconds=0.3).draw(QUESTION, "run-3")
+        fleet = Fleet([Server(url, seconds=0.3), Server(honest)])
+        fleet.version = "run-3"
+        assert [drawn.ids for [drawn] in fleet.draw([QUESTION] * 5)] == [(9, 4, 2)] * 5
+        [sentence] = fleet.news()
+        assert "a server is gone, 1 left" in sentence
+        assert [server.url for server in fleet.gone()] == [url]
+
+
+def test_nonsense_is_asked_again_and_no_server_at_all_is_waited_for_and_then_said():
+    with (
+        saying(lambda handler: send(handler, b"<html>hello")) as url,
+        pytest.raises(UselessReplyError, match=r"no JSON \(b'<html>hello'\)"),
+    ):
+        Server(url).draw(QUESTION, "run-3")
+    fleet = Fleet([Server("http://127.0.0.1:9")], patience=0.3)
+    with pytest.raises(UserError, match=r"no sampling server is left \(http://127.0.0.1:9/inference"):
+        fleet.draw([QUESTION])
+    with saying(send_choice) as url:
+        fleet = Fleet([Server(url)], patience=20)
+        fleet.version = "run-3"
+        fleet.lose(fleet.servers[0], "it was away")
+        # It says that it has the weights, so it is asked again.
+        assert len(fleet.draw([QUESTION])) == 1
+        assert fleet.news()[-1] == f"a server is back: {url}"
+
+
+def test_the_least_busy_server_is_asked():
+    asked: list[int] = []
+
+    def slowly(handler: BaseHTTPRequestHandler) -> None:
+        asked.append(handler.connection.getsockname()[1])
+        time.sleep(0.05)
+        send_choice(handler)
+
+    with saying(slowly) as one, saying(slowly) as two:
+        fleet = Fleet([Server(one), Server(two)])
+        fleet.version = "run-3"
+        fleet.draw([QUESTION] * 20)
+    assert sorted(asked.count(port) for port in {*asked}) == [10, 10]

@@ -1,0 +1,192 @@
+"""Whole runs by servers: the figures of a local one's kind, divided weights, and servers that go and come."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import threading
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from benchmarks import kills
+from plaudit.rollouts.local import LocalSampler
+from plaudit.rollouts.sampler import GenerationRequest, SamplingSettings
+from plaudit.serving.local_server import SamplingModel, http_server
+from plaudit.serving.server import Question, Server
+from plaudit.serving.weight_files import checksum
+from tests.engine.distributed.launch import free_port
+from tests.engine.distributed.runs import Run, run_all
+from tests.methods.policy.commands import Place, command, go, make_place, well
+from tests.serving.servers import running, serving
+
+WORDS = ("--rounds", 3, "--save-every", 1, "--group-size", 3)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    return make_place(tmp_path_factory.mktemp("served"))
+
+
+def weights(run: Path) -> dict[str, torch.Tensor]:
+    return load_file(run / "model/model.safetensors")
+
+
+def test_a_served_answer_is_the_local_one_to_the_bit(place: Place):
+    sampler = LocalSampler(place.model, device="cpu")
+    with serving(place.model) as url:
+        for prompt in ((7, 8), (9, 10, 11)):
+            question = Question(
+                prompt=prompt, answers=4, seed=11, max_tokens=8, temperature=0.7, stop_ids=(2,)
+            )
+            drawn = Server(url).draw(question, "default")
+            requests = [GenerationRequest(prompt=prompt, sample=11 + k, max_new_tokens=8) for k in range(4)]
+            local = sampler.generate_requests(requests, SamplingSettings(temperature=0.7, max_tokens=8))
+            assert [(one.ids, one.logp) for one in drawn] == [(one.ids, one.whole_logp) for one in local]
+
+
+def test_two_servers_two_ranks_and_one_process_come_to_the_same_weights(place: Place, tmp_path: Path):
+    with ExitStack() as stack:
+        urls = ",".join(stack.enter_context(serving(place.model)) for _ in range(2))
+        alone = well(place, "grpo", "alone", *WORDS, "--sampler", urls.split(",")[0])
+        both = well(place, "grpo", "both", *WORDS, "--sampler", urls)
+        arguments = tuple(command(place, "grpo", "divided", *WORDS, "--shard", "--sampler", urls))
+        [said, _] = run_all({"divided": Run(arguments=arguments, environment={})}, tmp_path, ranks=2)[
+            "divided"
+        ]
+    assert said.code == 0, said.out + said.err
+    assert "answers are drawn by 2 servers" in both.said
+    one, two, divided = (weights(place.folder / out) for out in ("alone", "both", "divided"))
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    for name, weight in one.items():
+        torch.testing.assert_close(divided[name], weight, rtol=0, atol=2e-5)
+    rewards = alone.figures("reward")
+    assert len(rewards) == 3
+    assert rewards == both.figures("reward")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("ppo", "--lora.rank", 2, "--minibatches", 2),
+        ("remax",),
+        ("grpo", "--draw.temperature", 0.8, "--group-size", 3, "--draw.stop", "w12", "--update-epochs", 2),
+    ],
+    ids=lambda words: words[0],
+)
+def test_relatives_adapters_and_other_temperatures(place: Place, words: tuple[object, ...]):
+    with serving(place.model) as url:
+        name, *more = words
+        went = well(place, str(name), f"of {name}", "--rounds", 2, *more, "--sampler", url)
+    gaps = went.figures("sampling_logp_diff_mean")
+    assert gaps
+    assert max(gaps) < 1e-5
+
+
+def test_a_server_that_is_away_for_a_while_is_taken_back(place: Place):
+    """It is there again with the weights of its folder, as a scheduler starts it."""
+    port = free_port()
+    with serving(place.model) as url, ExitStack() as away:
+        model = SamplingModel(place.model, device="cpu", dtype="float32")
+
+        def come(after: float) -> None:
+            threading.Event().wait(after)
+            server = away.enter_context(http_server(model, "127.0.0.1", port, None))
+            away.enter_context(running(server))
+
+        coming = threading.Thread(target=come, args=(1.5,))
+        coming.start()
+        sampler = ("--sampler", f"{url},http://127.0.0.1:{port}")
+        went = well(place, "grpo", "back", "--group-size", 3, "--rounds", 60, *sampler)
+        coming.join()
+    assert "a server is gone, 1 left" in went.said
+    assert f"a server is back: http://127.0.0.1:{port}" in went.said
+
+
+FAULTY = """
+from pathlib import Path
+
+calls = []
+
+def short(answer):
+    calls.append(answer)
+    if Path(__file__).with_name("faulty").exists() and len(calls) == 30:
+        raise ValueError("no more")
+    return -float(len(answer.split()))
+"""
+
+
+def test_what_was_answered_before_a_stop_is_not_asked_again(place: Place):
+    """A reward that breaks in the third round: its answers are there already when the run goes on."""
+    (place.folder / "breaking.py").write_text(FAULTY)
+    (place.folder / "faulty").touch()
+    asked: list[tuple[str, int]] = []
+    model = SamplingModel(place.model, device="cpu", dtype="float32")
+    generate = model.routes["POST /inference/v1/generate"]
+
+    def counting(body: Mapping[str, Any]) -> dict[str, Any]:
+        if "prompt_logprobs" not in body["sampling_params"] and model.version[-5:] != "noise":
+            asked.append((json.dumps(body), checksum(model.policy.base.get_input_embeddings().weight)))
+        return generate(body)
+
+    model.routes["POST /inference/v1/generate"] = counting
+    words = ("--group-size", 3, "--rounds", 4, "--save-every", 1, "--evaluate-every", 100)
+    words = (*words, "--sample-every", 100, "--no-check", "--reward", f"{place.folder}/breaking.py:short")
+    with serving(model) as url:
+        first = go(place, "grpo", "stopped", *words, "--sampler", url)
+        assert "no more" in first.said
+        assert (place.folder / "stopped/checkpoints/step-00000002").exists()
+        (place.folder / "faulty").unlink()
+        went = well(place, "grpo", "stopped", *words, "--sampler", url)
+    assert "4 questions were answered before the run was stopped: not asked again" in went.said
+    # Four prompts in each of four rounds, and a look at the first step and at the last.
+    assert len(asked) == len(set(asked)) >= 18
+
+
+REFUSED = {
+    "no word": (("--sampler", "ollama"), "expected local, vllm, or http://host:port"),
+    "twice": (("--sampler", "http://127.0.0.1:9,http://127.0.0.1:9"), "names a server twice"),
+    "nobody": (("--sampler", "http://127.0.0.1:9"), "no sampling server took the weights"),
+    "far": (("--sampler", "http://10.0.0.9:8000"), r"could give it other weights.*--server.token-from"),
+    "no vLLM": (("--sampler", "vllm"), "needs --server.python"),
+    "not there": (("--sampler", "vllm", "--server.python", "nowhere/python"), "nowhere/python is not there"),
+    "unread": (("--server.count", 2), "read with a --sampler of servers"),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_it_is_refused_in_a_sentence(place: Place, kind: str):
+    words, message = REFUSED[kind]
+    went = go(place, "grpo", f"refused {kind}", *WORDS, *words)
+    assert went.code == 2, went.said
+    assert re.search(message, " ".join(went.said.split())), went.said
+
+
+def test_another_model_and_what_servers_cannot_do_are_refused(place: Place, tmp_path: Path):
+    other = make_place(tmp_path / "other", name="qwen3")
+    with serving(other.model) as url:
+        went = go(place, "grpo", "other model", *WORDS, "--sampler", url)
+        assert went.code == 2
+        assert "for which this policy has no weights" in went.said
+    with serving(place.model) as url:
+        went = go(place, "grpo", "top", *WORDS, "--draw.top-p", 0.9, "--sampler", url)
+        assert "leave these out, or draw by --sampler local" in " ".join(went.said.split())
+        went = go(place, "nash-md", "mixed", "--rounds", 1, "--sampler", url)
+        assert "drawn by --sampler local alone" in " ".join(went.said.split())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_two_ranks_and_two_servers_killed_ten_times_end_with_the_same_bits(tmp_path: Path):
+    site = kills.Site(folder=tmp_path, ports=[free_port(), free_port()], rounds=30)
+    site.write()
+    with kills.serving(site):
+        kills.finish(site, "through")
+        assert len(kills.killed_run(site, "killed", kills=10, generator=random.Random(0))) == 10
+    assert site.weights("through") == site.weights("killed")
