@@ -8,10 +8,12 @@ import pytest
 
 from plaudit.collect.adding import add_tasks, adjudicate, set_project
 from plaudit.collect.answering import (
+    add_note,
     own_history,
     revise_answer,
     save_draft,
     skip_task,
+    submit_answer,
     undo_answer,
 )
 from plaudit.collect.desk import Lease, Nothing, next_task
@@ -217,6 +219,23 @@ def test_whoever_qualifies_works_and_whoever_does_not_is_told(make_desk: MakeDes
     reasons = [event.body for event in desk.store.events() if event.kind == "standing-set"]
     assert all(body and "25 right" in body["reason"] for body in reasons)
     assert desk.store.read(store_faults) == []
+
+
+def test_a_label_on_anothers_lease_is_refused(make_desk):
+    desk = make_desk(tasks=1)
+    one, other = desk.people(2)
+    lease = desk.lease(one)
+    before = desk.store.position()
+    for use in (
+        lambda: desk.store.write(submit_answer, "p", other, lease.assignment, "k", {"strength": 1}),
+        lambda: desk.store.write(skip_task, "p", other, lease.assignment, "k", "unclear"),
+        lambda: desk.store.write(undo_answer, "p", other, lease.assignment, "k"),
+        lambda: desk.store.write(save_draft, "p", other, lease.assignment, {}),
+        lambda: desk.store.write(add_note, "p", other, lease.assignment, "k", "?"),
+    ):
+        with pytest.raises(NotYoursError):
+            use()
+    assert desk.store.position() == before
 
 
 def test_a_suspended_person_is_given_nothing_and_may_send_nothing(make_desk: MakeDesk) -> None:
