@@ -44,9 +44,8 @@ def sampler_of(policy: Policy, folder: Path, *models: SamplingModel | Path) -> I
     with ExitStack() as stack:
         servers = [Server(stack.enter_context(serving(model)), seconds=30) for model in models]
         fleet = Fleet(servers, patience=30)
-        keeper = Keeper(fleet, torch.float32, restart=None)
+        keeper = Keeper(fleet, Handover(folder / "weights"), torch.float32)
         stack.callback(keeper.close)
-        handover = Handover(folder / "weights")
         yield RemoteSampler(
             policy=policy,
             encoder=make_encoder(folder / "model"),
@@ -54,7 +53,6 @@ def sampler_of(policy: Policy, folder: Path, *models: SamplingModel | Path) -> I
             ranks=single_process(),
             fleet=fleet,
             keeper=keeper,
-            handover=handover,
             run="run",
             dtype=torch.float32,
             note=lambda sentence: None,

@@ -66,6 +66,8 @@ def test_two_servers_two_ranks_and_one_process_come_to_the_same_weights(place: P
     assert all(torch.equal(one[name], two[name]) for name in one)
     for name, weight in one.items():
         torch.testing.assert_close(divided[name], weight, rtol=0, atol=2e-5)
+    page = (both.run / "report.html").read_text("utf-8")
+    assert re.search(r"They were sent weights [34] times: 0\.\d MiB at first, .* taken by 2 to 2", page)
     rewards = alone.figures("reward")
     assert len(rewards) == 3
     assert rewards == both.figures("reward")
@@ -95,12 +97,15 @@ def test_a_server_that_is_away_for_a_while_is_taken_back(place: Place):
     with serving(place.model) as url, ExitStack() as away:
         model = SamplingModel(place.model, device="cpu", dtype="float32")
 
-        def come(after: float) -> None:
-            threading.Event().wait(after)
+        metrics = place.folder / "back/metrics.jsonl"
+
+        def come() -> None:
+            while not (metrics.exists() and len(metrics.read_bytes().splitlines()) > 3):
+                threading.Event().wait(0.02)
             server = away.enter_context(http_server(model, "127.0.0.1", port, None))
             away.enter_context(running(server))
 
-        coming = threading.Thread(target=come, args=(1.5,))
+        coming = threading.Thread(target=come)
         coming.start()
         sampler = ("--sampler", f"{url},http://127.0.0.1:{port}")
         went = well(place, "grpo", "back", "--group-size", 3, "--rounds", 60, *sampler)
@@ -132,7 +137,7 @@ def test_what_was_answered_before_a_stop_is_not_asked_again(place: Place):
 
     def counting(body: Mapping[str, Any]) -> dict[str, Any]:
         if "prompt_logprobs" not in body["sampling_params"] and model.version[-5:] != "noise":
-            asked.append((json.dumps(body), checksum(model.policy.base.get_input_embeddings().weight)))
+            asked.append((json.dumps(body), checksum(next(model.policy.parameters()))))
         return generate(body)
 
     model.routes["POST /inference/v1/generate"] = counting

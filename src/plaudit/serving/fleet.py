@@ -24,7 +24,7 @@ from plaudit.errors import UserError
 from plaudit.serving.journal import Journal, key_of
 from plaudit.serving.proof import Disturbed, Proof, Verdict, max_gap
 from plaudit.serving.server import DrawnTokens, GoneError, Question, Server, UselessReplyError
-from plaudit.serving.weights import Delivery, refuse_other_model
+from plaudit.serving.weights import Delivery, Handover, refuse_other_model
 
 QUESTIONS_AT_ONCE = 64
 """How many questions a process has under way at each server."""
@@ -194,6 +194,7 @@ class Keeper:
     def __init__(
         self,
         fleet: Fleet,
+        handover: Handover,
         dtype: torch.dtype,
         *,
         temperature: float = 1.0,
@@ -208,6 +209,7 @@ class Keeper:
         self.syncs: list[Mapping[str, Any]] = []
         """What each delivery took, and came to; also a line each of the file."""
         self._fleet, self._dtype, self._restart = fleet, dtype, restart
+        self.handover = handover
         self._temperature, self._log = temperature, log
         self._current: tuple[Delivery, Tensor] | None = None
         self._proofs: dict[Server, Proof] = {}
@@ -216,10 +218,12 @@ class Keeper:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._look_after, daemon=True)
 
-    def send(self, delivery: Delivery, here_M: Tensor) -> None:
-        """Bring these weights to all servers that are there; at least one has to take them."""
+    def send(self, tensors: Mapping[str, Tensor], version: str, here_M: Tensor) -> str:
+        """Bring these weights to all servers that are there, at least one has to take them; their root."""
         begin = time.perf_counter()
+        # Within: files of before are removed, which a server that is just coming back may be reading.
         with self._lock:
+            delivery = self.handover.write(tensors, version)
             self._current = delivery, here_M
             self._fleet.version = delivery.version
             with ThreadPoolExecutor(len(self._fleet.servers)) as pool:
@@ -237,15 +241,18 @@ class Keeper:
                 "servers": len(proven),
             }
         )
+        if self._fleet.fault is not None:
+            raise self._fleet.fault
         if not self._thread.is_alive():
             self._thread.start()
+        return delivery.files[-1][1]
 
-    def first_note(self, folder: Path) -> str:
+    def first_note(self) -> str:
         """What the first delivery came to, for the user."""
         first = self.syncs[0]
         return (
-            f"{first['bytes'] / 2**20:,.0f} MiB of weights went by {folder} in {first['seconds']:.2g} s; "
-            f"with every tensor disturbed, and as they are, they answer as the policy does (within "
+            f"{first['bytes'] / 2**20:,.0f} MiB of weights went by {self.handover.folder} in "
+            f"{first['seconds']:.2g} s; with every tensor disturbed, and as they are, they answer as the policy does (within "
             f"{first['gap']:.1g} nats a token)"
         )
 
@@ -329,8 +336,9 @@ class Keeper:
 
     def _look_after(self) -> None:
         """Until the run ends: bring a server that has come back what the others have."""
+        refused: set[Server] = set()
         while not self._stop.wait(LOOK_SECONDS):
-            for server in self._fleet.gone():
+            for server in [server for server in self._fleet.gone() if server not in refused]:
                 if self._restart is not None:
                     self._restart(server)
                 if not server.is_up():
@@ -341,8 +349,12 @@ class Keeper:
                         self._holds.pop(server, None)
                         self._bring_or_lose(server)
                     except UserError as error:
-                        self._fleet.fail(error)
-                        return
+                        # What is wrong with it does not pass; the others go on without.
+                        refused.add(server)
+                        self._fleet.lose(server, str(error))
+                        if len(refused) == len(self._fleet.servers):
+                            self._fleet.fail(error)
+                            return
 
 
 def _refuse_another_model(server: Server, delivery: Delivery) -> None:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from plaudit.engine.distributed import Ranks
+from plaudit.engine.sinks.files import SYNCS_FILE
 from plaudit.engine.step_report import Number
 from plaudit.errors import UserError
 from plaudit.files.posting import parse_url
@@ -50,7 +51,6 @@ class RemoteSampler:
     fleet: Fleet
     keeper: Keeper | None
     """What brings weights to the servers; on the first rank alone."""
-    handover: Handover | None
     run: str
     """A name of this process group's own: another run's weights are never taken for its own."""
     dtype: torch.dtype
@@ -78,10 +78,8 @@ class RemoteSampler:
         here_M = policy_logps(self.policy, sequences)
         tensors = served_tensors(self.policy, self.dtype, keep=self.keeper is not None)
         roots: list[str] = []
-        if self.keeper is not None and self.handover is not None:
-            delivery = self.handover.write(tensors, name)
-            self.keeper.send(delivery, here_M)
-            roots.append(delivery.files[-1][1])
+        if self.keeper is not None:
+            roots.append(self.keeper.send(tensors, name, here_M))
         del tensors
         # None draws before the servers have them; and who failed tells the others.
         [self.fleet.root] = self.ranks.all_gather_strings(roots)
@@ -106,9 +104,12 @@ class RemoteSampler:
         """Lay weights ready by which a server shows that it computes with each tensor."""
         with disturbed(self.policy, sequences, self.dtype) as noise:
             tensors = served_tensors(self.policy, self.dtype, keep=self.keeper is not None)
-            if self.keeper is not None and self.handover is not None:
+            if self.keeper is not None:
                 self.keeper.sequences, self.keeper.stop_ids = sequences, tuple(self.encoder.stop_ids)
-                self.keeper.noise = self.handover.write(tensors, f"{self.run}-noise", aside=True), noise
+                self.keeper.noise = (
+                    self.keeper.handover.write(tensors, f"{self.run}-noise", aside=True),
+                    noise,
+                )
         if noise.unseen:
             self.note(
                 f"{len(noise.unseen)} tensors cannot be proven to reach the servers, since fixed tokens do "
@@ -188,8 +189,6 @@ def enumerate_runs(requests: Sequence[GenerationRequest]) -> list[tuple[int, Gen
 MEMORY = Path("/dev/shm")
 JOURNAL_FOLDER = "rounds"
 """The folder of a run folder with what servers have answered since the last checkpoints."""
-SYNCS_FILE = "syncs.jsonl"
-"""The file of a run folder with a line for each delivery of weights, and its proof."""
 
 
 def _journal(run: Run) -> Journal | None:
@@ -202,11 +201,18 @@ def _journal(run: Run) -> Journal | None:
 
 
 def _keeper(
-    run: Run, fleet: Fleet, dtype: torch.dtype, temperature: float, started: VllmServers | None
+    run: Run,
+    fleet: Fleet,
+    folder: Path,
+    dtype: torch.dtype,
+    temperature: float,
+    started: VllmServers | None,
 ) -> Keeper:
+    handover = Handover(folder)
+    run.resources.callback(handover.remove)
     restart = None if started is None else started.restart
     log = None if run.folder is None else run.folder / SYNCS_FILE
-    keeper = Keeper(fleet, dtype, temperature=temperature, restart=restart, log=log)
+    keeper = Keeper(fleet, handover, dtype, temperature=temperature, restart=restart, log=log)
     run.resources.callback(keeper.close)
     return keeper
 
@@ -229,11 +235,10 @@ def remote_sampler(
         started.wait(servers)
     fleet = Fleet(servers, patience=settings.seconds, journal=_journal(run))
     run.news.append(fleet.news)
-    keeper, handover = None, None
+    keeper = None
     if run.ranks.is_first:
-        handover = Handover(_folder(run, place, urls, settings))
-        run.resources.callback(handover.remove)
-        keeper = _keeper(run, fleet, dtype, temperature, started)
+        folder = _folder(run, place, urls, settings)
+        keeper = _keeper(run, fleet, folder, dtype, temperature, started)
     [name] = run.ranks.all_gather_strings([uuid.uuid4().hex[:8]] if run.ranks.is_first else [])
     sampler = RemoteSampler(
         policy=policy,
@@ -242,14 +247,14 @@ def remote_sampler(
         ranks=run.ranks,
         fleet=fleet,
         keeper=keeper,
-        handover=handover,
         run=name,
         dtype=dtype,
         note=run.note,
     )
     sampler.refresh()
-    if keeper is not None and handover is not None:
-        run.note(f"answers are drawn by {len(servers)} servers; {keeper.first_note(handover.folder)}")
+    if keeper is not None:
+        count = f"{len(servers)} server{'s' * (len(servers) > 1)}"
+        run.note(f"answers are drawn by {count}; {keeper.first_note()}")
     return sampler
 
 

@@ -20,6 +20,8 @@ from plaudit.errors import UserError
 from plaudit.files import atomic, exact_json
 from plaudit.files.jsonl import JsonlFile, JsonlRecord
 
+SYNCS_FILE = "syncs.jsonl"
+"""A line for each delivery of weights to servers that draw, and its proof."""
 METRICS_FILE, SAMPLES_FILE, NOTES_FILE, SUMMARY_FILE = (
     "metrics.jsonl",
     "samples.jsonl",

@@ -110,8 +110,13 @@ def _memory_lines(
 ) -> Iterator[MemoryLine]:
     yield from _fixed_lines(config, roles, plan, rows)
     yield _activation_line(config, roles, plan, machine)
-    if plan.rounds is not None:
+    if plan.rounds is not None and not _drawn_elsewhere(config):
         yield from _generation_lines(roles, plan, rows, machine)
+
+
+def _drawn_elsewhere(config: RunConfig) -> bool:
+    """Whether servers draw, with memory of their own."""
+    return isinstance(config, PolicyConfig) and config.sampler != "local"
 
 
 def _fixed_lines(
@@ -121,7 +126,7 @@ def _fixed_lines(
     trained = _trained_bytes(roles)
     divided = f", divided over {share} processes" if share > 1 else ""
     yield from _weight_lines(roles, share, divided)
-    if share > 1 and isinstance(config, PolicyConfig):
+    if share > 1 and isinstance(config, PolicyConfig) and not _drawn_elsewhere(config):
         numbers, kind = model_size(roles.trained_model).total, roles.numbers.products
         why = f"all weights in {str(kind).removeprefix('torch.')}, gathered before a round is drawn"
         yield MemoryLine(name="copy that draws", bytes=numbers * kind.itemsize, when=ALWAYS, why=why)

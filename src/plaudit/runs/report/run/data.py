@@ -11,7 +11,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -21,7 +21,7 @@ import yaml
 from plaudit.engine import run_folder
 from plaudit.engine.metric_docs import lower_is_better
 from plaudit.engine.run_folder import Lineage
-from plaudit.engine.sinks.files import METRICS_FILE, NOTES_FILE, SAMPLES_FILE, SUMMARY_FILE
+from plaudit.engine.sinks.files import METRICS_FILE, NOTES_FILE, SAMPLES_FILE, SUMMARY_FILE, SYNCS_FILE
 from plaudit.engine.step_report import current_metric_name
 from plaudit.errors import UserError
 from plaudit.files import exact_json
@@ -167,6 +167,20 @@ class Note:
         return ", ".join(part for part in ("" if self.step is None else when, times) if part)
 
 
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """Of weights to servers, as ``syncs.jsonl`` has it.
+
+    Example: ``Delivery(seconds=0.8, bytes=4e6, gap=2e-6, distinguished=2, servers=2)``
+    """
+
+    seconds: float
+    bytes: float
+    gap: float
+    distinguished: float
+    servers: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunData:
     path: Path
@@ -184,6 +198,8 @@ class RunData:
     notes: tuple[Note, ...]
     """Remarks in the order in which they were first made."""
     model_kind: ModelKind
+    deliveries: tuple[Delivery, ...]
+    """Of weights to servers, where these drew the answers."""
 
 
 def read_run_data(run: Path) -> RunData:
@@ -204,7 +220,14 @@ def read_run_data(run: Path) -> RunData:
         exchanges=_read_exchanges(run / SAMPLES_FILE),
         notes=(*_read_notes(run / NOTES_FILE), *_non_finite_notes(history)),
         model_kind=_model_kind(run / "model"),
+        deliveries=_read_deliveries(run / SYNCS_FILE),
     )
+
+
+def _read_deliveries(path: Path) -> tuple[Delivery, ...]:
+    with foreign_content_refused(f"{path}: not deliveries that plaudit wrote ({{}}). Delete that file."):
+        names = [entry.name for entry in fields(Delivery)]
+        return tuple(Delivery(*(float(line[name]) for name in names)) for _, line in complete_lines(path))
 
 
 @contextmanager

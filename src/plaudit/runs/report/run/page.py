@@ -13,6 +13,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 from markupsafe import Markup
 
@@ -44,6 +45,7 @@ from plaudit.runs.report.parts import (
     say,
 )
 from plaudit.runs.report.run.data import (
+    Delivery,
     Exchange,
     MetricColumn,
     MetricHistory,
@@ -82,6 +84,7 @@ def report_html(run_data: RunData, command: str) -> str:
     sections = [
         Section("Curves", "curves", _curves_parts(history)),
         _samples_section(run_data.exchanges),
+        *_servers_section(run_data.deliveries),
         Section("Notes", "notes", [*_notes_parts(notes)]),
         Section("Lineage", "origins", [_lineage_part(run_data.lineage)]),
         Section("Settings", "settings", [Folded(say("run.config"), [Code(run_data.config)])]),
@@ -92,6 +95,25 @@ def report_html(run_data: RunData, command: str) -> str:
             title=run_data.name, heading=run_data.name, head=head, sections=sections, styles=("charts", "run")
         )
     )
+
+
+def _servers_section(deliveries: Sequence[Delivery]) -> Iterator[Section]:
+    """What it took to keep the weights of servers those of the policy, and how that was proven."""
+    if not deliveries:
+        return
+    later = deliveries[1:] or deliveries
+    sentence = say(
+        "run.servers",
+        count=len(deliveries),
+        first=f"{deliveries[0].bytes / 2**20:,.1f}",
+        later=f"{median(delivery.bytes for delivery in later) / 2**20:,.1f}",
+        seconds=number_text(median(delivery.seconds for delivery in later)),
+        gap=f"{max(delivery.gap for delivery in deliveries):.1g}",
+        distinguished=sum(delivery.distinguished > 0 for delivery in deliveries),
+        fewest=f"{min(delivery.servers for delivery in deliveries):.0f}",
+        most=f"{max(delivery.servers for delivery in deliveries):.0f}",
+    )
+    yield Section("Servers", "servers", [Text(sentence)])
 
 
 def curves_page(run: Path) -> tuple[str, int]:
