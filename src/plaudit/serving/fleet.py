@@ -252,8 +252,8 @@ class Keeper:
         first = self.syncs[0]
         return (
             f"{first['bytes'] / 2**20:,.0f} MiB of weights went by {self.handover.folder} in "
-            f"{first['seconds']:.2g} s; with every tensor disturbed, and as they are, they answer as the policy does (within "
-            f"{first['gap']:.1g} nats a token)"
+            f"{first['seconds']:.2g} s; with every tensor disturbed, and as they are, they answer as the "
+            f"policy does (within {first['gap']:.1g} nats a token)"
         )
 
     def _record(self, sync: Mapping[str, Any]) -> None:

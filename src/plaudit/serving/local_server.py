@@ -107,22 +107,23 @@ class SamplingModel:
                 GenerationRequest(prompt=ids, sample=seed, max_new_tokens=settings.max_tokens)
                 for seed in range(wanted["seed"], wanted["seed"] + wanted["n"])
             ]
-            rollouts = self._sampler.generate_requests(requests, settings)
-            return {"choices": [self._choice(*pair) for pair in enumerate(rollouts)]}
+            rollouts, version = self._sampler.generate_requests(requests, settings), self.version
+        # The next question need not wait for these to be written down.
+        return {"choices": [_choice(index, rollout, version) for index, rollout in enumerate(rollouts)]}
 
     def _logps_of(self, ids: tuple[int, ...]) -> list[dict[str, Any] | None]:
         logps = policy_logps(self.policy, [ids]).tolist()
         return [None, *({str(token): {"logprob": x}} for token, x in zip(ids[1:], logps, strict=True))]
 
-    def _choice(self, index: int, rollout: Rollout) -> dict[str, Any]:
-        tokens = zip(rollout.ids, rollout.whole_logp, strict=True)
-        return {
-            "index": index,
-            "finish_reason": "stop" if rollout.answer.ended else "length",
-            "token_ids": [*rollout.ids],
-            "logprobs": {"content": [{"token_id": token, "logprob": logp} for token, logp in tokens]},
-            "weight_versions": [{"version": self.version, "start": 0, "end": len(rollout.ids)}],
-        }
+
+def _choice(index: int, rollout: Rollout, version: str) -> dict[str, Any]:
+    return {
+        "index": index,
+        "finish_reason": "stop" if rollout.answer.ended else "length",
+        "token_ids": [*rollout.ids],
+        "logprobs": {"content": [{"logprob": logp} for logp in rollout.whole_logp]},
+        "weight_versions": [{"version": version, "start": 0, "end": len(rollout.ids)}],
+    }
 
 
 def load_served(model: Any, tensors: Mapping[str, torch.Tensor]) -> None:
