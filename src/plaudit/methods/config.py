@@ -308,7 +308,9 @@ MAY_CHANGE_ON_RESUME = frozenset(
         "rows.cached",
         "sample",
         "sample_every",
+        "sampler",
         "save_every",
+        "server",
         "shard",
         "sinks",
     }

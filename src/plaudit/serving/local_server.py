@@ -17,7 +17,6 @@ from urllib.parse import urlsplit
 import torch
 
 from plaudit.errors import UserError
-from plaudit.models.load import stored_dtype
 from plaudit.models.policy import Policy
 from plaudit.rollouts.local import LocalSampler
 from plaudit.rollouts.sampler import GenerationRequest, Rollout, SamplingSettings
@@ -32,9 +31,7 @@ class SamplingModel:
     """A model that answers questions in tokens, and takes new weights between them."""
 
     def __init__(self, folder: Path, *, device: str = "auto", dtype: str = "auto") -> None:
-        """``dtype`` auto: what the folder is stored in on a GPU, and float32 on a CPU."""
-        if dtype == "auto" and device.startswith("cuda") and stored_dtype(folder) is not None:
-            dtype = str(stored_dtype(folder)).removeprefix("torch.")
+        """Of a Hugging Face folder."""
         self.folder, self.version = folder, "default"
         self._sampler = LocalSampler(folder, device=device, dtype=dtype)
         self._held = HeldWeights()

@@ -138,7 +138,9 @@ class RemoteSampler:
                 "a server tells one log-prob of a token, and with top-k, top-p or min-p there are two: "
                 "leave these out, or draw by --sampler local"
             )
-        groups = [list(group) for _, group in groupby(enumerate_runs(requests), key=lambda pair: pair[0])]
+        # Without chance all answers are one, and vLLM refuses to give it twice.
+        numbered = list(enumerate(requests)) if settings.greedy else enumerate_runs(requests)
+        groups = [list(group) for _, group in groupby(numbered, key=lambda pair: pair[0])]
         questions = [self._question([request for _, request in group], settings) for group in groups]
         answers = self.fleet.draw(questions)
         drawn = [tokens for group in answers for tokens in group]
