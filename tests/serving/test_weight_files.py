@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from plaudit.errors import UserError
 from plaudit.serving.weight_files import HeldWeights, WrongWeightsError, checksum, manifest_of, root_of
 from plaudit.serving.weights import Handover
 
@@ -95,5 +97,15 @@ def test_a_file_that_is_not_what_was_announced_is_refused(tmp_path: Path):
 def test_a_delivery_with_other_tensors_is_refused(tmp_path: Path):
     handover = Handover(tmp_path / "w")
     handover.write(weights(0), "v0")
-    with pytest.raises(Exception, match=r"differ in their tensors from those before: b"):
+    with pytest.raises(UserError, match=r"differ in their tensors from those before: b"):
         handover.write({name: tensor for name, tensor in weights(0).items() if name != "b"}, "v1")
+
+
+def test_a_folder_without_room_is_said_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    handover = Handover(tmp_path / "w")
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=1000))
+    with pytest.raises(UserError, match=r"no room for 0 MiB of weights .* \(--server.folder\)"):
+        handover.write(weights(0), "v0")
+    assert not list((tmp_path / "w").iterdir())
