@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -102,7 +103,7 @@ def sync(model: Path, dtype: torch.dtype, rate: float) -> None:
             delivery = handover.write(tensors, f"v{number}")
             written = time.perf_counter() - begin
             path, root = delivery.files[-1]
-            read = seconds(lambda: held.read(str(path), root))  # noqa: B023
+            read = seconds(partial(held.read, str(path), root))
             probed = seconds(lambda: policy_logps(policy, probes(base.config.vocab_size, None)))
             print(
                 f"delivery {number}: {delivery.bytes_written / 2**20:8.1f} MiB, gathered {gathered:.2f} s, "

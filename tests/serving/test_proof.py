@@ -122,6 +122,8 @@ def test_a_server_that_says_that_all_went_well_is_refused(tmp_path: Path, name: 
     model = FaultyModel(folder, fault)
     with sampler_of(policy, tmp_path, model) as sampler, pytest.raises(UserError, match=message):
         learn(sampler)
+    # No rank may take it for a server that has these weights: it never got their name.
+    assert model.version.endswith(("-noise", "-unproven"))
 
 
 def test_adapters_that_are_not_merged_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

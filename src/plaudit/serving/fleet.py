@@ -229,7 +229,7 @@ class Keeper:
             with ThreadPoolExecutor(len(self._fleet.servers)) as pool:
                 verdicts = list(pool.map(self._bring_or_lose, self._fleet.servers))
         proven = [verdict for verdict in verdicts if verdict is not None]
-        if not proven and self._restart is None:
+        if not proven and (self._restart is None or not self.syncs):
             raise UserError(f"no sampling server took the weights: {self._fleet.reasons()}")
         self._record(
             {
@@ -286,11 +286,14 @@ class Keeper:
         updates = delivery.updates
         if held is not None and held in delivery.files:
             updates = updates[delivery.files.index(held) + 1 :]
-        server.take(updates, delivery.version)
+        # By their name every rank knows that it may ask: so they get it once they are proven.
+        server.take(updates, f"{delivery.version}-unproven")
         self._holds[server] = delivery.files[-1]
+        verdict = self._proofs[server].compare(server.url, self._logps_of(server), here_M)
+        server.name_weights(delivery.version)
         if (version := server.version()) != delivery.version:
             raise GoneError(f"{server.url} has the weights {version} and was sent {delivery.version}")
-        return self._proofs[server].compare(server.url, self._logps_of(server), here_M)
+        return verdict
 
     def _begin(self, server: Server, delivery: Delivery) -> None:
         """Meet a server that is new: its model, and with disturbed weights that each tensor reaches it."""
@@ -339,22 +342,24 @@ class Keeper:
         refused: set[Server] = set()
         while not self._stop.wait(LOOK_SECONDS):
             for server in [server for server in self._fleet.gone() if server not in refused]:
-                if self._restart is not None:
-                    self._restart(server)
-                if not server.is_up():
-                    continue
-                with self._lock:
-                    try:
-                        self._proofs.pop(server, None)
-                        self._holds.pop(server, None)
-                        self._bring_or_lose(server)
-                    except UserError as error:
-                        # What is wrong with it does not pass; the others go on without.
-                        refused.add(server)
-                        self._fleet.lose(server, str(error))
-                        if len(refused) == len(self._fleet.servers):
-                            self._fleet.fail(error)
-                            return
+                try:
+                    self._bring_back(server)
+                except UserError as error:
+                    # What is wrong with it does not pass; the others go on without.
+                    refused.add(server)
+                    self._fleet.lose(server, str(error))
+                    if len(refused) == len(self._fleet.servers):
+                        self._fleet.fail(error)
+                        return
+
+    def _bring_back(self, server: Server) -> None:
+        if self._restart is not None:
+            self._restart(server)
+        if server.is_up():
+            with self._lock:
+                self._proofs.pop(server, None)
+                self._holds.pop(server, None)
+                self._bring_or_lose(server)
 
 
 def _refuse_another_model(server: Server, delivery: Delivery) -> None:
@@ -365,5 +370,5 @@ def _refuse_another_model(server: Server, delivery: Delivery) -> None:
     stored: dict[str, tuple[int, ...]] = {}
     for path in folder.glob("*.safetensors"):
         with safe_open(path, "pt") as file:
-            stored |= {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+            stored |= {name: tuple(file.get_slice(name).get_shape()) for name in sorted(file.keys())}
     refuse_other_model(delivery.manifest, stored, server.url)

@@ -49,7 +49,8 @@ class SamplingModel:
             "POST /resume": self._resume,
             "POST /start_weight_update": lambda body: {},
             "POST /update_weights": self._update,
-            "POST /finish_weight_update": self._finish,
+            "POST /finish_weight_update": lambda body: self._name(body["weight_version"]),
+            "POST /update_weight_version": lambda body: self._name(body["new_version"]),
         }
 
     @property
@@ -85,8 +86,8 @@ class SamplingModel:
             load_served(self.policy.base, self._held.read(update["path"], update["root"]))
         return {}
 
-    def _finish(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        self.version = str(body["weight_version"])
+    def _name(self, version: object) -> dict[str, Any]:
+        self.version = str(version)
         return {}
 
     def _generate(self, body: Mapping[str, Any]) -> dict[str, Any]:

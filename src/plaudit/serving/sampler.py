@@ -39,6 +39,10 @@ from plaudit.serving.server import Question, Server
 from plaudit.serving.weights import Handover, served_tensors
 from plaudit.tokens.encode import Encoder
 
+MEMORY = Path("/dev/shm")
+JOURNAL_FOLDER = "rounds"
+"""The folder of a run folder with what servers have answered since the last checkpoints."""
+
 
 @dataclass(slots=True, kw_only=True)
 class RemoteSampler:
@@ -186,11 +190,6 @@ def enumerate_runs(requests: Sequence[GenerationRequest]) -> list[tuple[int, Gen
         number += not follows
         numbered.append((number, request))
     return numbered
-
-
-MEMORY = Path("/dev/shm")
-JOURNAL_FOLDER = "rounds"
-"""The folder of a run folder with what servers have answered since the last checkpoints."""
 
 
 def _journal(run: Run) -> Journal | None:

@@ -167,6 +167,10 @@ class Server:
             self._change("/finish_weight_update", {"weight_version": version})
         self._change("/resume", {})
 
+    def name_weights(self, version: str) -> None:
+        """Let it answer under this name with the weights that it has."""
+        self._change("/update_weight_version", {"new_version": version})
+
     def _change(self, path: str, body: Mapping[str, Any], **query: str) -> None:
         try:
             self._call(f"{path}?{urlencode(query)}" if query else path, body, self._control)
