@@ -2,6 +2,7 @@
 
 python -m benchmarks.kills                     ten kills: of a rank, of the trainer, of a server, of both
 python -m benchmarks.kills --kills 40 --seed 3
+python -m benchmarks.kills --lag 1             with rounds that are drawn ahead
 """
 
 from __future__ import annotations
@@ -44,10 +45,12 @@ class Site:
     ports: list[int]
     rounds: int = 12
     ranks: int = 2
+    lag: int = 0
+    prompts: int = 16
     servers: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def write(self) -> None:
-        rows = [{"prompt": f"Where does Mira live? Say it in {n} words."} for n in range(1, 17)]
+        rows = [{"prompt": f"Where does Mira live? Say it in {n} words."} for n in range(1, self.prompts + 1)]
         (self.folder / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         (self.folder / "short.py").write_text(REWARD)
 
@@ -62,7 +65,7 @@ class Site:
         words += ["--reward", "short.py:short", "--rounds", str(self.rounds), "--batch-size", "4"]
         words += ["--group-size", "4", "--draw.max-tokens", "16", "--save-every", "1", "--out", out]
         words += ["--learning-rate", "1e-4", "--shard", "--device", "cpu", "--sampler"]
-        words += [",".join(f"http://127.0.0.1:{port}" for port in self.ports)]
+        words += [",".join(f"http://127.0.0.1:{port}" for port in self.ports), "--rollout.lag", str(self.lag)]
         return self._start([*launcher, *words], out)
 
     def _start(self, command: list[str], name: str) -> subprocess.Popen[bytes]:
@@ -167,9 +170,10 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--lag", type=int, default=0)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        site = Site(folder=Path(folder), ports=[free_port(), free_port()], rounds=given.rounds)
+        site = Site(folder=Path(folder), ports=[free_port(), free_port()], rounds=given.rounds, lag=given.lag)
         site.write()
         with serving(site):
             finish(site, "through")

@@ -2,23 +2,28 @@
 
 python -m benchmarks.serving overhead                 one question after the other, here and by a server
 python -m benchmarks.serving sync --model FOLDER      bytes and seconds of deliveries, whole and as changes
+python -m benchmarks.serving rounds                   rounds an hour: drawn and then learnt, streamed, ahead
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from benchmarks.kills import kill_all
+from benchmarks.kills import Site, kill_all
 from plaudit.engine.distributed import single_process
 from plaudit.lab.world import SHIPPED_MODEL_FOLDER
 from plaudit.models.load import load_model
@@ -26,6 +31,7 @@ from plaudit.models.policy import Policy
 from plaudit.rollouts.local import LocalSampler
 from plaudit.rollouts.sampler import GenerationRequest, SamplingSettings, WeightsVersion
 from plaudit.serving.fleet import Fleet, Keeper
+from plaudit.serving.local_server import SamplingModel, http_server
 from plaudit.serving.proof import policy_logps, probes
 from plaudit.serving.sampler import RemoteSampler
 from plaudit.serving.server import Question, Server
@@ -73,7 +79,7 @@ def overhead(turns: int) -> None:
         def there() -> None:
             stop_ids = tuple(sampler.encoder.stop_ids)
             facts = {"answers": ANSWERS, "seed": 0, "max_tokens": TOKENS, "temperature": 1.0}
-            fleet.draw([Question(prompt=prompt, stop_ids=stop_ids, **facts) for prompt in prompts])
+            list(fleet.draw([Question(prompt=prompt, stop_ids=stop_ids, **facts) for prompt in prompts]))
 
         here()
         there()
@@ -147,15 +153,94 @@ def handshake(model: Path, dtype: torch.dtype) -> None:
         kill_all(process)
 
 
+ROUNDS, WARM, QUESTIONS = 12, 3, 16
+WAYS = {
+    "drawn, then learnt": ["--no-rollout.stream"],
+    "streamed": [],
+    "one round ahead": ["--rollout.lag", "1"],
+}
+
+
+def slow_server(port: int, delay: float) -> None:
+    """A server that takes so much longer for each question."""
+    model = SamplingModel(SHIPPED_MODEL_FOLDER, device="cpu", dtype="float32")
+    generate, turn = model.routes["POST /inference/v1/generate"], threading.Lock()
+
+    def late(body: Mapping[str, Any]) -> dict[str, Any]:
+        if "prompt_logprobs" in body["sampling_params"]:
+            return generate(body)
+        # One after the other, as a server that is busy has them.
+        with turn:
+            time.sleep(delay)
+            return generate(body)
+
+    model.routes["POST /inference/v1/generate"] = late
+    with http_server(model, "127.0.0.1", port, None) as server:
+        server.serve_forever()
+
+
+def timed_rounds(folder: Path, delay: float, words: Sequence[str]) -> Mapping[str, float]:
+    """Medians of the seconds of a round: in all, waiting for answers, and drawing them."""
+    port, out = free_port(), tempfile.mkdtemp(dir=folder)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    slow = [sys.executable, "-m", "benchmarks.serving", "slow", "--port", str(port), "--delay", str(delay)]
+    server = subprocess.Popen(slow, env=environment, start_new_session=True)
+    try:
+        while not Server(f"http://127.0.0.1:{port}").is_up():
+            time.sleep(0.2)
+        train = [sys.executable, "-m", "plaudit", "train", "grpo", "--model", str(SHIPPED_MODEL_FOLDER)]
+        train += ["--prompts", str(folder / "prompts.jsonl"), "--reward", f"{folder / 'short.py'}:short"]
+        train += ["--rounds", str(ROUNDS), "--batch-size", str(QUESTIONS), "--group-size", "8", "--out", out]
+        train += ["--draw.max-tokens", "96", "--device", "cpu", "--held-out", "0", "--no-check"]
+        train += ["--sample.rows", "0", "--sampler", f"http://127.0.0.1:{port}", *words]
+        subprocess.run(train, env=environment, check=True, stdout=subprocess.DEVNULL)
+    finally:
+        kill_all(server)
+    lines = [json.loads(line)["timing"] for line in (Path(out) / "metrics.jsonl").read_text().splitlines()]
+    names = ("seconds", "wait_seconds", "draw_seconds")
+    return {name: statistics.median(line[name] for line in lines[WARM:]) for name in names}
+
+
+def rounds(shares: Sequence[float]) -> None:
+    """Each way beside the others, with a server that takes so many times as long as learning does."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        Site(folder=folder, ports=[], prompts=10 * QUESTIONS).write()
+        plain = timed_rounds(folder, 0.0, WAYS["drawn, then learnt"])
+        learning = plain["seconds"] - plain["wait_seconds"]
+        print(
+            f"learning takes {learning:.2f} s a round, drawing {plain['draw_seconds']:.2f} s without delays"
+        )
+        for share in shares:
+            delay = max(0.0, share * learning - plain["draw_seconds"]) / QUESTIONS
+            first = 0.0
+            for way, words in WAYS.items():
+                took = timed_rounds(folder, delay, words)
+                first = first or took["seconds"]
+                print(
+                    f"drawing {share:g} times learning, {way}: {3600 / took['seconds']:,.0f} rounds an hour, "
+                    f"{first / took['seconds']:.2f} times; drawn {took['draw_seconds']:.2f} s, waited "
+                    f"{took['wait_seconds']:.2f} s of {took['seconds']:.2f} s",
+                    flush=True,
+                )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("part", choices=["overhead", "sync", "handshake"])
+    parser.add_argument("part", choices=["overhead", "sync", "handshake", "rounds", "slow"])
     parser.add_argument("--model", type=Path, default=SHIPPED_MODEL_FOLDER)
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--rate", type=float, default=1e-6, help="the learning rate of the steps")
     parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--shares", type=float, nargs="+", default=[0.5, 1.0, 2.0], help="drawing : learning")
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--delay", type=float, default=0.0)
     given = parser.parse_args()
-    if given.part == "overhead":
+    if given.part == "slow":
+        slow_server(given.port, given.delay)
+    elif given.part == "rounds":
+        rounds(given.shares)
+    elif given.part == "overhead":
         overhead(given.turns)
     elif given.part == "sync":
         sync(given.model, getattr(torch, given.dtype), given.rate)

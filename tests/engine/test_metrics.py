@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from plaudit.engine.metric_docs import lower_is_better, metric_docs, metric_table
 from plaudit.engine.metrics import (
     Metric,
     attention_flops,
@@ -22,7 +21,13 @@ from plaudit.engine.metrics import (
     values_of,
 )
 from plaudit.engine.sinks.base import BestValue, summarise
-from plaudit.engine.step_report import OLD_METRIC_NAMES, StepReport
+from plaudit.engine.step_report import (
+    OLD_METRIC_NAMES,
+    StepReport,
+    lower_is_better,
+    metric_docs,
+    metric_table,
+)
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 

@@ -19,7 +19,8 @@ from plaudit.engine.distributed import Ranks
 from plaudit.methods import reference
 from plaudit.methods.data import hold_out
 from plaudit.methods.policy.batch import ExperienceTensors, Round
-from plaudit.methods.policy.collect import PassRateCurriculum, ReplayBuffer, ScoredGroup
+from plaudit.methods.policy.collect import ScoredGroup
+from plaudit.methods.policy.memory import PassRateCurriculum, ReplayBuffer
 from plaudit.methods.preference.config import StageSettings
 from plaudit.methods.preference.data import rows_of_part
 from plaudit.methods.preference.objective import mismatched_examples

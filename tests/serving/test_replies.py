@@ -71,7 +71,7 @@ def test_a_reply_is_never_learnt_from_that_is(reason: str):
         fleet = Fleet([Server(url)])
         fleet.version = "run-3"
         with pytest.raises(UserError, match=f"{TRIES} replies in a row that cannot be learnt from"):
-            fleet.draw([QUESTION])
+            list(fleet.draw([QUESTION]))
         assert fleet.useless.total() == TRIES
 
 
@@ -127,13 +127,13 @@ def test_nonsense_is_asked_again_and_no_server_at_all_is_waited_for_and_then_sai
         Server(url).draw(QUESTION, "run-3")
     fleet = Fleet([Server("http://127.0.0.1:9")], patience=0.3)
     with pytest.raises(UserError, match=r"no sampling server is left \(http://127.0.0.1:9/inference"):
-        fleet.draw([QUESTION])
+        list(fleet.draw([QUESTION]))
     with saying(send_choice) as url:
         fleet = Fleet([Server(url)], patience=20)
         fleet.version = "run-3"
         fleet.lose(fleet.servers[0], "it was away")
         # It says that it has the weights, so it is asked again.
-        assert len(fleet.draw([QUESTION])) == 1
+        assert len(list(fleet.draw([QUESTION]))) == 1
         assert fleet.news()[-1] == f"a server is back: {url}"
 
 
@@ -148,5 +148,5 @@ def test_the_least_busy_server_is_asked():
     with saying(slowly) as one, saying(slowly) as two:
         fleet = Fleet([Server(one), Server(two)])
         fleet.version = "run-3"
-        fleet.draw([QUESTION] * 20)
+        list(fleet.draw([QUESTION] * 20))
     assert sorted(asked.count(port) for port in {*asked}) == [10, 10]

@@ -6,6 +6,7 @@ import json
 import random
 import re
 import threading
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -127,10 +128,15 @@ def short(answer):
 """
 
 
-def test_what_was_answered_before_a_stop_is_not_asked_again(place: Place):
-    """A reward that breaks in the third round: its answers are there already when the run goes on."""
+@pytest.mark.parametrize("lag", [0, 1, 3])
+def test_what_was_answered_before_a_stop_is_not_asked_again(place: Place, lag: int):
+    """A reward that breaks in the third round: its answers are there already when the run goes on.
+
+    Round r is drawn with the weights that round r − 1 − lag has left, or the first ones.
+    """
     (place.folder / "breaking.py").write_text(FAULTY)
     (place.folder / "faulty").touch()
+    out = f"stopped {lag}"
     asked: list[tuple[str, int]] = []
     model = SamplingModel(place.model, device="cpu", dtype="float32")
     generate = model.routes["POST /inference/v1/generate"]
@@ -143,17 +149,24 @@ def test_what_was_answered_before_a_stop_is_not_asked_again(place: Place):
     model.routes["POST /inference/v1/generate"] = counting
     words = ("--group-size", 3, "--rounds", 4, "--save-every", 1, "--evaluate-every", 100)
     words = (*words, "--sample-every", 100, "--no-check", "--reward", f"{place.folder}/breaking.py:short")
+    words = (*words, "--rollout.lag", lag)
     with serving(model) as url:
-        first = go(place, "grpo", "stopped", *words, "--sampler", url)
+        first = go(place, "grpo", out, *words, "--sampler", url)
         assert "no more" in first.said
-        assert (place.folder / "stopped/checkpoints/step-00000002").exists()
+    # With rounds ahead the checkpoint of a step waits for those that it holds.
+    assert len(list((place.folder / out / "checkpoints").glob("step-*"))) == max(0, 2 - lag)
     (place.folder / "faulty").unlink()
     # At another address, as a scheduler may start it again.
     with serving(model) as url:
-        went = well(place, "grpo", "stopped", *words, "--sampler", url)
-    assert "4 questions were answered before the run was stopped: not asked again" in went.said
+        went = well(place, "grpo", out, *words, "--sampler", url)
+    assert re.search(r"\d questions were answered before the run was stopped: not asked again", went.said)
     # Four prompts in each of four rounds, and a look at the first step and at the last.
     assert len(asked) == len(set(asked)) >= 18
+    drawn = [weights for body, weights in asked if json.loads(body)["sampling_params"]["temperature"]]
+    assert list(Counter(drawn).values())[: 4 - lag] == [4 * (1 + lag), *[4] * (3 - lag)]
+    with serving(place.model) as url:
+        through = well(place, "grpo", f"through {lag}", *words, "--sampler", url)
+    assert all(torch.equal(weights(through.run)[name], kept) for name, kept in weights(went.run).items())
 
 
 REFUSED = {
@@ -164,6 +177,7 @@ REFUSED = {
     "no vLLM": (("--sampler", "vllm"), "needs --server.python"),
     "not there": (("--sampler", "vllm", "--server.python", "nowhere/python"), "nowhere/python is not there"),
     "unread": (("--server.count", 2), "read with a --sampler of servers"),
+    "ahead": (("--rollout.lag", 1), "rounds are drawn ahead by servers"),
 }
 
 

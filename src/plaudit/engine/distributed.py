@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
@@ -217,6 +217,14 @@ class Ranks:
     """The number of ranks."""
     device: torch.device
     """The device of this rank."""
+    group: dist.ProcessGroup | None = None
+    """The group that they speak in; None: the one that all share."""
+
+    def apart(self) -> Ranks:
+        """The same ranks in a group of their own, in which a second thread may speak; all of them come."""
+        if self.world_size == 1:
+            return self
+        return replace(self, group=dist.new_group(backend="gloo", timeout=_timeout()))
 
     @property
     def is_first(self) -> bool:
@@ -230,7 +238,7 @@ class Ranks:
         # On the CPU also beside GPUs: asking the other ranks something does not wait for the kernels.
         local = torch.tensor(values, dtype=torch.float64)
         rows = [torch.zeros_like(local) for _ in range(self.world_size)]
-        dist.all_gather(rows, local)
+        dist.all_gather(rows, local, group=self.group)
         return [row.tolist() for row in rows]
 
     def first_says(self, flag: bool) -> bool:
@@ -247,7 +255,7 @@ class Ranks:
         padded = torch.zeros(max(sizes), dtype=torch.uint8)
         padded[: payload.numel()] = payload
         rows = [torch.zeros_like(padded) for _ in range(self.world_size)]
-        dist.all_gather(rows, padded)
+        dist.all_gather(rows, padded, group=self.group)
         return [
             text
             for row, size in zip(rows, sizes, strict=True)
@@ -272,7 +280,7 @@ class Ranks:
         for bucket in _gradient_buckets([p for p, use in zip(plain, used, strict=True) if use]):
             grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in bucket]
             flat = torch.cat([grad.flatten() for grad in grads])
-            dist.all_reduce(flat)
+            dist.all_reduce(flat, group=self.group)
             for parameter, summed in zip(bucket, flat.split([p.numel() for p in bucket]), strict=True):
                 # A view into the flat bucket: no second copy of the gradients.
                 parameter.grad = summed.view_as(parameter)
@@ -281,13 +289,13 @@ class Ranks:
         """Give every rank the first one's tensors."""
         if self.world_size > 1:
             for tensor in tensors:
-                dist.broadcast(tensor, src=0)
+                dist.broadcast(tensor, src=0, group=self.group)
 
     def all_reduce_sum(self, tensors: Iterable[Tensor]) -> None:
         """Replace each tensor by its sum over ranks."""
         if self.world_size > 1:
             for tensor in tensors:
-                dist.all_reduce(tensor)
+                dist.all_reduce(tensor, group=self.group)
 
     def barrier(self) -> None:
         """Block until every rank has called it (a barrier)."""

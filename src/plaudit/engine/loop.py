@@ -155,6 +155,8 @@ class TrainingJob(Generic[MicrobatchT]):
     """Parts of the module that learn at a multiple of the rate."""
     update_fn: Callable[[Sequence[MicrobatchT]], Sequence[Metric]] | None = None
     """Moves weights in a way of its own."""
+    timing: Callable[[], Mapping[str, Number]] = dict[str, Number]
+    """What else there is to say of the time that a step took."""
 
     def microbatches_of_step(self, step: int, rows: Sequence[int]) -> Sequence[MicrobatchT]:
         """This rank's micro-batches of one step that learns from these rows."""
@@ -470,6 +472,7 @@ class TrainingLoop(Generic[MicrobatchT]):
             "rows_per_second": metrics["rows"] / seconds,
             "memory_mib": measure_memory(str(self._ranks.device)).reported,
             **({"mfu": flops / seconds / peak} if peak else {}),
+            **self._job.timing(),
         }
 
     def _resume(self) -> None:

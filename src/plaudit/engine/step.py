@@ -7,9 +7,10 @@ ranks, so gradients simply add up. Nothing moves unless every number is finite.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, cast
+from itertools import count, islice
+from typing import Any, Generic, cast, overload
 
 import torch
 from jaxtyping import Float
@@ -125,6 +126,51 @@ class Stepper(Generic[MicrobatchT]):
     """Moves weights by their gradients in a way of its own, and takes those gradients away; with figures."""
 
 
+class GrowingBatch(Sequence[MicrobatchT]):
+    """Micro-batches that come while the ones before them are learnt from.
+
+    How much there is in all shows behind the last one. So each loss is divided by the most that there may be,
+    and who makes them says at the end by what the sum has to be multiplied.
+    """
+
+    def __init__(self, make: Callable[[GrowingBatch[MicrobatchT]], Iterator[MicrobatchT]]) -> None:
+        """``make`` is given this batch, whose factor and metrics it sets at its end."""
+        self._coming = make(self)
+        self._here: list[MicrobatchT] = []
+        self.factor = 1.0
+        self.metrics: tuple[Metric, ...] = ()
+        """Those of the whole batch."""
+
+    def __bool__(self) -> bool:
+        return any(True for _ in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __iter__(self) -> Iterator[MicrobatchT]:
+        for place in count():
+            if place == len(self._here):
+                self._here.extend(islice(self._coming, 1))
+            if place == len(self._here):
+                return
+            yield self._here[place]
+
+    @overload
+    def __getitem__(self, index: int) -> MicrobatchT: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[MicrobatchT]: ...
+    def __getitem__(self, index: int | slice) -> MicrobatchT | Sequence[MicrobatchT]:
+        return list(self)[index]
+
+    def completed(self, metrics: Sequence[Metric]) -> list[Metric]:
+        """The metrics of all micro-batches, with the losses as they are now and those of the whole."""
+        scaled = (
+            replace(metric, total=metric.total * self.factor) if metric.name == "loss" else metric
+            for metric in metrics
+        )
+        return [*scaled, *self.metrics]
+
+
 def take_step(stepper: Stepper[MicrobatchT], microbatches: Sequence[MicrobatchT], rate: float) -> StepOutcome:
     """Accumulate, check, clip and step; every rank must bring the same number of micro-batches."""
     # None rather than 0: a weight that no token reached keeps no gradient, and AdamW leaves it alone.
@@ -139,10 +185,14 @@ def take_step(stepper: Stepper[MicrobatchT], microbatches: Sequence[MicrobatchT]
         # Only what the host reads later survives: keeping `result` would keep its whole graph in memory.
         unread.append(_UnreadResult.of(result))
         result.loss.backward()
+    if isinstance(microbatches, GrowingBatch):
+        _scale_gradients(trained_parameters(stepper.module).values(), microbatches.factor)
     # One exchange a step and not one a micro-batch; a sum, since every loss divides by global counts.
     stepper.ranks.sum_gradients(trained_parameters(stepper.module).values())
     read = _read_step(stepper, unread)
     metrics = read.metrics
+    if isinstance(microbatches, GrowingBatch):
+        metrics = microbatches.completed(metrics)
     # All ranks ask, also those whose own rows are fine: a rank that stepped alone would drift from its peers.
     fault = _loss_fault(stepper.ranks.all_gather_strings(read.non_finite_rows))
     # After the sum over ranks the norm is the same number everywhere, so all ranks take this branch together.

@@ -6,11 +6,15 @@ gradient, whatever the log-probs of padding are.
 
 from __future__ import annotations
 
+from typing import Literal
+
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from plaudit.tensors.masked import broadcast_to_tokens, masked_mean_rows, masked_sum_rows
 
+WeightBounds = Literal["capped", "masked", "sequence"]
+"""How a cap bounds importance weights: each token's, a token left out beyond it, or the whole answer's."""
 MAX_LOG_RATIO = 20.0
 """The largest exponent of a ratio: e^±20 are finite in every dtype with 8 exponent bits."""
 
@@ -82,16 +86,32 @@ def truncated_importance_weight(
     mask_NT: Bool[Tensor, "N T"],
     *,
     cap: int | float,
+    bounds: WeightBounds = "capped",
 ) -> Float[Tensor, "N T"]:
     """min(π / μ, C) without gradient: what a token's loss is multiplied with, since μ sampled it and not π.
 
     μ is the sampler's rounding of the same weights, π the trainer's (TIS: Yao et al. 2025, "Your efficient RL
     framework secretly brings you off-policy RL training"), or μ is an older policy and π the one that the
-    ratio starts from (Hilton et al. 2021, arXiv:2110.00641).
+    ratio starts from (Hilton et al. 2021, arXiv:2110.00641). Masked, a token beyond C weighs 0 and not C; by
+    sequence, every token has the weight of its answer, the product of all.
 
     >>> import torch
     >>> seen = torch.tensor([[True, True]])
     >>> truncated_importance_weight(torch.tensor([[-1.0, -1.0]]), torch.tensor([[-1.0, -3.0]]), seen, cap=2)
     tensor([[1., 2.]])
     """
-    return ratio(log_ratio(logp_NT.detach(), sampler_logp_NT, mask_NT)).clamp(max=cap)
+    log_ratio_NT = log_ratio(logp_NT.detach(), sampler_logp_NT, mask_NT)
+    if bounds == "sequence":
+        log_ratio_NT = broadcast_to_tokens(completion_log_ratio(log_ratio_NT, mask_NT), mask_NT)
+    weight_NT = ratio(log_ratio_NT)
+    return weight_NT.masked_fill(weight_NT > cap, 0.0) if bounds == "masked" else weight_NT.clamp(max=cap)
+
+
+def effective_share(weight_M: Float[Tensor, " M"]) -> Float[Tensor, ""]:
+    """(Σw)² / (M Σw²): the share of M weighted draws that is left, as an average of equal ones would need.
+
+    >>> import torch
+    >>> effective_share(torch.tensor([1.0, 1.0, 0.0, 0.0])).item()
+    0.5
+    """
+    return weight_M.sum() ** 2 / (len(weight_M) * weight_M.square().sum())

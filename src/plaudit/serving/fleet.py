@@ -10,7 +10,7 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from operator import sub
 from pathlib import Path
@@ -118,20 +118,19 @@ class Fleet:
             self.fault = fault
             self._change.notify_all()
 
-    def draw(self, questions: Sequence[Question]) -> list[list[DrawnTokens]]:
-        """The answers to each question, in order; the first fault ends all that has not begun."""
+    def draw(self, questions: Sequence[Question]) -> Iterator[list[DrawnTokens]]:
+        """The answers to each question in order, once they are there; a fault ends what has not begun."""
         if not questions:
-            return []
+            return
         with ThreadPoolExecutor(min(len(questions), QUESTIONS_AT_ONCE * len(self.servers))) as pool:
             futures = [pool.submit(self._answer, question) for question in questions]
             try:
-                answers = [future.result() for future in futures]
-            except BaseException:
+                for future in futures:
+                    yield future.result()
+            finally:
                 pool.shutdown(wait=False, cancel_futures=True)
-                raise
-        if self.journal is not None:
-            self.journal.sync()
-        return answers
+                if self.journal is not None:
+                    self.journal.sync()
 
     def _answer(self, question: Question) -> list[DrawnTokens]:
         """By the journal, where it was answered before; else by a server, and kept there."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import blake2b
 from ipaddress import ip_address
-from itertools import groupby
+from itertools import chain, groupby, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -39,6 +42,7 @@ from plaudit.serving.server import Question, Server
 from plaudit.serving.weights import Handover, served_tensors
 from plaudit.tokens.encode import Encoder
 
+DrawnT = TypeVar("DrawnT")
 MEMORY = Path("/dev/shm")
 JOURNAL_FOLDER = "rounds"
 """The folder of a run folder with what servers have answered since the last checkpoints."""
@@ -52,6 +56,7 @@ class RemoteSampler:
     encoder: Encoder
     weights: WeightsVersion
     ranks: Ranks
+    """The ranks in a group of their own: what is drawn in the background speaks in it."""
     fleet: Fleet
     keeper: Keeper | None
     """What brings weights to the servers; on the first rank alone."""
@@ -61,6 +66,11 @@ class RemoteSampler:
     """What weights travel in."""
     note: Callable[[str], None]
     _sent: int = field(default=-1, init=False)
+    """The weights that the servers have."""
+    _ready: int = field(default=-1, init=False)
+    """The newest ones that are on their way to them."""
+    _background: ThreadPoolExecutor = field(default_factory=partial(ThreadPoolExecutor, 1), init=False)
+    _under_way: list[Future[Any]] = field(default_factory=list[Future[Any]], init=False)
 
     @property
     def version(self) -> int:
@@ -72,22 +82,49 @@ class RemoteSampler:
 
     def refresh(self) -> None:
         """Send the weights, where they have moved since, and have each server prove that it uses them."""
-        if self._sent == self.version:
-            return
-        first = self._sent < 0
+        # What is under way is drawn with the weights that the servers have.
+        wait(self._under_way)
+        self._lay_ready()()
+
+    def later(self, draw: Callable[[], DrawnT]) -> Future[DrawnT]:
+        """What ``draw`` draws with the weights of now, while the caller goes on and moves them."""
+        send = self._lay_ready()
+
+        def send_and_draw() -> DrawnT:
+            send()
+            return draw()
+
+        future = self._background.submit(send_and_draw)
+        self._under_way = [*(each for each in self._under_way if not each.done()), future]
+        return future
+
+    def close(self) -> None:
+        """Begin nothing more; of what is under way nothing is wanted."""
+        self._background.shutdown(wait=False, cancel_futures=True)
+        if any(not future.done() for future in self._under_way):
+            self.fleet.fail(UserError("the run has ended"))
+
+    def _lay_ready(self) -> Callable[[], None]:
+        """Gather the weights on all ranks; what comes back sends them, and asks no model for anything."""
+        if self._ready == self.version:
+            return lambda: None
+        first = self._ready < 0
         sequences = probes(self.policy.base.config.get_text_config().vocab_size, self.max_positions)
         name = f"{self.run}-{self.version}"
         if first:
             self._prove_every_tensor(sequences)
         here_M = policy_logps(self.policy, sequences)
         tensors = served_tensors(self.policy, self.dtype, keep=self.keeper is not None)
+        self._ready = self.version
+        return partial(self._send, self.version, name, tensors, here_M)
+
+    def _send(self, version: int, name: str, tensors: Mapping[str, Tensor], here_M: Tensor) -> None:
         roots: list[str] = []
         if self.keeper is not None:
             roots.append(self.keeper.send(tensors, name, here_M))
-        del tensors
         # None draws before the servers have them; and who failed tells the others.
         [self.fleet.root] = self.ranks.all_gather_strings(roots)
-        self._sent, self.fleet.version = self.version, name
+        self._sent, self.fleet.version = version, name
         if self.fleet.journal is not None:
             self.fleet.journal.begin(self.fleet.root)
         self.fleet.update()
@@ -130,13 +167,22 @@ class RemoteSampler:
         self, prompts: Sequence[GenerationPrompt], settings: SamplingSettings, *, n: int = 1
     ) -> list[list[Rollout]]:
         """For every prompt, ``n`` answers as the tokens that the servers drew."""
-        in_order = self.generate_requests(self.requests_for(prompts, settings, n), settings)
-        return [in_order[p * n : (p + 1) * n] for p in range(len(prompts))]
+        return list(self.generate_each(prompts, settings, n=n))
+
+    def generate_each(
+        self, prompts: Sequence[GenerationPrompt], settings: SamplingSettings, *, n: int = 1
+    ) -> Generator[list[Rollout]]:
+        """The answers to each prompt, in order, once they and those before them are there."""
+        in_order = self._draw(self.requests_for(prompts, settings, n), settings)
+        return (list(islice(in_order, n)) for _ in prompts)
 
     def generate_requests(
         self, requests: Sequence[GenerationRequest], settings: SamplingSettings
     ) -> list[Rollout]:
         """A rollout for each request, in their order; those of one prompt in a row are one question."""
+        return list(self._draw(requests, settings))
+
+    def _draw(self, requests: Sequence[GenerationRequest], settings: SamplingSettings) -> Iterator[Rollout]:
         if not settings.is_unrestricted and not settings.greedy:
             raise UserError(
                 "a server tells one log-prob of a token, and with top-k, top-p or min-p there are two: "
@@ -146,10 +192,9 @@ class RemoteSampler:
         numbered = list(enumerate(requests)) if settings.greedy else enumerate_runs(requests)
         groups = [list(group) for _, group in groupby(numbered, key=lambda pair: pair[0])]
         questions = [self._question([request for _, request in group], settings) for group in groups]
-        answers = self.fleet.draw(questions)
-        drawn = [tokens for group in answers for tokens in group]
-        return [
-            decoded_rollout(
+        drawn = chain.from_iterable(self.fleet.draw(questions))
+        for request, tokens in zip(requests, drawn, strict=True):
+            yield decoded_rollout(
                 self.encoder,
                 settings,
                 prompt=request.prompt,
@@ -158,8 +203,6 @@ class RemoteSampler:
                 ended=tokens.ended,
                 version=self._sent,
             )
-            for request, tokens in zip(requests, drawn, strict=True)
-        ]
 
     def _question(self, requests: Sequence[GenerationRequest], settings: SamplingSettings) -> Question:
         first = requests[0]
@@ -245,13 +288,14 @@ def remote_sampler(
         policy=policy,
         encoder=run.encoder,
         weights=weights,
-        ranks=run.ranks,
+        ranks=run.ranks.apart(),
         fleet=fleet,
         keeper=keeper,
         run=name,
         dtype=dtype,
         note=run.note,
     )
+    run.resources.callback(sampler.close)
     sampler.refresh()
     if keeper is not None:
         count = f"{len(servers)} server{'s' * (len(servers) > 1)}"

@@ -39,7 +39,7 @@ from plaudit.methods.policy.algorithms import policy_algorithm
 from plaudit.methods.policy.batch import ExperienceTensors, GroupRef, Round
 from plaudit.methods.policy.cells import fixed_length, token_mean
 from plaudit.methods.policy.experience import ScoringModels
-from plaudit.methods.policy.objective import PolicyMicrobatch, ValueLoss, policy_objective
+from plaudit.methods.policy.objective import PolicyMicrobatch, policy_objective
 from plaudit.models.policy import NoReference
 from plaudit.tensors.needs import needs, needs_of
 from plaudit.tokens.batch import Completion, Example
@@ -257,7 +257,7 @@ def _trained(row, speaker, seen, advantage_NT):
         round=drawn, groups=places, counts=counts, is_first_update=False, is_only_update=False
     )
     watchers = ScoringModels(policy=speaker.policy, reference=NoReference(), critic=None, temperature=1.0)
-    return policy_objective(row, watchers, ValueLoss())(piece).loss
+    return policy_objective(row, watchers)(piece).loss
 
 
 ROWS = {

@@ -31,7 +31,6 @@ from plaudit.methods.policy.iterations import RolloutRounds, policy_updates
 from plaudit.methods.policy.objective import (
     AnyMicrobatch,
     PolicyMicrobatch,
-    ValueLoss,
     policy_objective,
     ptx_loss,
 )
@@ -217,7 +216,7 @@ def scene(name: str, **more: Any) -> Scene:
     rounds = make_rounds(found, config, begin, sources)
     rounds.experience = replace(rounds.experience, tokens_at_once=how.tokens_at_once)
     rounds.memory.mean_score, rounds.memory.score_count = EARLIER, 5
-    improve = policy_objective(found, watchers, ValueLoss(weight=0.1, clip=0.2))
+    improve = policy_objective(found, watchers, value_clip=0.2)
     remember = partial(ptx_loss, watchers, found.ptx_coef or 1.0)
     return Scene(
         found=found,

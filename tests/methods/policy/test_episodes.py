@@ -32,7 +32,7 @@ from plaudit.methods.policy.collect import (
 from plaudit.methods.policy.config import PolicyConfig
 from plaudit.methods.policy.experience import ExperienceMaker, ImportanceWeighting, ScoringModels
 from plaudit.methods.policy.iterations import RolloutRounds
-from plaudit.methods.policy.objective import PolicyMicrobatch, ValueLoss, policy_objective
+from plaudit.methods.policy.objective import PolicyMicrobatch, policy_objective
 from plaudit.methods.policy.row import PolicyAlgorithm
 from plaudit.methods.policy.shaping import ScoreShape, ScoreShaper
 from plaudit.models.load import load_model
@@ -249,7 +249,7 @@ def gradients(made: Round, watchers: ScoringModels) -> list[torch.Tensor]:
         is_only_update=False,
     )
     watchers.policy.zero_grad()
-    policy_objective(REINFORCE, watchers, ValueLoss())(piece).loss.backward()
+    policy_objective(REINFORCE, watchers)(piece).loss.backward()
     return [weight.grad.clone() for weight in watchers.policy.parameters() if weight.grad is not None]
 
 

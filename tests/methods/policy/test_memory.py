@@ -11,8 +11,9 @@ import torch
 
 from plaudit.engine.step_report import Number
 from plaudit.methods.policy.batch import Round
-from plaudit.methods.policy.collect import PassRateCurriculum, ReplayBuffer, ScoredGroup
+from plaudit.methods.policy.collect import ScoredGroup
 from plaudit.methods.policy.config import ShapeSettings
+from plaudit.methods.policy.memory import PassRateCurriculum, ReplayBuffer
 from plaudit.rollouts.sampler import Answer, Rollout
 from plaudit.tokens.prompts import EncodedPrompt
 from tests.methods.policy.commands import go, make_place, well

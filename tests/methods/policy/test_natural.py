@@ -18,7 +18,7 @@ from plaudit.methods.policy import trpo as trpo_module
 from plaudit.methods.policy.algorithms import trpo
 from plaudit.methods.policy.batch import ExperienceTensors, GroupRef, Round
 from plaudit.methods.policy.experience import ScoringModels
-from plaudit.methods.policy.objective import PolicyMicrobatch, ValueLoss, policy_objective
+from plaudit.methods.policy.objective import PolicyMicrobatch, policy_objective
 from plaudit.methods.policy.trpo import TrpoStep
 from plaudit.models.policy import NoReference, Policy
 from plaudit.tensors.masked import masked_mean
@@ -29,7 +29,7 @@ from tests.methods.policy.pieces import ALONE, Scene, learnt, scene
 
 def natural(one: Scene, limit: float) -> TrpoStep:
     watchers = replace(one.watchers, critic=None)
-    surrogate = policy_objective(one.found, watchers, ValueLoss())
+    surrogate = policy_objective(one.found, watchers)
     return TrpoStep(watchers, surrogate, ALONE, kl_limit=limit)
 
 
@@ -140,7 +140,7 @@ class TestFloat32:
         v = {name: part.view_as(p) for (name, p), part in zip(exact.named_parameters(), parts, strict=True)}
         wanted = self.exact_slopes(exact, ids_L, 8, v).square().mean()
         models = ScoringModels(policy=policy, reference=NoReference(), critic=None, temperature=1.0)
-        step = TrpoStep(models, policy_objective(trpo(), models, ValueLoss()), ALONE, kl_limit=0.01)
+        step = TrpoStep(models, policy_objective(trpo(), models), ALONE, kl_limit=0.01)
         # Twice: the second product begins where the first one ended.
         for _ in range(2):
             found_D = step._fisher_vector_product(weights, begin_D, v_D, [microbatch(example)])

@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from plaudit.cli.main import main
 from plaudit.data.judging import Task
 from plaudit.data.records import assistant_turn, user_turn
-from plaudit.engine.metric_docs import metric_docs
+from plaudit.engine.step_report import metric_docs
 from plaudit.methods.policy.algorithms import POLICY_ALGORITHMS, policy_algorithm
 from plaudit.methods.policy.batch import Round
 from plaudit.rewards.registry import resolve_reward
@@ -128,11 +128,10 @@ def test_what_is_learnt_are_the_tokens_that_were_drawn(place: Place, monkeypatch
         return groups
 
     def beginning(self: iterations.RolloutRounds, *args: object) -> Round | None:
-        drawn.clear()
         made = begin(self, *args)  # pyright: ignore[reportArgumentType]
         assert made is not None
         ids = [answer.ids for example in made.examples for answer in example.completions]
-        assert ids == [one.ids for one in drawn]
+        assert ids == [one.ids for one in drawn[-len(ids) :]]
         assert all(all(answer.mask) for example in made.examples for answer in example.completions)
         seen.append(made)
         return made

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from plaudit.methods.policy.objective import AnyMicrobatch, PolicyMicrobatch, ValueLoss, policy_objective
+from plaudit.methods.policy.objective import AnyMicrobatch, PolicyMicrobatch, policy_objective
 from plaudit.models.policy import Policy
 from plaudit.models.reward_model import ValueHead
 from plaudit.tensors.masked import masked_sum
@@ -26,7 +26,7 @@ def shared(seed: int = 1) -> Scene:
         head.score.weight.copy_(torch.randn(head.score.weight.shape, generator=generator))
     watchers = replace(one.watchers, critic=head)
     one.rounds.experience = replace(one.rounds.experience, models=watchers)
-    improve = policy_objective(one.found, watchers, ValueLoss(weight=0.1, clip=0.2))
+    improve = policy_objective(one.found, watchers, value_clip=0.2)
     return replace(one, critic=None, watchers=watchers, objective=improve)  # pyright: ignore[reportArgumentType]
 
 
@@ -57,7 +57,7 @@ def test_both_losses_reach_the_layers_that_they_share() -> None:
     pieces = second_move(one)
     loss, found, _ = learnt(one, pieces)
     without = replace(one.watchers, critic=None)
-    alone = policy_objective(one.found, without, ValueLoss())
+    alone = policy_objective(one.found, without)
     one.policy.zero_grad(set_to_none=True)
     head = one.watchers.critic
     assert isinstance(head, ValueHead)

@@ -12,8 +12,8 @@ import torch
 
 from plaudit.methods.policy.algorithms import POLICY_ALGORITHMS
 from plaudit.methods.policy.batch import Round
-from plaudit.methods.policy.collect import ReplayBuffer
 from plaudit.methods.policy.config import DrawSettings, ProcessSettings, ShapeSettings
+from plaudit.methods.policy.memory import ReplayBuffer
 from tests.methods.policy.papers import PAPERS, Paper
 from tests.methods.policy.pieces import PAIRS, Scene, learnt, same_gradients, scene
 from tests.methods.policy.script import LONGEST, WARM

@@ -28,7 +28,7 @@ def seen(one: Scene, step: int) -> list[SurrogateInputs]:
 
     spying.needs = frozenset({"old_distribution"})
     row = replace(one.found, surrogate=spying)
-    improve = objective.policy_objective(row, one.watchers, objective.ValueLoss())
+    improve = objective.policy_objective(row, one.watchers)
     for piece in one.pieces(step):
         assert isinstance(piece, PolicyMicrobatch)
         improve(piece)

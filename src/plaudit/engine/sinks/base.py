@@ -12,8 +12,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-from plaudit.engine.metric_docs import lower_is_better
-from plaudit.engine.step_report import Number, StepReport, finite_or_none
+from plaudit.engine.step_report import Number, StepReport, finite_or_none, lower_is_better
 
 SUMMED_METRICS = ("tokens", "rows")
 """The figures that add up over a run."""

@@ -9,11 +9,11 @@ import json
 import math
 import random
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from statistics import fmean
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float
@@ -28,7 +28,14 @@ from plaudit.rewards.combine.cascade import HasScoreParts, ScoresWithParts
 from plaudit.rewards.learned.step_payments import StepPayments
 from plaudit.rollouts.environment import Environment
 from plaudit.rollouts.episodes import EpisodeSampler
-from plaudit.rollouts.sampler import Rollout, Sampler, SamplingSettings, rollout_from_json, rollout_to_json
+from plaudit.rollouts.sampler import (
+    GenerationPrompt,
+    Rollout,
+    Sampler,
+    SamplingSettings,
+    rollout_from_json,
+    rollout_to_json,
+)
 from plaudit.tensors.masked import last_token_mask
 from plaudit.tokens.prompts import EncodedPrompt
 
@@ -54,6 +61,17 @@ class EpisodeReward:
         )
 
 
+@runtime_checkable
+class EachSampler(Protocol):
+    """A sampler that hands over the answers to each prompt once they are there."""
+
+    def generate_each(
+        self, prompts: Sequence[GenerationPrompt], settings: SamplingSettings, *, n: int = 1
+    ) -> Generator[list[Rollout]]:
+        """As `generate`, one prompt after the other; closed early, it asks nothing more."""
+        ...
+
+
 RewardSource = Reward | EpisodeReward | ProcessReward
 RolloutSampler = Sampler | EpisodeSampler
 
@@ -72,6 +90,11 @@ class ScoredGroup:
     """What the scores are made of, where the reward keeps that."""
     steps: tuple[StepPayments | None, ...] = ()
     """The payments of each completion's steps, which add up to its score; empty without a process reward."""
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens its forward pass has."""
+        return len(self.prompt.prompt) + sum(len(rollout.ids) for rollout in self.rollouts)
 
     @property
     def step_payments(self) -> tuple[StepPayments | None, ...]:
@@ -277,6 +300,13 @@ class RolloutCollector:
     def collect(
         self, prompts: Sequence[EncodedPrompt], round_number: int, spare: Sequence[EncodedPrompt]
     ) -> CollectedRollouts:
+        """Draw a round with the weights of now; all ranks call it."""
+        self.sampler.refresh()
+        return self.assemble(self.draw(prompts, round_number, spare), len(prompts))
+
+    def draw(
+        self, prompts: Sequence[EncodedPrompt], round_number: int, spare: Sequence[EncodedPrompt]
+    ) -> list[ScoredGroup]:
         """Generate and score a round; ``spare`` prompts replace groups without signal. All ranks call it."""
         all_groups = self._generate_and_score(prompts, round_number)
         usable = [group for group in all_groups if self._has_signal(group)]
@@ -296,12 +326,12 @@ class RolloutCollector:
             new_groups = self._generate_and_score(next_prompts, round_number)
             all_groups += new_groups
             usable += [group for group in new_groups if self._has_signal(group)]
-        # A refill may bring more than was missing; a round's size is what the learning rate was tuned for.
-        return self._assemble(all_groups, usable[: len(prompts)])
+        return all_groups
 
-    def _assemble(
-        self, all_groups: Sequence[ScoredGroup], usable: Sequence[ScoredGroup]
-    ) -> CollectedRollouts:
+    def assemble(self, all_groups: Sequence[ScoredGroup], size: int) -> CollectedRollouts:
+        """What is learnt from these groups: at most ``size`` of them, and counts of the others."""
+        # A refill may bring more than was missing; a round's size is what the learning rate was tuned for.
+        usable = [group for group in all_groups if self._has_signal(group)][:size]
         rivals: list[ScoredGroup] = []
         groups: list[ScoredGroup] = []
         for scored in usable:
@@ -350,33 +380,63 @@ class RolloutCollector:
 
     def _generate_and_score(self, prompts: Sequence[EncodedPrompt], round_number: int) -> list[ScoredGroup]:
         """All groups, each drawn and scored by one rank; every rank gets all of them."""
-        world, rank = self.ranks.world_size, self.ranks.rank
-        self.sampler.refresh()
-        # Dealt in turn and not in blocks: long prompts that stand together are spread over the ranks.
-        indexed_prompts = [(index, prompt) for index, prompt in enumerate(prompts) if index % world == rank]
-        settings = replace(self.sampling, seed=self.sampling.seed * ROUND_SEED_STRIDE + round_number)
-        rank_prompts = [prompt for _, prompt in indexed_prompts]
+        own = self.own_share(prompts)
+        settings = self._settings(round_number)
         groups = (
-            generate_completions(rank_prompts, self.sampler, settings, n=self.completions_per_prompt)
-            if rank_prompts
-            else []
+            generate_completions(own, self.sampler, settings, n=self.completions_per_prompt) if own else []
         )
-        if self.rival is not None and rank_prompts:
-            # With the round's own seed it would draw the very numbers of the first answer.
-            rival_sampling = replace(self.rival.sampling, seed=~settings.seed)
-            rival_rollouts = generate_completions(rank_prompts, self.rival.sampler, rival_sampling, n=1)
-            groups = [[*group, *rollout] for group, rollout in zip(groups, rival_rollouts, strict=True)]
-        # Scored where it was drawn, since an episode's outcome does not travel with its tokens.
-        score = self._judge_pairs if self.judges_pairs else partial(score_groups, reward=self.reward)
-        scored = score(rank_prompts, groups)
+        if self.rival is not None and own:
+            rivals = generate_completions(own, self.rival.sampler, self._rival_settings(settings), n=1)
+            groups = [[*group, *rival] for group, rival in zip(groups, rivals, strict=True)]
+        return self.exchange(self._score(own, groups), prompts)
+
+    def draw_each(
+        self, prompts: Sequence[EncodedPrompt], round_number: int, take: Callable[[ScoredGroup], None]
+    ) -> None:
+        """This rank's share of a round, in order: each group is handed over once it is drawn and scored."""
+        own, settings = self.own_share(prompts), self._settings(round_number)
+        shown = [prompt.shown for prompt in own]
+        assert isinstance(self.sampler, EachSampler)
+        drawn = [self.sampler.generate_each(shown, settings, n=self.completions_per_prompt)]
+        if self.rival is not None:
+            assert isinstance(self.rival.sampler, EachSampler)
+            drawn.append(self.rival.sampler.generate_each(shown, self._rival_settings(settings), n=1))
+        with ExitStack() as stack:
+            for each in drawn:
+                stack.enter_context(closing(each))
+            for prompt, *groups in zip(own, *drawn, strict=True):
+                # One by one, however they come: of a model the scores of several differ in their last bits.
+                for scored in self._score([prompt], [[each for group in groups for each in group]]):
+                    take(scored)
+
+    def own_share(self, prompts: Sequence[EncodedPrompt]) -> Sequence[EncodedPrompt]:
+        # Dealt in turn and not in blocks: long prompts that stand together are spread over the ranks.
+        return prompts[self.ranks.rank :: self.ranks.world_size]
+
+    def exchange(self, own: Sequence[ScoredGroup], prompts: Sequence[EncodedPrompt]) -> list[ScoredGroup]:
+        """The groups of all ranks, in the order of the prompts; every rank has to build the same round."""
+        world = self.ranks.world_size
         if world == 1:
-            return scored
-        lines = [
-            group_as_json(index, group) for (index, _), group in zip(indexed_prompts, scored, strict=True)
-        ]
+            return list(own)
+        lines = [group_as_json(self.ranks.rank + world * n, group) for n, group in enumerate(own)]
         by_index = dict(group_from_json(line, prompts) for line in self.ranks.all_gather_strings(lines))
-        # In the order of the questions: every rank has to build the very same round.
         return [by_index[index] for index in range(len(prompts))]
+
+    def _settings(self, round_number: int) -> SamplingSettings:
+        return replace(self.sampling, seed=self.sampling.seed * ROUND_SEED_STRIDE + round_number)
+
+    def _rival_settings(self, settings: SamplingSettings) -> SamplingSettings:
+        assert self.rival is not None
+        # With the round's own seed it would draw the very numbers of the first answer.
+        return replace(self.rival.sampling, seed=~settings.seed)
+
+    def _score(
+        self, prompts: Sequence[EncodedPrompt], groups: Sequence[Sequence[Rollout]]
+    ) -> list[ScoredGroup]:
+        # Scored where it was drawn, since an episode's outcome does not travel with its tokens.
+        if self.judges_pairs:
+            return self._judge_pairs(prompts, groups)
+        return score_groups(prompts, groups, self.reward)
 
     def _judge_pairs(
         self, prompts: Sequence[EncodedPrompt], groups: Sequence[Sequence[Rollout]]
@@ -445,93 +505,3 @@ def group_from_json(text: str, prompts: Sequence[EncodedPrompt]) -> tuple[int, S
         ),
     )
     return record["place"], group
-
-
-MIN_PROMPT_WEIGHT = 0.05
-"""The smallest sampling weight, so that prompts that always or never pass are sampled now and then."""
-
-
-class PassRateCurriculum:
-    """Samples prompts in favour of those that are passed sometimes, since their completions differ in reward.
-
-    A prompt with pass rate p is drawn in proportion to 4p(1 − p), a new one as if p were a half.
-    """
-
-    def __init__(self, prompts: Sequence[EncodedPrompt], *, pass_score: int | float, seed: int) -> None:
-        """An answer passes whose score is at least ``pass_score``."""
-        self._row = {prompt.id: row for row, prompt in enumerate(prompts)}
-        self._pass_score, self._seed = pass_score, seed
-        self._pass_rates = torch.full((len(prompts),), torch.nan, dtype=torch.float64)
-
-    def sample_prompts(self, round_number: int, size: int) -> list[int]:
-        pass_rates = self._pass_rates.nan_to_num(0.5)
-        # 4p(1 − p) is the variance of a pass, scaled to 1 at p = ½, where answers differ most.
-        weight = (4 * pass_rates * (1 - pass_rates)).clamp(min=MIN_PROMPT_WEIGHT)
-        generator = torch.Generator().manual_seed(
-            # 62 bits fit into a signed 64-bit seed.
-            random.Random(f"{self._seed}/{round_number}/prompts").getrandbits(62)
-        )
-        # The largest u^(1/w) are a draw without putting back, in proportion to w.
-        key = torch.rand(len(weight), generator=generator, dtype=torch.float64).log() / weight
-        return key.topk(min(size, len(weight))).indices.tolist()
-
-    def record_scores(self, groups: Sequence[ScoredGroup]) -> None:
-        for group in groups:
-            scores = [score for score in group.scores if score is not None]
-            if scores:
-                passed = sum(score >= self._pass_score for score in scores)
-                self._pass_rates[self._row[group.prompt.id]] = passed / len(scores)
-
-    def tensors(self) -> Mapping[str, Tensor]:
-        return {"rate": self._pass_rates.clone()}
-
-    def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        self._pass_rates = tensors["rate"].clone()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayedGroup:
-    round_number: int
-    row: int
-    group: ScoredGroup
-
-
-class ReplayBuffer:
-    """Replays groups of the last rounds as a share of every round."""
-
-    def __init__(
-        self, prompts: Sequence[EncodedPrompt], *, share: int | float, window: int, seed: int
-    ) -> None:
-        """``share`` of a round's groups are old ones, of at most ``window`` rounds ago."""
-        self._prompts = prompts
-        self._row = {prompt.id: row for row, prompt in enumerate(prompts)}
-        self._share, self._window, self._seed = share, window, seed
-        self._groups: list[ReplayedGroup] = []
-
-    def sample_groups(self, groups: Sequence[ScoredGroup], round_number: int) -> tuple[ScoredGroup, ...]:
-        """Groups to replay with these new ones, which are stored in turn."""
-        recent = [entry for entry in self._groups if round_number - entry.round_number <= self._window]
-        # `share` is of the whole round: of n new groups the whole has n / (1 − share).
-        replay_count = round(self._share / (1 - self._share) * len(groups))
-        rng = random.Random(f"{self._seed}/{round_number}/again")
-        replayed = rng.sample(recent, min(replay_count, len(recent)))
-        new = [
-            ReplayedGroup(round_number=round_number, row=self._row[group.prompt.id], group=group)
-            for group in groups
-        ]
-        # Stored after the draw, so that no round replays its own groups.
-        self._groups = [*recent, *new]
-        return tuple(entry.group for entry in replayed)
-
-    def tensors(self) -> Mapping[str, Tensor]:
-        rows = [
-            [entry.round_number, entry.row, group_as_json(entry.row, entry.group)] for entry in self._groups
-        ]
-        return {"kept": torch.frombuffer(bytearray(json.dumps(rows).encode()), dtype=torch.uint8)}
-
-    def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        rows = json.loads(bytes(tensors["kept"].tolist()))
-        self._groups = [
-            ReplayedGroup(round_number=round_number, row=row, group=group_from_json(text, self._prompts)[1])
-            for round_number, row, text in rows
-        ]

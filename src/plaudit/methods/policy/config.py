@@ -150,6 +150,21 @@ class ServerSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutSettings:
+    """How drawing and learning share the time, where servers draw."""
+
+    lag: Count = 0
+    """How many rounds are drawn ahead of the one that is learnt from, with the weights of that moment."""
+    stream: bool = True
+    """Whether answers are learnt from as they come, or once a round is drawn; the weights are the same."""
+    weights: Literal["capped", "masked", "sequence"] = "capped"
+    """How tis_cap bounds weights: a token's, a token left out beyond it, or a whole answer's."""
+
+    def __post_init__(self) -> None:
+        check_bounds(self, "rollout")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PtxSettings:
     data: Path | None = None
     """Demonstrations or texts; none: nothing is added."""
@@ -229,6 +244,8 @@ class PolicyConfig(RunConfig):
     """Who draws answers: local (the policy, or a whole copy of a divided one), vllm, http://host:port,…"""
     server: ServerSettings = field(default_factory=ServerSettings)
     """The servers that draw answers, where they are not drawn locally."""
+    rollout: RolloutSettings = field(default_factory=RolloutSettings)
+    """How drawing and learning share the time, where servers draw."""
     shape: ShapeSettings = field(default_factory=ShapeSettings)
     """What is done to scores before they teach."""
     process: ProcessSettings = field(default_factory=ProcessSettings)
@@ -267,6 +284,11 @@ class PolicyConfig(RunConfig):
             )
         if self.sampler == "local" and self.server != ServerSettings():
             raise UserError("--server.… is read with a --sampler of servers: leave it out, or name some")
+        if self.sampler == "local" and self.rollout.lag:
+            raise UserError(
+                f"--rollout.lag {self.rollout.lag}: rounds are drawn ahead by servers, while this process "
+                "learns; name some by --sampler, or leave it out"
+            )
         if self.sampler == "vllm" and self.server.python is None:
             raise UserError(
                 "--sampler vllm needs --server.python, the Python of an environment with vLLM: it wants "

@@ -1,4 +1,4 @@
-"""Diagnostics of policy optimisation: known failure modes, reported as a sentence when they occur.
+"""Metrics of a round, and diagnostics: known failure modes, reported as a sentence when they occur.
 
 Each sentence has a beginning by which it is known again, so that a run says it once, and names the page
 that explains it.
@@ -10,14 +10,25 @@ import math
 from collections.abc import Mapping, Sequence
 from statistics import NormalDist, fmean, stdev
 
+from torch import Tensor
+
+from plaudit.engine.metrics import Metric, max_metric, mean_metric
 from plaudit.engine.step_report import StepReport, finite_series
-from plaudit.methods.policy.row import PolicyAlgorithm
+from plaudit.losses.divergence import k3
+from plaudit.losses.policy import explained_variance
+from plaudit.losses.ratio import completion_log_ratio, log_ratio
+from plaudit.methods.policy.batch import ExperienceTensors
+from plaudit.methods.policy.collect import CollectedRollouts, reward_part_means, step_metrics
+from plaudit.methods.policy.row import AdvantageInputs, PolicyAlgorithm
+from plaudit.tensors.masked import masked_mean
 
 DOCS_PAGE = "docs/policy.md"
 FALSE_ALARMS = 0.05
 """The share of runs, in which nothing is gamed, that may be told so."""
 COLLAPSED_ANSWER = 0.3
 """Nats an answer below which about three of four answers to a prompt are the same one."""
+LEAST_EFFECTIVE, MOST_BOUNDED = 0.5, 0.1
+"""Rounds ahead drift where fewer samples are left, or more weights lie beyond the cap."""
 WINDOW = 5
 """The most reports in a window at the start or the end."""
 
@@ -46,6 +57,7 @@ def diagnostics(
         **_no_verdict(reports),
         **_idle_steps(reports),
         **_clipped_tokens(reports),
+        **_stale_answers(reports),
         **_useless_critic(reports),
         **_overoptimised_reward(reports),
     }
@@ -192,6 +204,18 @@ def _clipped_tokens(reports: Sequence[StepReport]) -> Mapping[str, str]:
     }
 
 
+def _stale_answers(reports: Sequence[StepReport]) -> Mapping[str, str]:
+    left = finite_series("effective_samples", reports)[-WINDOW:]
+    beyond = finite_series("frac_weights_bounded", reports)[-WINDOW:]
+    if len(left) < WINDOW or not (fmean(left) < LEAST_EFFECTIVE or fmean(beyond) > MOST_BOUNDED):
+        return {}
+    return {
+        "answers are too old": f": weighed by how likely they are now, {fmean(left):.0%} of their tokens are "
+        f"left, and {fmean(beyond):.0%} lie beyond the cap. The policy moves further than rounds ahead "
+        f"allow: lower --learning-rate or --rollout.lag. {DOCS_PAGE}#too-old"
+    }
+
+
 def _useless_critic(reports: Sequence[StepReport]) -> Mapping[str, str]:
     explained = finite_series("explained_variance", reports)
     if len(explained) < 2 * WINDOW or not fmean(explained[-WINDOW:]) < 0:
@@ -233,3 +257,64 @@ def _first_and_last_means(name: str, reports: Sequence[StepReport]) -> tuple[flo
     # Half of the series at most, so that the first and the last window share no report.
     count = min(WINDOW, len(series) // 2)
     return (fmean(series[:count]), fmean(series[-count:])) if count else (math.nan, math.nan)
+
+
+KL_METRICS = ("kl", "kl_k3", "sqrt_kl")
+"""The KL metrics, estimated on the policy's own completions."""
+
+
+def sampling_logp_diff_metrics(
+    old_logp_NT: Tensor, sampler_logp_NT: Tensor, mask_NT: Tensor
+) -> tuple[Metric, ...]:
+    gap_NT = (old_logp_NT - sampler_logp_NT).abs().masked_fill(~mask_NT, 0.0)
+    average = mean_metric("sampling_logp_diff_mean", float(masked_mean(gap_NT, mask_NT)), 1)
+    return average, max_metric("sampling_logp_diff_max", float(gap_NT.max()))
+
+
+def round_metrics(
+    row: PolicyAlgorithm,
+    inputs: AdvantageInputs,
+    experience: ExperienceTensors,
+    collected: CollectedRollouts,
+    sampler_logp_NT: Tensor,
+) -> tuple[Metric, ...]:
+    """The metrics of a round; the same on every rank, so all are means."""
+    # Of new answers alone: those of earlier policies say nothing of how this one speaks, or how far it is.
+    fresh = slice(collected.new_completions)
+    mask_NT = inputs.mask_NT[fresh]
+    scores, length_N = collected.scores[fresh], mask_NT.sum(-1)
+    metrics = {
+        "reward": float(scores.mean()),
+        "reward_std": float(scores.std(unbiased=False)),
+        **(reward_part_means(collected) | step_metrics(collected)),
+        # −E log μ over what was drawn: an estimate without another pass over the vocabulary.
+        "entropy": -float(masked_mean(sampler_logp_NT[fresh], mask_NT)),
+        "length_mean": float(length_N.double().mean()),
+        "frac_finished": float(inputs.finished_N[fresh].double().mean()),
+        "frac_no_verdict": collected.no_verdict / collected.generated,
+        "frac_zero_std": collected.zero_std / len(collected.all_groups),
+        "frac_filtered": 1 - len(collected.groups) / len(collected.all_groups),
+        "frac_replayed": len(collected.replayed) / len((*collected.groups, *collected.replayed)),
+        "advantage_std": float(experience.advantage_NT[inputs.mask_NT].std(unbiased=False)),
+    }
+    if "reference" in row.needs:
+        shift_NT = log_ratio(experience.old_logp_NT[fresh], experience.ref_logp_NT[fresh], mask_NT)
+        metrics |= {**_kl_means(shift_NT, mask_NT), "kl_coef": float(inputs.kl_coefficient)}
+    if "rival" in row.needs:
+        metrics["win_prob"] = float(inputs.win_probability_N[fresh].mean())
+    if "critic" in row.needs:
+        value_NT, return_NT = experience.value_NT[fresh], experience.return_NT[fresh]
+        metrics["value_mean"] = float(masked_mean(value_NT, mask_NT))
+        metrics["explained_variance"] = float(explained_variance(value_NT, return_NT, mask_NT))
+    return (
+        *(mean_metric(name, value, 1) for name, value in metrics.items()),
+        max_metric("length_max", int(length_N.max())),
+    )
+
+
+def _kl_means(shift_NT: Tensor, mask_NT: Tensor) -> dict[str, float]:
+    """The estimates of the KL to the reference, by log π − log π_ref of the policy's own completions."""
+    kl = float(completion_log_ratio(shift_NT, mask_NT).mean())
+    k3_mean = float(completion_log_ratio(k3(shift_NT), mask_NT).mean())
+    # √KL is the distance of over-optimisation (Gao et al. 2022, arXiv:2210.10760).
+    return {"kl": kl, "kl_k3": k3_mean, "sqrt_kl": math.sqrt(max(0.0, k3_mean))}

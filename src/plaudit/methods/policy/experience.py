@@ -24,13 +24,16 @@ from torch import Tensor
 
 from plaudit.advantages.group import mean_of_others
 from plaudit.engine.distributed import Ranks
-from plaudit.engine.metrics import Metric, max_metric, mean_metric
+from plaudit.engine.metrics import Metric, mean_metric
 from plaudit.engine.sinks.console import ConsoleSink
 from plaudit.engine.step import StepCheck
 from plaudit.errors import UserError
-from plaudit.losses.divergence import k3
-from plaudit.losses.policy import explained_variance
-from plaudit.losses.ratio import completion_log_ratio, log_ratio, truncated_importance_weight
+from plaudit.losses.ratio import (
+    WeightBounds,
+    effective_share,
+    log_ratio,
+    truncated_importance_weight,
+)
 from plaudit.methods.algorithm import usable
 from plaudit.methods.policy.batch import (
     ExperienceTensors,
@@ -41,7 +44,8 @@ from plaudit.methods.policy.batch import (
     distribution_reader,
     unpacked_distributions,
 )
-from plaudit.methods.policy.collect import CollectedRollouts, reward_part_means, step_metrics, step_payments
+from plaudit.methods.policy.collect import CollectedRollouts, step_payments
+from plaudit.methods.policy.diagnostics import KL_METRICS, round_metrics, sampling_logp_diff_metrics
 from plaudit.methods.policy.row import AdvantageInputs, PolicyAlgorithm
 from plaudit.methods.policy.shaping import ScoreShaper
 from plaudit.models.backbone import head_of
@@ -106,73 +110,12 @@ class MixtureScorer:
         return examples
 
 
-KL_METRICS = ("kl", "kl_k3", "sqrt_kl")
-"""The KL metrics, estimated on the policy's own completions."""
-
-
-def sampling_logp_diff_metrics(
-    old_logp_NT: Tensor, sampler_logp_NT: Tensor, mask_NT: Tensor
-) -> tuple[Metric, ...]:
-    gap_NT = (old_logp_NT - sampler_logp_NT).abs().masked_fill(~mask_NT, 0.0)
-    average = mean_metric("sampling_logp_diff_mean", float(masked_mean(gap_NT, mask_NT)), 1)
-    return average, max_metric("sampling_logp_diff_max", float(gap_NT.max()))
-
-
-def round_metrics(
-    row: PolicyAlgorithm,
-    inputs: AdvantageInputs,
-    experience: ExperienceTensors,
-    collected: CollectedRollouts,
-    sampler_logp_NT: Tensor,
-) -> tuple[Metric, ...]:
-    """The metrics of a round; the same on every rank, so all are means."""
-    # Of new answers alone: those of earlier policies say nothing of how this one speaks, or how far it is.
-    fresh = slice(collected.new_completions)
-    mask_NT = inputs.mask_NT[fresh]
-    scores, length_N = collected.scores[fresh], mask_NT.sum(-1)
-    metrics = {
-        "reward": float(scores.mean()),
-        "reward_std": float(scores.std(unbiased=False)),
-        **(reward_part_means(collected) | step_metrics(collected)),
-        # −E log μ over what was drawn: an estimate without another pass over the vocabulary.
-        "entropy": -float(masked_mean(sampler_logp_NT[fresh], mask_NT)),
-        "length_mean": float(length_N.double().mean()),
-        "frac_finished": float(inputs.finished_N[fresh].double().mean()),
-        "frac_no_verdict": collected.no_verdict / collected.generated,
-        "frac_zero_std": collected.zero_std / len(collected.all_groups),
-        "frac_filtered": 1 - len(collected.groups) / len(collected.all_groups),
-        "frac_replayed": len(collected.replayed) / len((*collected.groups, *collected.replayed)),
-        "advantage_std": float(experience.advantage_NT[inputs.mask_NT].std(unbiased=False)),
-    }
-    if "reference" in row.needs:
-        shift_NT = log_ratio(experience.old_logp_NT[fresh], experience.ref_logp_NT[fresh], mask_NT)
-        metrics |= {**_kl_means(shift_NT, mask_NT), "kl_coef": float(inputs.kl_coefficient)}
-    if "rival" in row.needs:
-        metrics["win_prob"] = float(inputs.win_probability_N[fresh].mean())
-    if "critic" in row.needs:
-        value_NT, return_NT = experience.value_NT[fresh], experience.return_NT[fresh]
-        metrics["value_mean"] = float(masked_mean(value_NT, mask_NT))
-        metrics["explained_variance"] = float(explained_variance(value_NT, return_NT, mask_NT))
-    return (
-        *(mean_metric(name, value, 1) for name, value in metrics.items()),
-        max_metric("length_max", int(length_N.max())),
-    )
-
-
-def _kl_means(shift_NT: Tensor, mask_NT: Tensor) -> dict[str, float]:
-    """The estimates of the KL to the reference, by log π − log π_ref of the policy's own completions."""
-    kl = float(completion_log_ratio(shift_NT, mask_NT).mean())
-    k3_mean = float(completion_log_ratio(k3(shift_NT), mask_NT).mean())
-    # √KL is the distance of over-optimisation (Gao et al. 2022, arXiv:2210.10760).
-    return {"kl": kl, "kl_k3": k3_mean, "sqrt_kl": math.sqrt(max(0.0, k3_mean))}
-
-
 RankMicrobatches = Sequence[Sequence[GroupRef]]
 """The micro-batches of this rank, each as the groups that are in it."""
 MAX_SAMPLER_GAP = {torch.float64: 1e-4, torch.float32: 1e-4}
 """The largest mean gap (nats a token) between sampler and trainer log-probs, by what passes compute in."""
-DEFAULT_REPLAY_CAP = 2.0
-"""The cap of importance weights of replayed tokens, where none was named."""
+DEFAULT_CAP = 2.0
+"""The cap of importance weights of tokens of older weights, where none was named."""
 _ROUNDED = (
     "the sampler's log-probs differ from the policy's by more than 0.03 nats a token: in 16 bits this model "
     "differs from itself by as much. --tis-cap 2 weighs answers by the difference, --dtype float32 has none"
@@ -207,8 +150,29 @@ class ScoringModels:
 class ImportanceWeighting:
     cap: int | float = 0.0
     """The largest weight π_old / μ of a token, where the sampler's log-probs differ; 0 weighs nothing."""
+    bounds: WeightBounds = "capped"
     has_replay: bool = False
     """Whether answers of earlier rounds come again, which are always weighed."""
+    lag: int = 0
+    """By how many rounds the weights that draw are older at most; such answers are always weighed."""
+
+    @property
+    def limit(self) -> float:
+        return self.cap or (DEFAULT_CAP if self.has_replay or self.lag else 0.0)
+
+    def metrics(self, old_logp_NT: Tensor, sampler_logp_NT: Tensor, mask_NT: Tensor) -> tuple[Metric, ...]:
+        """What the weights of new answers come to, where they were drawn ahead."""
+        if not self.lag:
+            return ()
+        weight_NT = truncated_importance_weight(
+            old_logp_NT, sampler_logp_NT, mask_NT, cap=math.inf, bounds=self.bounds
+        )
+        weight_M = weight_NT[mask_NT]
+        beyond = float((weight_M > self.limit).double().mean())
+        return (
+            mean_metric("effective_samples", float(effective_share(weight_M.double())), 1),
+            mean_metric("frac_weights_bounded", beyond, 1),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,8 +198,12 @@ class ExperienceMaker:
         *,
         kl_coefficient: int | float,
         mean_score: int | float | None,
+        ref_logp_NT: Tensor | None = None,
     ) -> Round:
-        """``kl_coefficient`` is that of now, ``mean_score`` the mean of the rounds before, if any."""
+        """``kl_coefficient`` is that of now, ``mean_score`` the mean of the rounds before, if any.
+
+        ``ref_logp_NT`` is what the reference says, where it has been asked.
+        """
         # New groups first: everything below finds them as the first `new_completions` rows.
         groups = (*collected.groups, *collected.replayed)
         examples = tuple(example_from_rollouts(group.prompt, group.rollouts) for group in groups)
@@ -244,7 +212,7 @@ class ExperienceMaker:
             round_number, examples, _empty_experience(batch), len(collected.groups)
         )
         sampler_logp_NT = _sampler_logps(collected, batch, self.models.policy.logp_dtype)
-        token_scores, old_distribution = self._token_scores(rollout_round, sampler_logp_NT)
+        token_scores, old_distribution = self._token_scores(rollout_round, sampler_logp_NT, ref_logp_NT)
         old_logp_NT, ref_NT, _ = token_scores
         inputs = self._advantage_inputs(
             collected, batch, token_scores, kl_coefficient=kl_coefficient, mean_score=mean_score
@@ -261,6 +229,8 @@ class ExperienceMaker:
                 compared_NT[new_completions],
                 () if self.reference_share else examples[:1],
             )
+            drawn = (old_logp_NT, sampler_logp_NT, batch.mask_NT)
+            gap_metrics += self.weighting.metrics(*(each_NT[new_completions] for each_NT in drawn))
         with_experience = self._with_experience(
             rollout_round, inputs, policy_tensors, sampler_logp_NT, collected
         )
@@ -293,7 +263,7 @@ class ExperienceMaker:
         return replace(new_round, first_pass=FirstPass(groups=self._microbatches(new_round, first_groups)[0]))
 
     def _token_scores(
-        self, rollout_round: Round, sampler_logp_NT: Tensor
+        self, rollout_round: Round, sampler_logp_NT: Tensor, ref_NT: Tensor | None
     ) -> tuple[tuple[Tensor, Tensor, Tensor], Mapping[str, Tensor]]:
         """Log-probs, values and, where asked for, distributions, by the pieces of the first epoch."""
         microbatches = [
@@ -303,11 +273,8 @@ class ExperienceMaker:
             for microbatch in self._microbatches(rollout_round, minibatch)
         ]
         # The reference first, which leaves no graph behind.
-        ref_NT = (
-            self._score_round(rollout_round, microbatches, self.models.reference.logp)
-            if "reference" in self.row.needs
-            else None
-        )
+        if ref_NT is None and "reference" in self.row.needs:
+            ref_NT = self._score_round(rollout_round, microbatches, self.models.reference.logp)
         value_NT = torch.zeros_like(sampler_logp_NT)
         if isinstance(self.models.critic, RewardModel):
             value_NT = self._critic_scores(rollout_round, microbatches)
@@ -324,8 +291,10 @@ class ExperienceMaker:
         self, expected_logp_NT: Tensor, sampler_logp_NT: Tensor, mask_NT: Tensor, first: Sequence[Example]
     ) -> tuple[Metric, ...]:
         """The gap between sampler and trainer log-probs; refused where the sampler is stale."""
-        check = stale_sampler_check(self.models, expected_logp_NT, sampler_logp_NT, mask_NT, first)
-        check.refuse(float(check.value))
+        # Drawn ahead, they are those of older weights, and servers have proven which.
+        if not self.weighting.lag:
+            check = stale_sampler_check(self.models, expected_logp_NT, sampler_logp_NT, mask_NT, first)
+            check.refuse(float(check.value))
         return sampling_logp_diff_metrics(expected_logp_NT, sampler_logp_NT, mask_NT)
 
     def _expected_sampler_logps(
@@ -352,7 +321,7 @@ class ExperienceMaker:
 
     @property
     def weighs_tokens(self) -> bool:
-        return self.weighting.cap > 0 or self.weighting.has_replay
+        return self.weighting.limit > 0
 
     def _advantage_inputs(
         self,
@@ -447,10 +416,14 @@ class ExperienceMaker:
         )
         if self.weighs_tokens:
             correction_NT = truncated_importance_weight(
-                old_logp_NT, sampler_logp_NT, mask_NT, cap=self.weighting.cap or DEFAULT_REPLAY_CAP
+                old_logp_NT,
+                sampler_logp_NT,
+                mask_NT,
+                cap=self.weighting.limit,
+                bounds=self.weighting.bounds,
             )
             # Without a cap of its own only replay is corrected: new answers are this policy's.
-            if not self.weighting.cap:
+            if not (self.weighting.cap or self.weighting.lag):
                 correction_NT[:new_completions] = 1.0
             weight_NT = weight_NT * correction_NT
         return weight_NT

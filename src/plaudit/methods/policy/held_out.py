@@ -284,6 +284,8 @@ def _small_rounds(rounds: RolloutRounds) -> RolloutRounds:
         extra_microbatches=lambda step: (),
         curriculum=None,
         replay=None,
+        ahead=None,
+        streams=None,
     )
 
 

@@ -7,88 +7,55 @@ that a run which was killed there goes on with the same bits.
 
 from __future__ import annotations
 
+import json
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from itertools import count
-from typing import Literal, Protocol, runtime_checkable
+from functools import partial
+from itertools import count, islice
+from queue import SimpleQueue
+from typing import Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from plaudit.engine.distributed import Ranks
+from plaudit.engine.distributed import Ranks, single_process
 from plaudit.engine.loop import BatchRows
 from plaudit.engine.metrics import Metric, mean_metric, values_of
-from plaudit.engine.step import merge_over_ranks
+from plaudit.engine.step import GrowingBatch, merge_over_ranks
 from plaudit.engine.step_report import Number
 from plaudit.errors import UserError
 from plaudit.losses.divergence import double_or_halve_beta, proportional_beta
-from plaudit.methods.policy.batch import Round
+from plaudit.methods.policy.batch import GroupRef, Round, assemble_over_ranks
 from plaudit.methods.policy.collect import (
     CollectedRollouts,
-    PassRateCurriculum,
-    ReplayBuffer,
     RolloutCollector,
+    ScoredGroup,
+    group_as_json,
+    group_from_json,
 )
 from plaudit.methods.policy.experience import ExperienceMaker
+from plaudit.methods.policy.memory import KlControl, PassRateCurriculum, ReplayBuffer, RoundMemory
 from plaudit.methods.policy.objective import AnyMicrobatch, PolicyMicrobatch, old_kl_reader
+from plaudit.methods.policy.row import LossCounts
 from plaudit.rollouts.sampler import WeightsVersion
 from plaudit.tensors.masked import masked_sum
+from plaudit.tokens.microbatch import micro_batches_in_order
 from plaudit.tokens.prompts import EncodedPrompt
 
+DrawnT = TypeVar("DrawnT")
+PIECES = 8
+"""Into how many micro-batches at least a round that is learnt from as it comes is divided, on each rank."""
 MAX_ROUNDS_WITHOUT_VERDICT = 3
 """The number of rounds in a row without a verdict after which a run ends."""
 SMALLEST_ADVANTAGE = 1e-3
 """Advantages below this are rounding of equal scores."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KlControl:
-    """The schedule of the KL coefficient, and the KL at which a round ends early."""
-
-    schedule: Literal["fixed", "proportional", "doubling"] = "fixed"
-    """Fixed, proportional to the KL (Ziegler et al. 2019), or doubling and halving (PPO)."""
-    start_coefficient: int | float = 0.0
-    target_kl: int | float = 0.0
-    horizon: int | float = 10_000
-    """Completions over which the proportional controller makes up the whole error."""
-    stop_at: int | float = 0.0
-    """KL(π_old ‖ π) a token beyond which the rest of a round is left out; 0 never."""
-
-
-@dataclass(slots=True)
-class RoundMemory:
-    beta: float
-    """The current KL coefficient."""
-    score_count: int = 0
-    mean_score: float = 0.0
-    stopped_round: int = 0
-    """The newest round that was ended early."""
-    idle_round: int = 0
-    """The newest round that had nothing to learn."""
-    rounds_without_verdict: int = 0
-    rounds_without_signal: int = 0
-    """Rounds since the beginning in which no prompt told two answers apart; −1 once one has."""
-
-    def to_numbers(self) -> list[float]:
-        counts = (self.score_count, self.stopped_round, self.idle_round)
-        in_a_row = (self.rounds_without_verdict, self.rounds_without_signal)
-        return [self.beta, self.mean_score, *map(float, counts + in_a_row)]
-
-    @classmethod
-    def from_numbers(cls, numbers: Sequence[float]) -> RoundMemory:
-        beta, mean, *counts = numbers
-        # A checkpoint of an earlier version does not say whether a prompt has told two answers apart.
-        scores, stopped, idle, bad, flat = map(int, counts if len(counts) == 5 else [*counts, -1])
-        return cls(
-            beta=beta,
-            mean_score=mean,
-            score_count=scores,
-            stopped_round=stopped,
-            idle_round=idle,
-            rounds_without_verdict=bad,
-            rounds_without_signal=flat,
-        )
+AnyRound = Round | GrowingBatch[AnyMicrobatch]
+"""A round, or the micro-batches of one that is still being drawn."""
 
 
 @runtime_checkable
@@ -98,11 +65,11 @@ class RolloutSource(Protocol):
     @property
     def updates_per_round(self) -> int: ...
 
-    def rounds(self, first: int, batch_rows: BatchRows) -> Iterator[Round | None]:
+    def rounds(self, first: int, batch_rows: BatchRows) -> Iterator[AnyRound | None]:
         """The rounds from this number on; None in place of one from which nothing can be learnt."""
         ...
 
-    def microbatches(self, step: int, policy_round: Round | None) -> Sequence[AnyMicrobatch]:
+    def microbatches(self, step: int, policy_round: AnyRound | None) -> Sequence[AnyMicrobatch]:
         """This rank's micro-batches of a step of a round; none where the step is skipped."""
         ...
 
@@ -121,6 +88,88 @@ def policy_updates(
             step += 1
         # The next round is made while this loop waits for it: two at once would take twice the memory.
         del policy_round
+
+
+@runtime_checkable
+class BackgroundSampler(Protocol):
+    """A sampler elsewhere, which draws while weights move here."""
+
+    ranks: Ranks
+
+    def later(self, draw: Callable[[], DrawnT]) -> Future[DrawnT]:
+        """What ``draw`` draws with the weights of now, one such call after the other; all ranks come."""
+        ...
+
+
+def arriving(
+    sampler: BackgroundSampler, draw: Callable[[Callable[[ScoredGroup], None]], None]
+) -> Iterator[ScoredGroup]:
+    """The groups that ``draw`` hands over, while it goes on in the background."""
+    here = SimpleQueue[ScoredGroup | None]()
+    drawing = sampler.later(partial(draw, here.put))
+    drawing.add_done_callback(lambda _: here.put(None))
+    yield from iter(here.get, None)
+    # What went wrong there is raised here.
+    drawing.result()
+
+
+class RoundsAhead:
+    """Rounds that are drawn while those before them are learnt from.
+
+    Round r is drawn with the weights that round r − 1 − lag has left. A checkpoint holds the rounds that its
+    own weights did not draw, so that a run that goes on needs no weights of before.
+    """
+
+    def __init__(
+        self,
+        lag: int,
+        last_round: int,
+        collector: RolloutCollector,
+        sampler: BackgroundSampler,
+        prompts: Sequence[EncodedPrompt],
+    ) -> None:
+        """``prompts`` are all of the run, and ``last_round`` is its last: none is drawn behind it."""
+        self._lag, self._last_round = lag, last_round
+        self._sampler, self._prompts = sampler, prompts
+        # In a group of their own: in the other one this thread's ranks speak while it draws.
+        self._collector = replace(collector, ranks=sampler.ranks)
+        self._groups: dict[int, Future[list[ScoredGroup]]] = {}
+        self._seconds: dict[int, float] = {}
+
+    def begin(self, number: int, prompts: Callable[[int], Sequence[EncodedPrompt]]) -> None:
+        """Have all rounds drawn, with the weights of now, that are to be under way in this one."""
+        for ahead in range(number, min(number + self._lag, self._last_round) + 1):
+            if ahead not in self._groups:
+                self._groups[ahead] = self._sampler.later(partial(self._draw, ahead, prompts(ahead)))
+
+    def _draw(self, number: int, prompts: Sequence[EncodedPrompt]) -> list[ScoredGroup]:
+        begin = time.perf_counter()
+        groups = self._collector.draw(prompts, number, self._prompts)
+        self._seconds[number] = time.perf_counter() - begin
+        return groups
+
+    def take(self, number: int) -> tuple[list[ScoredGroup], float]:
+        """The groups of a round, once they are there, and how long they were drawn in this process."""
+        return self._groups.pop(number).result(), self._seconds.pop(number, 0.0)
+
+    def tensors(self) -> Mapping[str, Tensor]:
+        """The groups of rounds that are drawn by now, or are under way and waited for."""
+        place = {id(prompt): row for row, prompt in enumerate(self._prompts)}
+        rounds = {
+            number: [group_as_json(place[id(group.prompt)], group) for group in future.result()]
+            for number, future in self._groups.items()
+        }
+        return {"ahead": torch.frombuffer(bytearray(json.dumps(rounds).encode()), dtype=torch.uint8)}
+
+    def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        for future in self._groups.values():
+            # What is under way was drawn for weights that are taken back.
+            future.exception()
+        self._groups = {}
+        rounds = json.loads(bytes(tensors["ahead"].tolist())) if "ahead" in tensors else {}
+        for number, lines in rounds.items():
+            future = self._groups[int(number)] = Future()
+            future.set_result([group_from_json(line, self._prompts)[1] for line in lines])
 
 
 @dataclass(kw_only=True)
@@ -144,33 +193,171 @@ class RolloutRounds:
     curriculum: PassRateCurriculum | None = None
     """Samples the prompts of a round; without it they come in order."""
     replay: ReplayBuffer | None = None
+    ahead: RoundsAhead | None = None
+    """Who draws rounds while others are learnt from; without it each is drawn when it begins."""
+    streams: BackgroundSampler | None = None
+    """Who draws a round while it is learnt from, group by group; without it all of it is drawn before."""
+    streams_at_once: bool = True
+    """Whether that begins with the first group, or waits for the last, and comes to the same weights."""
 
     def __post_init__(self) -> None:
         self.memory = RoundMemory(beta=float(self.kl_control.start_coefficient))
         self.current: Round | None = None
         self.objection = ""
+        self._timing: dict[str, float] = {}
 
     @property
     def updates_per_round(self) -> int:
         return self.experience.epochs * self.experience.minibatches
 
-    def rounds(self, first: int, batch_rows: BatchRows) -> Iterator[Round | None]:
+    def rounds(self, first: int, batch_rows: BatchRows) -> Iterator[AnyRound | None]:
         """The rounds from this number on, each drawn when it is pulled; one that is under way goes on."""
         for number in count(first):
             yield self._round(number, batch_rows)
 
-    def _round(self, number: int, batch_rows: BatchRows) -> Round | None:
+    def _round(self, number: int, batch_rows: BatchRows) -> AnyRound | None:
         # Both numbers come back with a checkpoint: a round that was ended, or had nothing to teach, is not
         # drawn once more on resume.
         if number in (self.memory.stopped_round, self.memory.idle_round):
             return None
         if self.current is None or self.current.number != number:
-            batch = batch_rows(number)
-            rows = batch if self.curriculum is None else self.curriculum.sample_prompts(number, len(batch))
-            self.current = self._new_round(number, [self.prompts[row] for row in rows])
+            if self.streams is not None and len(batch_rows(number)) >= self.ranks.world_size:
+                prompts = self._prompts_of(batch_rows, number)
+                return GrowingBatch(partial(self._stream, self.streams, number, prompts))
+            self.current = self._new_round(number, self._collect(number, batch_rows))
         return self.current
 
-    def microbatches(self, step: int, policy_round: Round | None) -> Sequence[AnyMicrobatch]:
+    def _prompts_of(self, batch_rows: BatchRows, number: int) -> Sequence[EncodedPrompt]:
+        batch = batch_rows(number)
+        rows = batch if self.curriculum is None else self.curriculum.sample_prompts(number, len(batch))
+        return [self.prompts[row] for row in rows]
+
+    def _collect(self, number: int, batch_rows: BatchRows) -> CollectedRollouts:
+        prompts = partial(self._prompts_of, batch_rows)
+        begin = time.perf_counter()
+        if self.ahead is None:
+            collected = self.collector.collect(prompts(number), number, self.prompts)
+            drawn = time.perf_counter() - begin
+        else:
+            self.ahead.begin(number, prompts)
+            groups, drawn = self.ahead.take(number)
+            collected = self.collector.assemble(groups, len(batch_rows(number)))
+        self._timing = {"draw_seconds": drawn, "wait_seconds": time.perf_counter() - begin}
+        return collected
+
+    def _stream(
+        self,
+        sampler: BackgroundSampler,
+        number: int,
+        prompts: Sequence[EncodedPrompt],
+        whole: GrowingBatch[AnyMicrobatch],
+    ) -> Iterator[PolicyMicrobatch]:
+        """A round's micro-batches on this rank, each as a round of its own once its groups are there.
+
+        They are the same ones however fast answers come. Behind the last one the round is put together.
+        """
+        answers, longest = len(prompts) * self.collector.completions_per_prompt, self.experience.max_tokens
+        most = LossCounts(tokens=answers * longest, completions=answers, max_tokens=longest)
+        waited = 0.0
+        own, references = list[ScoredGroup](), list[Tensor]()
+        coming = self._coming(sampler, number, prompts, own)
+        while True:
+            waiting = time.perf_counter()
+            collected = next(coming, None)
+            waited += time.perf_counter() - waiting
+            if not any(here for [here] in self.ranks.all_gather([collected is not None])):
+                break
+            piece = self._piece(number, collected, own, most)
+            if collected is not None:
+                sizes = [len(group.rollouts) for group in collected.groups]
+                references += piece.round.experience.ref_logp_NT.split(sizes)
+            yield piece
+        self._timing["wait_seconds"] = waited
+        all_groups = self.collector.exchange(own, prompts)
+        collected = self.collector.assemble(all_groups, len(prompts))
+        self.current = self._new_round(number, collected, self._references(all_groups, references))
+        # Of a round that teaches nothing after all nothing is learnt.
+        there = None if self.current is None else self.current.loss_counts(range(len(collected.groups)))
+        whole.factor = self._share_of_loss(there, most)
+        whole.metrics = () if self.current is None else self.current.metrics
+
+    def _coming(
+        self,
+        sampler: BackgroundSampler,
+        number: int,
+        prompts: Sequence[EncodedPrompt],
+        own: list[ScoredGroup],
+    ) -> Iterator[CollectedRollouts]:
+        """This rank's groups, as many together as are learnt from at once; all are added to ``own``."""
+
+        def draw(take: Callable[[ScoredGroup], None]) -> None:
+            begin = time.perf_counter()
+            self.collector.draw_each(prompts, number, take)
+            self._timing["draw_seconds"] = time.perf_counter() - begin
+
+        groups = arriving(sampler, draw)
+        if not self.streams_at_once:
+            groups = iter(list(groups))
+        together = -(-len(self.collector.own_share(prompts)) // PIECES)
+        while chunk := list(islice(groups, together)):
+            own += chunk
+            for piece in micro_batches_in_order(chunk, self.experience.tokens_at_once):
+                if (collected := self.collector.assemble(piece, len(piece))).groups:
+                    yield collected
+
+    def _piece(
+        self, number: int, collected: CollectedRollouts | None, own: Sequence[ScoredGroup], most: LossCounts
+    ) -> PolicyMicrobatch:
+        """Some groups of a round; without any the first one again, which then teaches nothing."""
+        # Weights that are divided over ranks compute only where all do.
+        repeated = replace(own[0], scores=(0.0,) * len(own[0].rollouts)) if collected is None else None
+        groups = self.collector.assemble([repeated], 1) if repeated is not None else collected
+        assert groups is not None
+        alone = replace(self.experience, ranks=single_process(self.ranks.device))
+        piece = alone.make_round(groups, number, kl_coefficient=self._beta, mean_score=0.0)
+        refs = (
+            GroupRef(group=group, tokens=example.tokens, is_counted=collected is not None)
+            for group, example in enumerate(piece.examples)
+        )
+        return PolicyMicrobatch(
+            round=replace(piece, metrics=(), first_pass=None),
+            groups=tuple(refs),
+            counts=most,
+            is_first_update=True,
+            is_only_update=True,
+        )
+
+    def _references(self, all_groups: Sequence[ScoredGroup], own: Sequence[Tensor]) -> Tensor | None:
+        """The reference's log-probs over a round, of which each rank has those of its own groups."""
+        if "reference" not in self.experience.row.needs or not own:
+            return None
+        rows, start, mine = [(torch.tensor([0]), torch.zeros_like(own[0][:1]))], 0, iter(own)
+        taught = [self.collector.assemble([group], 1).groups for group in all_groups]
+        for place, groups in enumerate(taught):
+            for group in groups:
+                index_n = torch.arange(start, start + len(group.rollouts))
+                start += len(group.rollouts)
+                if place % self.ranks.world_size == self.ranks.rank:
+                    rows.append((index_n, next(mine)))
+        longest = max(len(rollout.ids) for [group] in filter(None, taught) for rollout in group.rollouts)
+        return assemble_over_ranks(rows, (start, longest), self.ranks)
+
+    def _share_of_loss(self, there: LossCounts | None, most: LossCounts) -> float:
+        """What to multiply losses with that were divided by these counts; 0 where nothing is there."""
+        if there is None:
+            return 0.0
+        one, mask = torch.ones(1, 1, dtype=torch.float64), torch.ones(1, 1, dtype=torch.bool)
+        reduction = self.experience.row.reduction
+        return float(reduction(one, mask, there) / reduction(one, mask, most))
+
+    def timing(self) -> Mapping[str, float]:
+        """How long a round was drawn and waited for, once, with its first step."""
+        timing, self._timing = self._timing, {}
+        return timing
+
+    def microbatches(self, step: int, policy_round: AnyRound | None) -> Sequence[AnyMicrobatch]:
+        if isinstance(policy_round, GrowingBatch):
+            return policy_round
         # policy_updates still holds the round that after_step has ended; its other steps come out empty.
         if policy_round is None or policy_round.number == self.memory.stopped_round:
             return ()
@@ -251,7 +438,7 @@ class RolloutRounds:
 
     def tensors(self) -> Mapping[str, Tensor]:
         tensors = {"memory": torch.tensor(self.memory.to_numbers(), dtype=torch.float64)}
-        for part in (self.curriculum, self.replay, self.current):
+        for part in (self.curriculum, self.replay, self.current, self.ahead):
             tensors |= {} if part is None else part.tensors()
         return tensors
 
@@ -260,13 +447,15 @@ class RolloutRounds:
         # The weights came back too: a sampler in another process still has those from before.
         self.weights.moved()
         self.memory = RoundMemory.from_numbers(tensors["memory"].tolist())
-        for part in (self.curriculum, self.replay):
+        for part in (self.curriculum, self.replay, self.ahead):
             if part is not None:
                 part.load_tensors(tensors)
         self.current = Round.from_tensors(tensors) if "facts" in tensors else None
 
-    def _new_round(self, round_number: int, prompts: Sequence[EncodedPrompt]) -> Round | None:
-        collected = self.collector.collect(prompts, round_number, self.prompts)
+    def _new_round(
+        self, round_number: int, collected: CollectedRollouts, ref_logp_NT: Tensor | None = None
+    ) -> Round | None:
+        """A round of these rollouts, of which the reference may have said what it has to say."""
         if self.curriculum is not None:
             # Of dropped groups as well: that a prompt is always passed shows in these alone.
             self.curriculum.record_scores(collected.all_groups)
@@ -291,7 +480,11 @@ class RolloutRounds:
         # Before this round joins in: a baseline made of an answer's own score would be biased.
         mean_score = self.memory.mean_score if self.memory.score_count else None
         new_round = self.experience.make_round(
-            collected, round_number, kl_coefficient=self._beta, mean_score=mean_score
+            collected,
+            round_number,
+            kl_coefficient=self._beta,
+            mean_score=mean_score,
+            ref_logp_NT=ref_logp_NT,
         )
         self._update_mean_score(new_round, collected.new_completions)
         self._count_signal(collected, new_round)

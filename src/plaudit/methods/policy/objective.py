@@ -78,24 +78,16 @@ class PolicyMicrobatch:
         return tuple(tuple(replace(self, groups=refs) for refs in share) for share in divided)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ValueLoss:
-    weight: int | float = 1.0
-    """How much it counts beside the policy's."""
-    clip: int | float = 0.0
-    """How far a value may move within a round before nothing more is gained; 0: no limit."""
-
-
 AnyMicrobatch = PolicyMicrobatch | SupervisedMicrobatch
 """A micro-batch of scored rollouts, or of text for the PTX loss."""
 
 
 def policy_objective(
-    row: PolicyAlgorithm, models: ScoringModels, critic: ValueLoss, *, max_rarity: int | float = 0.0
+    row: PolicyAlgorithm, models: ScoringModels, *, value_clip: int | float = 0.0
 ) -> Callable[[PolicyMicrobatch], ObjectiveResult]:
     """The row's loss over the tokens of a minibatch, and the critic's.
 
-    A bad answer that has become ``max_rarity`` nats a token rarer since its round began teaches nothing more.
+    ``value_clip`` is how far a value may move within a round before nothing more is gained; 0: no limit.
     """
 
     def objective(microbatch: PolicyMicrobatch) -> ObjectiveResult:
@@ -115,15 +107,15 @@ def policy_objective(
             checks.append(_same_policy_check(log_ratio_NT, models, batch))
         inputs = _surrogate_inputs(row, scores, experience, log_ratio_NT, batch, microbatch.kl_penalty)
         loss_NT = _token_losses(row, inputs, experience, scores.entropy_NT)
-        loss_NT = loss_NT.masked_fill(_zero_loss_mask(experience, inputs, max_rarity), 0.0)
+        loss_NT = loss_NT.masked_fill(_zero_loss_mask(experience, inputs, row.off_policy_mask), 0.0)
         # By the counts of the whole minibatch: however it is divided, its pieces add up to one gradient.
         loss = row.reduction(loss_NT, batch.mask_NT, microbatch.counts)
         loss = usable(f"{row.name}: its reduction", loss, "one number", (), {"loss_NT": loss_NT})
         error_NT, total_loss = None, loss
         if value_NT is not None:
-            error_NT = _value_loss(critic, value_NT, experience)
+            error_NT = _value_loss(value_NT, experience, value_clip)
             error = token_mean(error_NT, batch.mask_NT, tokens=microbatch.counts.tokens)
-            total_loss = loss + critic.weight * error
+            total_loss = loss + row.vf_coef * error
         return ObjectiveResult(
             loss=total_loss,
             loss_N=_loss_per_completion(loss_NT, error_NT, batch),
@@ -257,9 +249,9 @@ def _surrogate_inputs(
     )
 
 
-def _value_loss(critic: ValueLoss, value_NT: Tensor, experience: ExperienceTensors) -> Tensor:
-    if critic.clip:
-        return clipped_squared_error(value_NT, experience.value_NT, experience.return_NT, clip=critic.clip)
+def _value_loss(value_NT: Tensor, experience: ExperienceTensors, clip: int | float) -> Tensor:
+    if clip:
+        return clipped_squared_error(value_NT, experience.value_NT, experience.return_NT, clip=clip)
     return squared_error(value_NT, experience.return_NT)
 
 

@@ -34,8 +34,6 @@ from plaudit.methods.models import (
 from plaudit.methods.policy.algorithms import OWN
 from plaudit.methods.policy.collect import (
     EpisodeReward,
-    PassRateCurriculum,
-    ReplayBuffer,
     RewardSource,
     Rival,
     RolloutCollector,
@@ -53,20 +51,25 @@ from plaudit.methods.policy.critic import prepare_critic, write_critic
 from plaudit.methods.policy.diagnostics import diagnostics
 from plaudit.methods.policy.experience import ExperienceMaker, ImportanceWeighting, ScoringModels
 from plaudit.methods.policy.held_out import HELD_OUT_METRICS, HeldOutEvaluator, RolloutTrial
-from plaudit.methods.policy.iterations import KlControl, RolloutRounds, policy_updates
+from plaudit.methods.policy.iterations import (
+    BackgroundSampler,
+    RolloutRounds,
+    RoundsAhead,
+    policy_updates,
+)
+from plaudit.methods.policy.memory import KlControl, PassRateCurriculum, ReplayBuffer
 from plaudit.methods.policy.objective import (
     ActorCritic,
     AnyMicrobatch,
     PolicyMicrobatch,
-    ValueLoss,
     policy_objective,
     ptx_loss,
 )
 from plaudit.methods.policy.row import PolicyAlgorithm
-from plaudit.methods.policy.shaping import ScoreShape, ScoreShaper, make_reward, process_notes
+from plaudit.methods.policy.shaping import ScoreShaper, make_reward, process_notes
 from plaudit.methods.policy.trpo import TrpoStep
 from plaudit.methods.reference import PreparedReference, prepare_policy_reference, refuse_other_vocabulary
-from plaudit.methods.run import Run, open_run
+from plaudit.methods.run import Run, open_run, total_steps
 from plaudit.methods.supervised.objective import microbatches_of
 from plaudit.methods.supervised.run import require_demonstrations
 from plaudit.models.policy import AdapterOffReference, GeneratingReference, Policy
@@ -125,33 +128,24 @@ def make_rollout_sampler(
 def make_rounds(
     algorithm: PolicyAlgorithm, config: PolicyConfig, run: Run, sources: RolloutSources
 ) -> RolloutRounds:
+    collector = RolloutCollector(
+        sampler=sources.mixture_or_policy if _mixture_share(algorithm) else sources.sampler,
+        reward=sources.reward,
+        sampling=config.draw.sampling(config.seed),
+        completions_per_prompt=algorithm.group_size,
+        ranks=run.ranks,
+        rival=_make_rival(algorithm, config, sources),
+        judges_pairs="rival" in algorithm.needs and compares_answers(sources.reward),
+        complete_groups_only="pairs" in algorithm.needs,
+        dynamic_sampling=algorithm.dynamic_sampling,
+        refills=config.draw.resample_limit,
+    )
+    experience = _make_experience(algorithm, config, run, sources)
     return RolloutRounds(
         prompts=sources.prompts,
-        collector=RolloutCollector(
-            sampler=sources.mixture_or_policy if _mixture_share(algorithm) else sources.sampler,
-            reward=sources.reward,
-            sampling=config.draw.sampling(config.seed),
-            completions_per_prompt=algorithm.group_size,
-            ranks=run.ranks,
-            rival=_make_rival(algorithm, config, sources),
-            judges_pairs="rival" in algorithm.needs and compares_answers(sources.reward),
-            complete_groups_only="pairs" in algorithm.needs,
-            dynamic_sampling=algorithm.dynamic_sampling,
-            refills=config.draw.resample_limit,
-        ),
-        experience=ExperienceMaker(
-            row=algorithm,
-            models=sources.models,
-            shaper=_make_shaper(algorithm, config),
-            ranks=run.ranks,
-            tokens_at_once=config.memory.tokens_at_once,
-            minibatches=algorithm.minibatches,
-            epochs=algorithm.update_epochs,
-            max_tokens=config.draw.max_tokens,
-            weighting=ImportanceWeighting(cap=algorithm.tis_cap, has_replay=config.draw.replay > 0),
-            reference_share=_mixture_share(algorithm),
-        ),
-        kl_control=_make_kl_control(algorithm),
+        collector=collector,
+        experience=experience,
+        kl_control=KlControl.of(algorithm),
         ranks=run.ranks,
         seed=config.seed,
         weights=sources.weights,
@@ -160,6 +154,9 @@ def make_rounds(
         max_flat_rounds=config.draw.flat_rounds,
         curriculum=_make_curriculum(config, sources),
         replay=_make_replay(config, sources),
+        ahead=_make_ahead(algorithm, config, sources, collector),
+        streams=_streaming_sampler(experience, config, sources.sampler),
+        streams_at_once=config.rollout.stream,
     )
 
 
@@ -189,38 +186,53 @@ def _make_replay(config: PolicyConfig, sources: RolloutSources) -> ReplayBuffer 
     return ReplayBuffer(sources.prompts, share=draw.replay, window=draw.max_staleness, seed=config.seed)
 
 
-def _make_shaper(algorithm: PolicyAlgorithm, config: PolicyConfig) -> ScoreShaper:
-    shape, longest = config.shape, config.draw.max_tokens
-    settings = ScoreShape(
-        missing_end=algorithm.missing_eos_penalty,
-        soft_overlong=round(algorithm.overlong_buffer * longest),
-        drop_truncated=algorithm.overlong_filtering,
-        per_token=shape.per_token,
-        low=shape.low,
-        high=shape.high,
-        scale=shape.scale,
+def _make_experience(
+    algorithm: PolicyAlgorithm, config: PolicyConfig, run: Run, sources: RolloutSources
+) -> ExperienceMaker:
+    return ExperienceMaker(
+        row=algorithm,
+        models=sources.models,
+        shaper=ScoreShaper.of(algorithm, config.shape, config.draw.max_tokens),
+        ranks=run.ranks,
+        tokens_at_once=config.memory.tokens_at_once,
+        minibatches=algorithm.minibatches,
+        epochs=algorithm.update_epochs,
+        max_tokens=config.draw.max_tokens,
+        weighting=ImportanceWeighting(
+            cap=algorithm.tis_cap,
+            bounds=config.rollout.weights,
+            has_replay=config.draw.replay > 0,
+            lag=config.rollout.lag,
+        ),
+        reference_share=_mixture_share(algorithm),
     )
-    return ScoreShaper(settings, longest)
 
 
-def _make_kl_control(algorithm: PolicyAlgorithm) -> KlControl:
-    stop_at = algorithm.target_kl or 0.0
-    if "adaptive_penalty" in algorithm.needs:
-        return KlControl(
-            schedule="doubling",
-            start_coefficient=algorithm.penalty_coef,
-            target_kl=algorithm.penalty_coef_target,
-            stop_at=stop_at,
-        )
-    if algorithm.kl_coef_target is None:
-        return KlControl(start_coefficient=algorithm.kl_coef, stop_at=stop_at)
-    return KlControl(
-        schedule="proportional",
-        start_coefficient=algorithm.kl_coef,
-        target_kl=algorithm.kl_coef_target,
-        horizon=algorithm.kl_coef_horizon,
-        stop_at=stop_at,
-    )
+def _streaming_sampler(
+    experience: ExperienceMaker, config: PolicyConfig, sampler: RolloutSampler
+) -> BackgroundSampler | None:
+    """Who draws rounds that are learnt from as they come: where an answer is measured in its group alone."""
+    row = experience.row
+    compared = {"group", "pairs", "rival", "greedy_baseline"} & row.needs
+    looks_further = {"critic", "whitening", "old_distribution", "adaptive_penalty"} & row.needs
+    round_wide = row.whitens_advantages or row.dynamic_sampling or config.shape.scale
+    others = config.draw.replay or config.ptx.data is not None or config.rollout.lag
+    if not compared or looks_further or round_wide or others or experience.needs_old_logps:
+        return None
+    return sampler if isinstance(sampler, BackgroundSampler) else None
+
+
+def _make_ahead(
+    algorithm: PolicyAlgorithm, config: PolicyConfig, sources: RolloutSources, collector: RolloutCollector
+) -> RoundsAhead | None:
+    if not config.rollout.lag:
+        return None
+    sampler = sources.sampler.sampler if isinstance(sources.sampler, EpisodeSampler) else sources.sampler
+    assert isinstance(sampler, BackgroundSampler), "rounds are drawn ahead by servers"
+    order = BatchOrder(rows=len(sources.prompts), batch_size=config.batch_size, seed=config.seed)
+    updates = algorithm.updates_per_round
+    last = -(-total_steps(config, order, updates) // updates)
+    return RoundsAhead(config.rollout.lag, last, collector, sampler, sources.prompts)
 
 
 def _ptx_microbatches(config: PolicyConfig, run: Run) -> Callable[[int], Sequence[AnyMicrobatch]]:
@@ -430,6 +442,7 @@ def make_job(prepared: PreparedRun, config: PolicyConfig, run: Run) -> TrainingJ
         # Clipped apart: under one norm a young critic's gradients would scale the policy's away.
         clip_groups=() if critic is None else (prepared.actor.policy, critic),
         update_fn=_update_fn(prepared, run),
+        timing=prepared.rounds.timing,
         rate_multiples={"critic": prepared.algorithm.value_lr_scale} if critic is not None else {},
     )
 
@@ -481,10 +494,7 @@ def _load_critic(
 def _make_objective(
     prepared: PreparedRun, config: PolicyConfig
 ) -> Callable[[AnyMicrobatch], ObjectiveResult]:
-    value = ValueLoss(weight=prepared.algorithm.vf_coef, clip=config.critic.clip)
-    policy_terms = policy_objective(
-        prepared.algorithm, prepared.models, value, max_rarity=prepared.algorithm.off_policy_mask
-    )
+    policy_terms = policy_objective(prepared.algorithm, prepared.models, value_clip=config.critic.clip)
 
     def objective(microbatch: AnyMicrobatch) -> ObjectiveResult:
         if isinstance(microbatch, PolicyMicrobatch):
@@ -501,7 +511,7 @@ def _update_fn(prepared: PreparedRun, run: Run) -> TrpoStep | None:
         return None
     # Without the critic: the line search accepts steps by the policy's loss alone.
     models = replace(prepared.models, critic=None)
-    surrogate = policy_objective(row, models, ValueLoss())
+    surrogate = policy_objective(row, models)
     return TrpoStep(models, surrogate, run.ranks, kl_limit=row.max_kl)
 
 

@@ -21,7 +21,7 @@ from plaudit.engine.step_report import Number
 from plaudit.errors import UserError
 from plaudit.methods.policy.algorithms import POLICY_ALGORITHMS
 from plaudit.methods.policy.cells import cell_name
-from plaudit.methods.policy.config import PolicyConfig
+from plaudit.methods.policy.config import PolicyConfig, ShapeSettings
 from plaudit.methods.policy.row import PolicyAlgorithm
 from plaudit.rewards.base import Reward, TaskScores, refusal_counts
 from plaudit.rewards.combine.cascade import HasScoreParts, ScoresWithParts
@@ -176,6 +176,19 @@ class ScoreShaper:
         self._settings, self._max_tokens = shape, longest
         # Scale without shift: the zeros at tokens that pay nothing have to stay zeros (shape_payments).
         self._scale = RunningScale(shift=False) if shape.scale else None
+
+    @classmethod
+    def of(cls, algorithm: PolicyAlgorithm, shape: ShapeSettings, longest: int) -> ScoreShaper:
+        settings = ScoreShape(
+            missing_end=algorithm.missing_eos_penalty,
+            soft_overlong=round(algorithm.overlong_buffer * longest),
+            drop_truncated=algorithm.overlong_filtering,
+            per_token=shape.per_token,
+            low=shape.low,
+            high=shape.high,
+            scale=shape.scale,
+        )
+        return cls(settings, longest)
 
     def shape(self, score_N: Float[Tensor, " N"], batch: TokenBatch, *, counted: int) -> Float[Tensor, " N"]:
         """Cut answers first, then costs of length, then limits, then the scale, which takes the first in."""

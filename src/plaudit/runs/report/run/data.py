@@ -19,10 +19,9 @@ from typing import Any, Literal
 import yaml
 
 from plaudit.engine import run_folder
-from plaudit.engine.metric_docs import lower_is_better
 from plaudit.engine.run_folder import Lineage
 from plaudit.engine.sinks.files import METRICS_FILE, NOTES_FILE, SAMPLES_FILE, SUMMARY_FILE, SYNCS_FILE
-from plaudit.engine.step_report import current_metric_name
+from plaudit.engine.step_report import current_metric_name, lower_is_better
 from plaudit.errors import UserError
 from plaudit.files import exact_json
 from plaudit.runs.report.parts import say

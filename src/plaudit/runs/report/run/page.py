@@ -17,8 +17,8 @@ from statistics import median
 
 from markupsafe import Markup
 
-from plaudit.engine.metric_docs import metric_docs
 from plaudit.engine.run_folder import Lineage
+from plaudit.engine.step_report import metric_docs
 from plaudit.runs.report import parts
 from plaudit.runs.report.charts.axes import Span
 from plaudit.runs.report.charts.lines import BandChart, BandLine, band_chart, curve_figures
@@ -84,7 +84,7 @@ def report_html(run_data: RunData, command: str) -> str:
     sections = [
         Section("Curves", "curves", _curves_parts(history)),
         _samples_section(run_data.exchanges),
-        *_servers_section(run_data.deliveries),
+        *_servers_section(run_data.deliveries, run_data.history),
         Section("Notes", "notes", [*_notes_parts(notes)]),
         Section("Lineage", "origins", [_lineage_part(run_data.lineage)]),
         Section("Settings", "settings", [Folded(say("run.config"), [Code(run_data.config)])]),
@@ -97,8 +97,8 @@ def report_html(run_data: RunData, command: str) -> str:
     )
 
 
-def _servers_section(deliveries: Sequence[Delivery]) -> Iterator[Section]:
-    """What it took to keep the weights of servers those of the policy, and how that was proven."""
+def _servers_section(deliveries: Sequence[Delivery], history: MetricHistory) -> Iterator[Section]:
+    """What it took to keep the weights of servers those of the policy, how it was proven, and who waited."""
     if not deliveries:
         return
     later = deliveries[1:] or deliveries
@@ -113,7 +113,10 @@ def _servers_section(deliveries: Sequence[Delivery]) -> Iterator[Section]:
         fewest=f"{min(delivery.servers for delivery in deliveries):.0f}",
         most=f"{max(delivery.servers for delivery in deliveries):.0f}",
     )
-    yield Section("Servers", "servers", [Text(sentence)])
+    seconds, drawn, waited = (history.total(f"timing/{name}seconds") for name in ("", "draw_", "wait_"))
+    shares = {"learnt": seconds - waited, "waited": waited, "drawn": drawn}
+    times = say("run.shares", **{name: share / max(seconds, 1e-9) for name, share in shares.items()})
+    yield Section("Servers", "servers", [Text(sentence), Text(times)])
 
 
 def curves_page(run: Path) -> tuple[str, int]:
