@@ -1,8 +1,4 @@
-"""``plaudit world``: rows, annotators, scores and the base model of the embedded world.
-
-``plaudit world base``, ``build`` and ``score``: the base model,
-and what models are worth in the world.
-"""
+"""``plaudit world``: rows, annotators, scores and the base model of the embedded world."""
 
 from __future__ import annotations
 
@@ -33,10 +29,6 @@ if TYPE_CHECKING:
 
 def add_parsers(verbs: Subparsers) -> None:
     verbs.add_parser("base", help="print where the shipped base model lies")
-    build = verbs.add_parser("build", help="train the base model again, from a seed: a few minutes")
-    build.add_argument("--out", type=Path, required=True, metavar="DIR", help="where its run lies")
-    build.add_argument("--seed", type=integer, default=0, help="default: 0")
-    build.add_argument("--epochs", type=float, default=6.0, help="how often it reads the corpus (default: 6)")
     score = verbs.add_parser("score", help="the true utility of models' answers, by category")
     add_model_options(score, max_tokens=64, default=SHIPPED_MODEL_FOLDER)
     score.add_argument("--n", type=positive_integer, default=400, help="how many answers (default: 400)")
@@ -48,14 +40,6 @@ def add_parsers(verbs: Subparsers) -> None:
 def print_base_folder(args: argparse.Namespace) -> int:
     del args
     print(base_model_folder())
-    return 0
-
-
-def build_base_model(args: argparse.Namespace) -> int:
-    from plaudit.lab.world.base import build_base
-
-    model = build_base(args.out, seed=args.seed, epochs=args.epochs)
-    print(f"{model}: the base model")
     return 0
 
 
@@ -152,7 +136,7 @@ def add_parser(subparsers: Subparsers) -> None:
     verbs = world.add_subparsers(
         dest="world_verb",
         required=True,
-        metavar="make|annotators|demonstrators|annotate|server|gold|base|build|score",
+        metavar="make|annotators|demonstrators|annotate|server|gold|base|score",
     )
     _add_make_verb(verbs)
     judges = verbs.add_parser(
@@ -195,7 +179,6 @@ def run(args: argparse.Namespace) -> int:
         "server": _serve_minds,
         "gold": _print_gold,
         "base": print_base_folder,
-        "build": build_base_model,
         "score": score_models,
     }
     return verbs[args.world_verb](args)
