@@ -38,7 +38,6 @@ def add_parsers(verbs: Subparsers) -> None:
 
 
 def print_base_folder(args: argparse.Namespace) -> int:
-    del args
     print(base_model_folder())
     return 0
 
