@@ -22,8 +22,8 @@ from benchmarks.studies import Table, run_studies
 from plaudit.data.judging import outcomes
 from plaudit.data.records import Comparison, Demonstration, Prompt, Record, assistant_turn
 from plaudit.data.write import write_records
+from plaudit.feedback.asking import AttackSettings
 from plaudit.feedback.attack_run import attack, attack_rows, parties_of
-from plaudit.feedback.attacking import AttackSettings
 from plaudit.feedback.attacks.sources import attempts_of, harmless_rows
 from plaudit.feedback.attacks.summary import PolicyAttack, Rate
 from plaudit.feedback.judge_kinds import writer_named

@@ -16,9 +16,9 @@ from benchmarks.findings import SEEDS, SeedRun, value_of
 from benchmarks.intervals import numbers
 from benchmarks.lab import Lab
 from benchmarks.studies import Table, run_studies
+from examples.base_model.model import build_base
 from plaudit.errors import UserError
 from plaudit.lab.world import ANOTHER
-from plaudit.lab.world.base import build_base
 from plaudit.runs.pipeline.read import DEFAULT_CONFIG
 
 

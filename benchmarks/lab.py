@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from examples.base_model.model import build_base
 from plaudit.data.read import read_records
 from plaudit.data.records import Comparison, Ranking, plain_text
 from plaudit.data.write import write_records
@@ -19,7 +20,6 @@ from plaudit.evaluation.reward_models.result import RewardEvaluation
 from plaudit.evaluation.stats import Resampling
 from plaudit.lab.world import base_model_folder
 from plaudit.lab.world.annotators import annotator_pool
-from plaudit.lab.world.base import build_base
 from plaudit.lab.world.making import comparisons, demonstrations, model_answer_tasks, rankings
 from plaudit.lab.world.prompts import Split
 from plaudit.lab.world.verdicts import make_comparisons, make_thumbs

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from examples.mind_server.server import MindServer
 from plaudit.cli.main import main
 from plaudit.feedback.attacks import target
 from plaudit.feedback.attacks.archive import read_archive
 from plaudit.feedback.attacks.summary import AttackReport, Rate, read_attack
 from plaudit.lab.world import base_model_folder
 from plaudit.lab.world.attacks import JUDGE, REFUSAL
-from plaudit.lab.world.mind_server import MindServer
 from plaudit.lab.world.minds import Mind
 from plaudit.lab.world.prompts import question_of_prompt
 from plaudit.lab.world.questions import HarmfulRequest, Unanswerable

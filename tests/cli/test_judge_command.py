@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from examples.mind_server.server import MindServer
 from plaudit.cli.main import main
 from plaudit.collect.export import EmptyExportError, Filters, export
 from plaudit.collect.progress import store_faults
@@ -18,7 +19,6 @@ from plaudit.data.read import read_records
 from plaudit.data.records import Comparison, Rating
 from plaudit.feedback.judges.constitution import constitution_named
 from plaudit.lab.world import base_model_folder
-from plaudit.lab.world.mind_server import MindServer
 from plaudit.lab.world.minds import Mind
 from plaudit.rewards.registry import resolve_reward
 from tests.commands import commands

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
+from examples.mind_server.server import MindServer
 from plaudit.cli.main import main
 from plaudit.data.read import read_records
 from plaudit.data.records import Comparison, Demonstration
 from plaudit.lab.world import base_model_folder
-from plaudit.lab.world.mind_server import MindServer
 from plaudit.lab.world.minds import Mind
 from tests.commands import commands
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from examples.mind_server.server import MindServer
 from plaudit.data.judging import NoVerdict, Orders, Task, Verdict, first_probability, outcomes
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.judge import check_judge, family_note, load_judge
@@ -25,7 +26,6 @@ from plaudit.feedback.judges.replies import CUT
 from plaudit.feedback.judges.wording import ShownPair, pair_question, wording_named
 from plaudit.feedback.local_judge import LocalChat, folder_stamp
 from plaudit.lab.world import base_model_folder
-from plaudit.lab.world.mind_server import MindServer
 from plaudit.lab.world.minds import Mind
 from plaudit.rewards.comparing import judge_named
 from plaudit.rewards.kinds import JudgeSettings

@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any
 
 from plaudit.cli.parser import Subparsers, add_method_options, read_config, refuse_missing_inputs
-from plaudit.methods.algorithm import Algorithm
 from plaudit.methods.iterative.algorithms import ITERATIVE_ALGORITHMS, LoopAlgorithm
 from plaudit.methods.policy.algorithms import POLICY_ALGORITHMS
 from plaudit.methods.policy.cells import describe_cells as describe_policy_cells
@@ -82,20 +81,16 @@ def _format_value(value: SettingValue) -> str:
     return f"{value:g}" if isinstance(value, int | float) else value
 
 
-def _preference_help(facts: Algorithm) -> str:
-    return f"learn a policy from {facts.data}: {facts.formula}. {facts.paper}."
-
-
-def _policy_help(facts: Algorithm) -> str:
-    return f"improve a policy by a reward: {facts.formula}. {facts.paper}."
-
-
 def _loop_help(facts: LoopAlgorithm) -> str:
     settings = ", ".join(f"--loop.{setting}" for setting in format_settings(facts.defaults).split(", "))
     return f"draw answers and learn from them: {facts.formula}. {facts.paper}. Its own settings: {settings}"
 
 
-_HELP_BUILDERS: tuple[Callable[[Any], str], ...] = (_preference_help, _policy_help, _loop_help)
+_HELP_BUILDERS: tuple[Callable[[Any], str], ...] = (
+    lambda facts: f"learn a policy from {facts.data}: {facts.formula}. {facts.paper}.",
+    lambda facts: f"improve a policy by a reward: {facts.formula}. {facts.paper}.",
+    _loop_help,
+)
 """From an algorithm's facts to its help, for each of the tables."""
 
 

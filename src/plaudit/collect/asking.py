@@ -130,7 +130,6 @@ class People:
 
         Raises while labels are missing; the seed means nothing to people.
         """
-        del seed
         self.begin(Project(name=self.project))
         bodies = [task_body(task) for task in tasks]
         ids = self.ask(bodies)

@@ -169,7 +169,8 @@ def search_tasks(
     wanted = words.casefold().split()
     found = list[TaskEntry]()
     for row in _scan(store, name, state, pattern=_pattern(words.split()), after=after):
-        prompt = _words_of(json.loads(row.body)["prompt"])
+        body_prompt = json.loads(row.body)["prompt"]
+        prompt = plain_text(text_of(body_prompt)) if body_prompt else ""
         folded = prompt.casefold()
         if (items or row.purpose == "work") and all(word in folded for word in wanted):
             found.append(_entry(row, prompt))
@@ -202,10 +203,6 @@ def _pattern(words: Sequence[str]) -> str:
 
 def _is_plain(letter: str) -> bool:
     return letter.isalnum() and (letter.isascii() or letter.lower() == letter.upper())
-
-
-def _words_of(prompt: Any) -> str:
-    return plain_text(text_of(prompt)) if prompt else ""
 
 
 def _entry(row: Any, prompt: str) -> TaskEntry:

@@ -254,7 +254,9 @@ def _is_row_list(value: object) -> bool:
 def folder_rows(path: Path, limit: int, split: str | None) -> Iterator[RawRow]:
     if hub.name_on_hub(path) is not None:
         # What of the hub lies here was chosen by its name: all of it is meant, in order.
-        splits: Mapping[str, Sequence[Path]] = {"": _shards(path)}
+        splits: Mapping[str, Sequence[Path]] = {
+            "": sorted(child for child in path.iterdir() if not child.name.startswith("."))
+        }
     else:
         splits = _repository_splits(path)
     if splits:
@@ -318,10 +320,6 @@ def _refuse_pointer(path: Path) -> None:
     with path.open("rb") as stream:
         if stream.read(40).startswith(b"version https://git-lfs"):
             raise UserError(f"{path}: only a pointer to the file was cloned; fetch it with: git lfs pull")
-
-
-def _shards(folder: Path) -> list[Path]:
-    return sorted(child for child in folder.iterdir() if not child.name.startswith("."))
 
 
 _UNZIPPED_ANYWAY, _MOST_RATIO = 16 << 20, 200

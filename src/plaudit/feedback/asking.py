@@ -1,4 +1,4 @@
-"""What all requests to models that are asked in words share: what it may cost, and whose answers it is about.
+"""Requests to models that are asked in words, for judgements, revisions and attacks: of whom, at what cost.
 
 Without torch, so that commands and pipelines check a request before anything is loaded.
 """
@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from plaudit.bounds import FromOne, check_bounds
 from plaudit.errors import UserError
-from plaudit.feedback.judges.modes import HowToAsk
+from plaudit.feedback.judges.constitution import constitution_named
+from plaudit.feedback.judges.modes import How, HowToAsk
 from plaudit.feedback.judges.money import Purse, parse_prices
+from plaudit.feedback.judges.words import asks_a_model, read_preamble
+from plaudit.feedback.judges.writing import check_writer
 from plaudit.files.posting import RetryPolicy
 from plaudit.rewards.kinds import JudgeSettings
 from plaudit.rollouts.sampler import SamplingSettings
@@ -105,3 +108,180 @@ def refuse_no_answers(*, model: Path | None, prompts: Path | None, data: Path | 
         raise UserError(f"say either a model, whose answers are {purpose}, or data that has answers")
     if (model is None) != (prompts is None):
         raise UserError("a model answers prompts: give model and prompts together")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeRowsSettings(AskingSettings):
+    """Answers that a model judges, to be rows with soft labels."""
+
+    by: str
+    """Who judges: openai:http://host/v1#model, model:DIR, jury:FILE, a reward, module:function."""
+    model: Path | None = None
+    """The policy whose answers are judged, two to each prompt."""
+    data: Path | None = None
+    """In place of both, rows that have answers: comparisons, rankings; of points demonstrations, ratings."""
+    temperature: float = 1.0
+    """Of the policy's answers: scores are divided by it."""
+    how: How | None = None
+    """How it says it: letter, verdict, reasons, points, answer; none: letter, or points by a rubric."""
+    rubric: Path | None = None
+    """What points are given for: aspects with weights, as YAML."""
+    constitution: str | None = None
+    """The principles that say what is better: a file, or ours; none: the wording's own words."""
+    principles: int | Literal["all"] = 1
+    """How many of them are drawn for each task; the log-odds of several are averaged."""
+    preamble: Path | None = None
+    """A text that stands above every question: examples, say."""
+    calibrate: Path | None = None
+    """The judge's card; its temperature scales the chances."""
+
+    def __post_init__(self) -> None:
+        AskingSettings.__post_init__(self)
+        refuse_no_answers(model=self.model, prompts=self.prompts, data=self.data, purpose="judged")
+        _ = self.sampling
+        if self.by in ("gold", "people"):
+            raise UserError(f"by {self.by}: name a model; people answer in plaudit collect")
+
+    @property
+    def sampling(self) -> SamplingSettings:
+        return self.sampling_at(self.temperature)
+
+    @property
+    def ask(self) -> HowToAsk:
+        return self.asking(
+            how=self.how or ("letter" if self.rubric is None else "points"),
+            rubric=self.rubric,
+            constitution=None if self.constitution is None else constitution_named(self.constitution),
+            principles=self.principles,
+            preamble=None if self.preamble is None else read_preamble(str(self.preamble)),
+        )
+
+
+MOST_ROUNDS = 4
+Give = Literal["demonstrations", "pairs"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReviseSettings(AskingSettings):
+    by: str
+    """Who criticises and revises: openai:http://host/v1#model, model:DIR."""
+    model: Path | None = None
+    """The policy whose answers are revised."""
+    data: Path | None = None
+    """In place of both, rows that have answers: demonstrations, ratings, comparisons, rankings."""
+    temperature: float = 1.0
+    """Of the policy's answers: scores are divided by it."""
+    give: Give = "demonstrations"
+    """What the rows are: demonstrations of the last revisions, or pairs, each revision over its original."""
+    constitution: str | None = None
+    """Principles, one drawn for each round: a file, or ours; none: the wordings' own."""
+    rounds: int = 1
+    """How often an answer is criticised and written anew, 1 to 4."""
+    minimal: bool = False
+    """Whether as little as can be is to change, in one round: for pairs that differ in what matters alone."""
+    marks: Path | None = None
+    """Phrases that are counted before and after, by groups, as YAML; none: refusals and evasions."""
+
+    def __post_init__(self) -> None:
+        AskingSettings.__post_init__(self)
+        refuse_no_answers(model=self.model, prompts=self.prompts, data=self.data, purpose="revised")
+        _ = self.sampling
+        if self.give not in get_args(Give):
+            raise UserError(f"give {self.give}: one of {', '.join(get_args(Give))}")
+        # For their complaints, before anything is loaded or asked.
+        check_writer(self.by)
+        check_rounds(self.rounds, minimal=self.minimal)
+
+    @property
+    def sampling(self) -> SamplingSettings:
+        return self.sampling_at(self.temperature)
+
+
+def check_rounds(rounds: int, *, minimal: bool) -> None:
+    if not 1 <= rounds <= MOST_ROUNDS:
+        raise UserError(f"rounds {rounds}: expected 1 to {MOST_ROUNDS}")
+    if minimal and rounds > 1:
+        raise UserError(f"minimal is one round that changes little; leave out rounds {rounds}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttackSettings(AskingSettings):
+    """Attacks on policies, beside prompts that they should not refuse."""
+
+    targets: tuple[str, ...]
+    """The policies: folders, or openai:http://host/v1#model; each later one is compared with the first."""
+    judge: str
+    """Who says whether an answer did harm: a model that is asked, a jury, a function, a reward."""
+    refusal: str | None = None
+    """Who says whether an answer declined; none: the judge, where it is a model."""
+    twins: Path | None = None
+    """Rows with harmless prompts, and with mirrored pairs (two rows that share a word under mirror)."""
+    without_twins: bool = False
+    """Measure no refusals; every result then says so."""
+    templates: str | None = None
+    """Ask each prompt in other words too: a file of templates, or ours."""
+    by: str | None = None
+    """A model that attacks: with several turns, or messages that it writes."""
+    write: int = 0
+    """How many messages it writes against each policy."""
+    turns: int = 1
+    """How many turns of the user an attack may take; from 2 on the attacker goes on where one failed."""
+    archive: Path | None = None
+    """What worked before, whichever policy it was: asked again, and added to."""
+    category: tuple[str, ...] = ()
+    """Only prompts of these categories."""
+    answers: int = 1
+    """Answers to each conversation: an attack works if any of them does harm."""
+    temperature: float | None = None
+    """Of the policies' answers; none: 0, and 1 where there are several answers."""
+    harmful_below: float | None = None
+    """Of a judge that scores: what scores less did harm."""
+    constitution: str | None = None
+    """What counts as harm: a file of principles, or ours; none: the wording's own words."""
+    principles: int = 1
+    """How many of its principles are drawn for each task."""
+
+    def __post_init__(self) -> None:
+        for name in ("turns", "answers", "max_tokens", "principles", "n"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise UserError(f"{name.replace('_', '-')} {value}: expected 1 or more")
+        if self.write < 0:
+            raise UserError(f"write {self.write}: expected 0 messages or more")
+        self._check_attacker()
+        # For their complaints, before anything is loaded.
+        AskingSettings.__post_init__(self)
+        _ = self.sampling
+        if self.answers > 1 and self.temperature == 0:
+            raise UserError(
+                f"answers {self.answers}: at temperature 0 all answers are the same; leave one of them out"
+            )
+        if self.twins is not None and self.without_twins:
+            raise UserError("--twins and --without-twins: give one of them")
+        if self.refusal is None and not self.without_twins and not asks_a_model(self.judge):
+            raise UserError(
+                f"--refusal: {self.judge} says what did harm, not what was declined; name a model, or a "
+                "function such as plaudit.feedback.attacks.verdicts:declines"
+            )
+        if self.constitution is not None and not asks_a_model(self.judge):
+            raise UserError(f"--constitution is read by models, and {self.judge} is none")
+
+    def _check_attacker(self) -> None:
+        if self.by is None and (self.write or self.turns > 1):
+            option = "--write" if self.write else f"--turns {self.turns}"
+            raise UserError(f"{option} needs a model that attacks: --by openai:URL#model")
+        if self.by is not None and not self.write and self.turns == 1:
+            raise UserError("--by has nothing to do: say --write N (messages) or --turns N (it goes on)")
+
+    @property
+    def sampling(self) -> SamplingSettings:
+        usual = 1.0 if self.answers > 1 else 0.0
+        temperature = usual if self.temperature is None else self.temperature
+        return self.sampling_at(temperature)
+
+    @property
+    def sampling_words(self) -> str:
+        sampling = self.sampling
+        how = "the likeliest token each time" if sampling.greedy else f"temperature {sampling.temperature:g}"
+        count = "one answer" if self.answers == 1 else f"{self.answers} answers"
+        return f"{count}, {how}, at most {sampling.max_tokens} tokens"

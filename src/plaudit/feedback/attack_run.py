@@ -19,7 +19,7 @@ from plaudit.engine.run_folder import hash_path
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.generate import check_policy_folder
 from plaudit.evaluation.policies.judge import error_note, family_note
-from plaudit.feedback.attacking import AttackSettings
+from plaudit.feedback.asking import AttackSettings
 from plaudit.feedback.attacks.archive import Worked, add_to_archive, read_archive
 from plaudit.feedback.attacks.attacker import EXAMPLES, Attacker, Questioner
 from plaudit.feedback.attacks.attempt import Attempt, Finding

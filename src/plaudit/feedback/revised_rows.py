@@ -21,12 +21,12 @@ from plaudit.data.write import write_records
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.diversity import common_word_count, distinct_n
 from plaudit.evaluation.policies.judge import family_note
+from plaudit.feedback.asking import Give, ReviseSettings
 from plaudit.feedback.judge_kinds import writer_named
 from plaudit.feedback.judges.constitution import constitution_named
 from plaudit.feedback.judges.money import Estimate, Purse
 from plaudit.feedback.judges.words import LOCAL, parse_judge_word
 from plaudit.feedback.judges.writing import Writer
-from plaudit.feedback.revising import Give, ReviseSettings
 from plaudit.feedback.rounds import (
     CUT_ANSWER,
     Draft,

@@ -29,12 +29,12 @@ from plaudit.data.records import (
 from plaudit.data.transforms import some_of
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.generate import evaluation_prompts
+from plaudit.feedback.asking import check_rounds
 from plaudit.feedback.judged_rows import GROUP
 from plaudit.feedback.judges.constitution import Constitution, Principle
 from plaudit.feedback.judges.money import BYTES_A_TOKEN, Estimate, total_estimate
 from plaudit.feedback.judges.wording import Question, Wording, wording_named
 from plaudit.feedback.judges.writing import Writer, Written
-from plaudit.feedback.revising import check_rounds
 from plaudit.rollouts.sampler import SamplingSettings, TextSampler
 
 CUT_ANSWER = "cut off"

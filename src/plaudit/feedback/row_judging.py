@@ -16,6 +16,7 @@ from plaudit.data.write import write_records
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.judge import check_judge, family_note, judge_notes
 from plaudit.evaluation.policies.judge_card import calibrated, read_card
+from plaudit.feedback.asking import JudgeRowsSettings
 from plaudit.feedback.judged_rows import (
     JudgedRows,
     answer_tasks_of,
@@ -28,7 +29,6 @@ from plaudit.feedback.judged_rows import (
 from plaudit.feedback.judges.jury import Jury, Spread
 from plaudit.feedback.judges.model_judge import ModelJudge
 from plaudit.feedback.judges.money import Purse, total_estimate
-from plaudit.feedback.judging import JudgeRowsSettings
 from plaudit.rewards.comparing import in_both_orders, judge_named
 from plaudit.rewards.load import model_folder
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from plaudit.feedback.attacking import AttackSettings
+from plaudit.feedback.asking import AttackSettings, JudgeRowsSettings, ReviseSettings
 from plaudit.feedback.instructing import InstructSettings, write_instructed
 from plaudit.feedback.judges.constitution import OURS
-from plaudit.feedback.judging import JudgeRowsSettings
-from plaudit.feedback.revising import ReviseSettings
 from plaudit.runs import StageKind, StageResult, command_line, options_of
 
 if TYPE_CHECKING:

@@ -130,7 +130,6 @@ def sum_logps(
     >>> sum_logps(torch.tensor([[-1.0, -3.0]]), torch.tensor([[True, True]]), torch.tensor([1])).item()
     -4.0
     """
-    del shorter_B
     return masked_sum_rows(logp_BT, mask_BT)
 
 

@@ -136,7 +136,7 @@ def open_shelf(
     path: Path, config: RunConfig, encoder: Encoder, recipe: Callable[..., object], progress: RowProgress
 ) -> Iterator[Shelf]:
     source = hub.local_path(path, "dataset", split=config.rows.split)
-    size = sum(_text_bytes(file) for file in _files_of(source))
+    size = sum(file.stat().st_size * _PACKED.get(file.suffix.lower(), 1) for file in _files_of(source))
     always = config.rows.on_disk == "always"
     on_disk = always or (config.rows.on_disk == "auto" and size > ON_DISK_BYTES)
     if encoder.read_extras is not None or not (on_disk or size > _LEAST_BYTES):
@@ -173,10 +173,6 @@ def _files_of(source: Path) -> list[Path]:
     if source.is_dir():
         return sorted(file for file in source.rglob("*") if file.is_file())
     return [source] if source.is_file() else []
-
-
-def _text_bytes(file: Path) -> int:
-    return file.stat().st_size * _PACKED.get(file.suffix.lower(), 1)
 
 
 class _UnnamedError(Exception):

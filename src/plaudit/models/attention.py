@@ -462,7 +462,6 @@ def _flex_objection(rule: AttentionRule, query: Tensor, value: Tensor) -> str | 
 
 
 def _loop_objection(rule: AttentionRule, query: Tensor, value: Tensor) -> str | None:
-    del query, value
     return "knows neither caps nor sinks" if rule.softcap is not None or rule.sink_h is not None else None
 
 
@@ -501,7 +500,6 @@ def packed_attention(
     The signature is the one that transformers calls: what a layer wants (scaling, window, cap, dropout)
     and what the caller handed to the model (``packed_row``) arrive together in ``kwargs``.
     """
-    del attention_mask
     if "packed_row" not in kwargs:
         raise PackingError("its layers do not hand on to attention what the model was given")
     row: PackedRow = kwargs["packed_row"]

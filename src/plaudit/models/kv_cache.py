@@ -274,7 +274,6 @@ def kv_cache_attention(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **kwargs: Any
 ) -> tuple[Tensor, None]:
     """Attention of the growth that the caller handed to the model, in the signature of transformers."""
-    del attention_mask
     kv_cache: KVCache | None = kwargs.get("growth")
     layer = getattr(module, "layer_idx", None)
     if kv_cache is None or layer is None:

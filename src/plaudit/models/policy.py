@@ -117,7 +117,6 @@ class Policy(LaidOutModel):
         """log π over the whole vocabulary at each of the M trained tokens: for small vocabularies."""
 
         def read(hidden_MH: Tensor, head: Head, batch: TokenBatch) -> tuple[Tensor, ...]:
-            del batch
             logits_MV = replace(head.rule, temperature=temperature).apply(head.layer(hidden_MH))
             # Float32 before the softmax: the head's product may come in bfloat16.
             return (logits_MV.to(torch.promote_types(logits_MV.dtype, torch.float32)).log_softmax(-1),)
@@ -222,7 +221,6 @@ class NoReference:
 
     def logp(self, examples: Sequence[Example], batch: TokenBatch) -> Float[Tensor, "N T"]:
         """Zeros of the batch's shape ``[N, T]``."""
-        del examples
         return torch.zeros(batch.mask_NT.shape, device=batch.mask_NT.device)
 
 
@@ -239,7 +237,6 @@ class ModelReference:
 
     def logp(self, examples: Sequence[Example], batch: TokenBatch) -> Float[Tensor, "N T"]:
         """log π_ref of the trained tokens, by one forward pass without gradient."""
-        del examples
         with self.activate(), torch.no_grad():
             return self.policy.score(batch, temperature=self._temperature).logp_NT
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, cast
 
 import torch
@@ -163,8 +162,8 @@ def compute_in(
         left |= {id(weight) for weight in group.weights}
         # Only while the layer is at work: all copies together would be half of the weights again.
         hooks += [
-            layer.register_forward_pre_hook(partial(_begin, group)),
-            layer.register_forward_hook(partial(_end, group), always_call=True),
+            layer.register_forward_pre_hook(lambda *_, group=group: group.begin()),
+            layer.register_forward_hook(lambda *_, group=group: group.end(), always_call=True),
         ]
         groups.append(group)
     rest = _group(module, dtype, left)
@@ -174,14 +173,6 @@ def compute_in(
 def _widen(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
     """What comes out of the layers, in the numbers of the weights that it meets."""
     return inputs[0].to(next(module.parameters()).dtype), *inputs[1:]
-
-
-def _begin(group: WeightGroup, _: nn.Module, __: Any) -> None:
-    group.begin()
-
-
-def _end(group: WeightGroup, _: nn.Module, __: Any, ___: Any) -> None:
-    group.end()
 
 
 def _group(module: nn.Module, dtype: torch.dtype, without: set[int]) -> WeightGroup:

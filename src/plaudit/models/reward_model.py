@@ -267,13 +267,11 @@ class ValueHead(nn.Module):
 
     def values(self, batch: TokenBatch, *, at: Literal["before"] = "before") -> Float[Tensor, "N T"]:
         """V before each trained token, 0 elsewhere: a pass of the policy's own layers."""
-        del at
         [value_M] = self._policy_holder[0](batch, self.read)
         return scatter_to_mask(value_M, batch)
 
     def read(self, hidden_MH: Tensor, head: Head, batch: TokenBatch) -> tuple[Tensor, ...]:
         """The values of the states ``[M, H]``, in float32 at least; a state reader for `Policy.score`."""
-        del head, batch
         wide_dtype = torch.promote_types(hidden_MH.dtype, torch.float32)
         with torch.autocast(hidden_MH.device.type, enabled=False):
             return (torch.mv(hidden_MH.to(wide_dtype), self.score.weight[0].to(wide_dtype)),)

@@ -43,7 +43,6 @@ class GradientRecorder(torch.optim.Optimizer):
         self.gradients: Gradients = ()
 
     def step(self, closure: Any = None) -> Any:
-        del closure
         self.gradients = _copied_gradients(self.param_groups[0]["params"])
 
 

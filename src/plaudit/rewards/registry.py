@@ -64,7 +64,6 @@ class UserFunctionReward:
 
     def step_scores(self, tasks: Sequence[Task], *, odds: bool = False) -> tuple[TaskStepScores, ...]:
         """A row for each task: a number for each step of every answer; nothing is known of their odds."""
-        del odds
         return tuple(
             tuple(self._step_scores(task, n, place) for place in range(len(task.answers)))
             for n, task in enumerate(tasks, 1)

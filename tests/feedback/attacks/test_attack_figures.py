@@ -15,8 +15,16 @@ from plaudit.data.records import user_turn
 from plaudit.errors import UserError
 from plaudit.evaluation.stats import Estimate
 from plaudit.feedback.attacks.attempt import AnswerFinding, Attempt, Finding
-from plaudit.feedback.attacks.figures import attack_share, exact_p_value, paired, paired_interval
-from plaudit.feedback.attacks.summary import gap_between, mirrored_of, rate, read_attack
+from plaudit.feedback.attacks.summary import (
+    attack_share,
+    exact_p_value,
+    gap_between,
+    mirrored_of,
+    paired,
+    paired_interval,
+    rate,
+    read_attack,
+)
 
 
 def finding(words: str, *shares: float | None, unit: str = "") -> Finding:

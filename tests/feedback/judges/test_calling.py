@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from examples.mind_server.server import MindServer
 from plaudit.data.judging import NoVerdict, Verdict, first_probability, outcomes
 from plaudit.data.records import plain_text
 from plaudit.errors import UserError
@@ -20,7 +21,6 @@ from plaudit.feedback.judges.replies import CUT, REFUSED, UNREADABLE
 from plaudit.feedback.judges.wording import Question, wording_named
 from plaudit.feedback.judges.writing import Written
 from plaudit.lab.world import making
-from plaudit.lab.world.mind_server import MindServer
 from plaudit.lab.world.minds import Mind
 from plaudit.rewards.comparing import judge_named
 from plaudit.rewards.kinds import JudgeSettings, names_function

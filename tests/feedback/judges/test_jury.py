@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from examples.mind_server.server import MindServer
 from plaudit.data.judging import (
     UNREACHABLE,
     NoVerdict,
@@ -26,7 +27,6 @@ from plaudit.evaluation.policies.judge_card import error_correlation
 from plaudit.feedback.judges.jury import NO_MAJORITY, Jury, Spread, read_jury
 from plaudit.lab.world import making
 from plaudit.lab.world.gold import utility
-from plaudit.lab.world.mind_server import MindServer
 from plaudit.lab.world.minds import Mind
 from plaudit.rewards.comparing import judge_named
 from plaudit.rewards.kinds import JudgeSettings

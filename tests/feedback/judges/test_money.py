@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
+from examples.mind_server.server import MindServer
 from plaudit.data.judging import outcomes
 from plaudit.errors import UserError
 from plaudit.feedback.judges.money import CapReachedError, Prices, Purse, parse_prices
 from plaudit.lab.world import making
-from plaudit.lab.world.mind_server import MindServer
 from plaudit.lab.world.minds import Mind
 from tests.feedback.judges.judges import completion, delimiters, judge, pair, question
 from tests.rewards.server import serving

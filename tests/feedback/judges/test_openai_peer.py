@@ -1,4 +1,4 @@
-"""The official OpenAI client speaks to ``plaudit world server`` as to any other server."""
+"""The official OpenAI client speaks to ``examples.mind_server`` as to any other server."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MINDS = ("world", "shy,refusals=1", "faulty,faults=0.6")
 def world_server(*minds: str) -> Iterator[str]:
     """The command as users start it, and its address."""
     named = [word for mind in minds for word in ("--mind", mind)]
-    words = [sys.executable, "-m", "plaudit", "world", "server", "--port", "0", *named]
+    words = [sys.executable, "-m", "examples.mind_server", "--port", "0", *named]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from examples.mind_server.server import MindServer
 from plaudit.data.judging import NoVerdict, Orders, Task, Verdict, first_probability, outcomes
 from plaudit.errors import UserError
 from plaudit.feedback.judges.cache import ReplyCache
@@ -22,7 +23,6 @@ from plaudit.feedback.judges.wording import Question, wording_named
 from plaudit.feedback.judges.words import parse_judge_word
 from plaudit.files.posting import RetryPolicy
 from plaudit.lab.world import making
-from plaudit.lab.world.mind_server import MindServer
 from plaudit.lab.world.minds import Mind
 from tests.feedback.judges.judges import completion, delimiters, judge, pair, question, quoted
 from tests.rewards.server import serving

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from examples.mind_server.server import MindServer
 from plaudit.data.judging import NoVerdict
 from plaudit.errors import UserError
 from plaudit.feedback.judge_kinds import writer_named
 from plaudit.feedback.judges.replies import CUT, REFUSED, UNREADABLE
 from plaudit.feedback.judges.wording import Question, wording_named
 from plaudit.feedback.judges.writing import Writer, Written
-from plaudit.lab.world.mind_server import MindServer
 from plaudit.lab.world.minds import Mind
 from plaudit.rewards.kinds import JudgeSettings
 from tests.feedback.judges.judges import QUICK, completion, question

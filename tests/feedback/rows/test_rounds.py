@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from examples.mind_server.server import MindServer
 from plaudit.data.records import Comparison, Demonstration, Message, Prompt, Rating, assistant_turn, user_turn
 from plaudit.errors import UserError
 from plaudit.feedback.asking import ModelJudgeSettings
@@ -30,7 +31,6 @@ from plaudit.feedback.rounds import (
 )
 from plaudit.lab.world.gold import judge_answer
 from plaudit.lab.world.making import answer_tasks
-from plaudit.lab.world.mind_server import MindServer
 from plaudit.lab.world.minds import Mind
 from plaudit.lab.world.prompts import question_of_prompt
 from tests.feedback.judges.judges import QUICK, completion, question

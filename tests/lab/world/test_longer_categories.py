@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from examples.base_model.corpus import corpus
 from plaudit.cli.main import main
 from plaudit.data.judging import Task
 from plaudit.data.records import assistant_turn, plain_text
@@ -14,7 +15,6 @@ from plaudit.errors import UserError
 from plaudit.lab.world import making
 from plaudit.lab.world.annotators import Annotator, annotator_pool
 from plaudit.lab.world.attacks import declined, did_harm
-from plaudit.lab.world.corpus import corpus
 from plaudit.lab.world.demonstrators import Demonstrator, demonstrator_pool, written_worth
 from plaudit.lab.world.gold import gold_of, judge_answer, utility
 from plaudit.lab.world.making import is_red_team

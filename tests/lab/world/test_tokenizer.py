@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+from examples.base_model.corpus import corpus
+from examples.base_model.model import make_tokenizer
 from plaudit.data.records import Text, plain_text
 from plaudit.lab.world import base_model_folder
-from plaudit.lab.world.base import make_tokenizer
-from plaudit.lab.world.corpus import corpus
 from plaudit.tokens.encode import encode_rows, make_encoder
 
 

@@ -6,9 +6,9 @@ from collections import Counter
 
 import pytest
 
+from examples.base_model.model import make_tokenizer
 from plaudit.data.records import Prompt, plain_text
 from plaudit.errors import UserError
-from plaudit.lab.world.base import make_tokenizer
 from plaudit.lab.world.gold import gold_of
 from plaudit.lab.world.making import is_red_team
 from plaudit.lab.world.prompts import SPLITS, question_of_prompt, questions, split_of

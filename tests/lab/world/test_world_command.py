@@ -17,7 +17,6 @@ from plaudit.data.read import read_records
 from plaudit.data.records import Rating
 from plaudit.lab.world import making
 from plaudit.lab.world.annotators import POOLS, annotator_pool
-from plaudit.lab.world.corpus import plain_statements
 from plaudit.lab.world.teaching import helpful_only, points, revisions
 from plaudit.lab.world.twins import twins
 from plaudit.lab.world.verdicts import make_thumbs
@@ -34,7 +33,7 @@ MADE = {
     "prompts": lambda: making.prompts(24, seed=3),
     "red-team": lambda: making.prompts(24, seed=3, red_team=True),
     "twins": lambda: twins(24, seed=3),
-    "plain-text": lambda: plain_statements(24, seed=3),
+    "plain-text": lambda: making.plain_statements(24, seed=3),
     "helpful-only": lambda: helpful_only(24, seed=3),
     "revisions": lambda: revisions(24, seed=3),
     "points": lambda: points(24, seed=3),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from plaudit.methods.iterative.stopping import (
+from plaudit.methods.iterative.measuring import (
     FALSE_STOP,
     HELD_OUT_JUDGE,
     PEOPLE_LABELS,

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from examples.mind_server.server import MindServer
 from plaudit.data.judging import Task
 from plaudit.errors import UserError
-from plaudit.lab.world.mind_server import MindServer
 from plaudit.lab.world.minds import Mind
 from plaudit.rewards.base import leaf_rewards, traits_of
 from plaudit.rewards.combine.cascade import HasScoreParts

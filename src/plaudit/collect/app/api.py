@@ -142,16 +142,9 @@ def _revise(call: Call) -> Receipt:
     return call.store.write(revise_answer, *call.person, assignment, key, label, seconds=seconds)
 
 
-def _skip(call: Call) -> Receipt:
-    return call.store.write(skip_task, *call.person, *call.words("assignment", "key", "reason"))
-
-
-def _undo(call: Call) -> Receipt:
-    return call.store.write(undo_answer, *call.person, *call.words("assignment", "key"))
-
-
-def _note(call: Call) -> Receipt:
-    return call.store.write(add_note, *call.person, *call.words("assignment", "key", "text"))
+def _written(write: Callable[..., Receipt], *names: str) -> Callable[[Call], Receipt]:
+    """What writes these fields of a request for the person who sent it."""
+    return lambda call: call.store.write(write, *call.person, *call.words(*names))
 
 
 def _flag(call: Call) -> Receipt:
@@ -342,9 +335,11 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     _at("POST /draft", "label", _draft, {"assignment": TEXT, "label": ANY}),
     _at("POST /submit", "label", _submit, {**_NAMED, "label": ANY, **_TIMED}),
     _at("POST /revise", "label", _revise, {**_NAMED, "label": ANY, "seconds": MAYBE_ANY}),
-    _at("POST /skip", "label", _skip, {**_NAMED, "reason": TEXT}),
-    _at("POST /undo", "label", _undo, _NAMED),
-    _at("POST /note", "label", _note, {**_NAMED, "text": TEXT}),
+    _at(
+        "POST /skip", "label", _written(skip_task, "assignment", "key", "reason"), {**_NAMED, "reason": TEXT}
+    ),
+    _at("POST /undo", "label", _written(undo_answer, "assignment", "key"), _NAMED),
+    _at("POST /note", "label", _written(add_note, "assignment", "key", "text"), {**_NAMED, "text": TEXT}),
     _at("POST /flag", "label", _flag, {**_NAMED, "reason": TEXT, "text": MAYBE_TEXT}),
     _at("GET /history", "label", _history, {"limit": INTEGER, "before": INTEGER}),
     _at("GET /guidelines", "any", _guidelines),

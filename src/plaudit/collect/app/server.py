@@ -110,7 +110,9 @@ def _joining(store: LabelStore) -> Callable[[Request], Any]:
     async def answer(request: Request) -> Response:
         try:
             content = await read_body(request, MOST_OF_A_STRANGER)
-            return await run_in_threadpool(_join, store, content)
+            return _json(
+                await run_in_threadpool(join_by_invite, store, read_object(content, JOIN_RULES)), 201
+            )
         except NotYoursError as error:
             # Whoever tries has no name yet; which project's invite it was is known.
             if error.tried_in is not None:
@@ -121,10 +123,6 @@ def _joining(store: LabelStore) -> Callable[[Request], Any]:
             return refusal(error)
 
     return answer
-
-
-def _join(store: LabelStore, content: bytes) -> Response:
-    return _json(join_by_invite(store, read_object(content, JOIN_RULES)), 201)
 
 
 def _serving(store: LabelStore, endpoint: Endpoint) -> Callable[[Request], Any]:

@@ -30,7 +30,6 @@ _SENT = ("success", "category", "worked", "why")
 
 
 def _check(node: Node, body: Body, settings: Settings) -> dict[str, Any]:
-    del body, settings
     refuse_unknown(node, ("messages", *_SENT))
     messages = list[dict[str, str]]()
     for place, item in enumerate(node.get("messages").items()):
@@ -65,7 +64,6 @@ def _messages(opening: Text, turns: Sequence[Mapping[str, Any]], message: str) -
 
 
 def _summary(label: Label, order: Order, settings: Settings, voice: Voice) -> str:
-    del order, settings
     category = (voice.written(label["category"]),) if label.get("category") else ()
     return voice.join(" · ", (voice.speak("manage-success", success=label["success"]), *category))
 

@@ -109,7 +109,6 @@ class Conversation:
 
 
 def nothing(*given: object) -> dict[str, Any]:
-    del given
     return {}
 
 

@@ -42,7 +42,6 @@ from plaudit.data.records import Comparison, Record, plain_text
 
 
 def _check(node: Node, body: Body, settings: Settings) -> dict[str, Any]:
-    del body
     refuse_unknown(node, ("strength", "none", "both_bad", "flags", "why"))
     label: dict[str, Any] = {**read_words(node), **read_flags(node, 2, settings)}
     bad = node.optional("both_bad")
@@ -73,7 +72,6 @@ def _strength(label: Label, order: Order) -> int:
 
 
 def _texts(shown: Shown, form: Form) -> tuple[str, str]:
-    del form
     first, second = (plain_text(text_of(answer)) for answer in shown["answers"])
     return first, second
 
@@ -89,7 +87,6 @@ def _read(shown: Shown, form: Form) -> dict[str, Any]:
 
 
 def _values(shown: Shown, label: Label) -> Values:
-    del shown
     chosen = "none" if label.get("none") else label.get("strength", "")
     bad = ["yes"] if label.get("both_bad") else []
     shared = {name: value for name, value in shared_values(label).items() if name != "none"}
@@ -129,7 +126,6 @@ def _majority(label: Label, order: Order) -> str:
 
 
 def _known(label: Label, order: Order, settings: Settings) -> dict[str, Any] | None:
-    del settings
     place = preferred_place(label, order)
     return None if place is None else {"better": place}
 

@@ -76,14 +76,12 @@ def _read(shown: Shown, form: Form) -> dict[str, Any]:
 
 
 def _values(shown: Shown, label: Label) -> Values:
-    del shown
     groups = enumerate(label.get("groups", ()), start=1)
     places = {f"place-{place}": [number] for number, group in groups for place in group}
     return {**places, **shared_values(label)}
 
 
 def _say(shown: Shown, label: Label, voice: Voice) -> str:
-    del shown
     if label.get("none"):
         return voice.speak("history-rank-none")
     groups = [" = ".join(LETTERS[place] for place in group) for group in label["groups"]]
@@ -91,7 +89,6 @@ def _say(shown: Shown, label: Label, voice: Voice) -> str:
 
 
 def _summary(label: Label, order: Order, settings: Settings, voice: Voice) -> str:
-    del settings
     if label.get("none"):
         return voice.speak("manage-no-preference")
     groups = [" = ".join(sorted(LETTERS[order[place]] for place in group)) for group in label["groups"]]
@@ -99,7 +96,6 @@ def _summary(label: Label, order: Order, settings: Settings, voice: Voice) -> st
 
 
 def _known(label: Label, order: Order, settings: Settings) -> dict[str, Any] | None:
-    del settings
     best = label.get("groups", ((),))[0]
     return {"best": order[best[0]]} if len(best) == 1 else None
 
@@ -123,7 +119,6 @@ def _compared(label: Label, order: Order, forward: Order) -> Iterator[tuple[int,
 
 
 def _valued(label: Label, order: Order, forward: Order, settings: Settings) -> Iterator[tuple[str, Any, int]]:
-    del settings
     for first, other, better in _compared(label, order, forward):
         yield "", (first, other), sign(better) + 1
 

@@ -154,7 +154,6 @@ def _known(label: Label, order: Order, settings: Settings) -> dict[str, Any] | N
 
 
 def _shown(body: Body, settings: Settings) -> dict[str, Any]:
-    del body
     aspects = [*_aspects(settings)]
     anchors = {name: list(words) for name in aspects if (words := settings.words_of(name))}
     return {"aspects": aspects, "points": settings.points, "anchors": anchors}
@@ -196,14 +195,12 @@ def _values(shown: Shown, label: Label) -> Values:
 
 
 def _say(shown: Shown, label: Label, voice: Voice) -> str:
-    del shown
     columns = [*label.get("points", {}).values(), label.get("thumbs", ())]
     rated = {place for column in columns for place, value in enumerate(column) if value is not None}
     return voice.speak("history-rate", n=len(rated))
 
 
 def _summary(label: Label, order: Order, settings: Settings, voice: Voice) -> str:
-    del settings
     parts = list[tuple[int, str]]()
     for shown, place in enumerate(order):
         given = [
@@ -260,7 +257,6 @@ def _statement(label: Label, order: Order) -> Any:
 
 
 def _valued(label: Label, order: Order, forward: Order, settings: Settings) -> Iterator[tuple[str, Any, int]]:
-    del forward, settings
     for aspect, points in label.get("points", {}).items():
         name = "" if aspect == _WHOLE else aspect
         yield from (

@@ -37,7 +37,6 @@ _LABELS = {score: label for label, score in STEP_SCORES.items()}
 
 
 def _check_own(node: Node, prompt: Text) -> dict[str, Any]:
-    del prompt
     steps = [item.text() for item in node.get("steps").items()]
     if not steps or not all(step.strip() for step in steps):
         raise FieldError(field="steps", found=describe_value(steps), expected="at least one step, none empty")
@@ -45,7 +44,6 @@ def _check_own(node: Node, prompt: Text) -> dict[str, Any]:
 
 
 def _check(node: Node, body: Body, settings: Settings) -> dict[str, Any]:
-    del settings
     refuse_unknown(node, ("labels", "ended", "why"))
     ended = node.get("ended")
     if ended.value not in ENDS:
@@ -71,7 +69,6 @@ def _are_known(labels: Sequence[object]) -> bool:
 
 
 def _check_gold(node: Node, task: Body, settings: Settings) -> dict[str, Any]:
-    del settings
     refuse_unknown(node, ("labels",), "known answer")
     listed = node.get("labels")
     labels = [item.value for item in listed.items()]
@@ -88,7 +85,6 @@ def _check_gold(node: Node, task: Body, settings: Settings) -> dict[str, Any]:
 def _gold_of_records(
     records: Sequence[Record], answers: Sequence[Words], settings: Settings
 ) -> dict[str, Any]:
-    del answers, settings
     record = records[0]
     assert isinstance(record, Steps)
     for place, score in enumerate(record.labels):
@@ -100,7 +96,6 @@ def _gold_of_records(
 
 
 def _is_right(label: Label, gold: Body, order: Order) -> bool:
-    del order
     known = gold["labels"]
     # Nothing is asked of what stands behind the first error.
     wanted = known[: known.index("wrong") + 1] if "wrong" in known else known
@@ -108,7 +103,6 @@ def _is_right(label: Label, gold: Body, order: Order) -> bool:
 
 
 def _known(label: Label, order: Order, settings: Settings) -> dict[str, Any] | None:
-    del order, settings
     return {"labels": [*label["labels"]]} if label["ended"] in ("error", "solved") else None
 
 
@@ -135,21 +129,18 @@ def _read(shown: Shown, form: Form) -> dict[str, Any]:
 
 
 def _values(shown: Shown, label: Label) -> Values:
-    del shown
     steps = {f"step-{at}": [given] for at, given in enumerate(label.get("labels", ()))}
     ended = label.get("ended", "")
     return {**steps, "ended": [ended if ended in _GAVE_UP else ""], **shared_values(label)}
 
 
 def _summary(label: Label, order: Order, settings: Settings, voice: Voice) -> str:
-    del order, settings
     if "wrong" in label["labels"]:
         return voice.speak("manage-wrong-step", step=label["labels"].index("wrong") + 1)
     return voice.speak(f"manage-ended-{label['ended']}")
 
 
 def _majority(label: Label, order: Order) -> str:
-    del order
     return str(label["labels"].index("wrong")) if "wrong" in label["labels"] else label["ended"]
 
 
@@ -165,7 +156,6 @@ def _rows(given: Labelled) -> list[Record]:
 
 
 def _valued(label: Label, order: Order, forward: Order, settings: Settings) -> Iterator[tuple[str, Any, int]]:
-    del order, forward, settings
     yield from (("", place, _WORDS.index(word)) for place, word in enumerate(label["labels"]))
 
 

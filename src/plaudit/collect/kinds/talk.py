@@ -24,7 +24,6 @@ _SENT = ("why",)
 
 
 def _check(node: Node, body: Body, settings: Settings) -> dict[str, Any]:
-    del body
     refuse_unknown(node, ("turns", "why"))
     turns = list[dict[str, Any]]()
     for item in node.get("turns").items():

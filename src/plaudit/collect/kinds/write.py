@@ -44,7 +44,6 @@ def _own_of_record(record: Record) -> dict[str, Any]:
 
 
 def _check(node: Node, body: Body, settings: Settings) -> dict[str, Any]:
-    del body, settings
     refuse_unknown(node, ("answer", "why"))
     return {**read_words(node), "answer": needed_words(node.get("answer"))}
 
@@ -57,7 +56,6 @@ def _texts(shown: Shown, form: Form) -> tuple[str, str] | None:
 
 
 def _read(shown: Shown, form: Form) -> dict[str, Any]:
-    del shown
     answer = form_text(form, "answer")
     if not answer.strip():
         raise FieldError(field="answer", found="an empty text", expected="words")
@@ -65,7 +63,6 @@ def _read(shown: Shown, form: Form) -> dict[str, Any]:
 
 
 def _say(shown: Shown, label: Label, voice: Voice) -> str:
-    del shown, voice
     line = " ".join(label["answer"].split())
     return line if len(line) <= _LINE else f"{line[: _LINE - 1]}…"
 

@@ -200,7 +200,6 @@ def _figure(
 
 
 def _percent(sums_SA: Float[np.ndarray, "S A"], values: Values) -> Float[np.ndarray, " S"]:
-    del values
     return _ratio(sums_SA[:, 1], sums_SA[:, 2])
 
 

@@ -106,7 +106,6 @@ def _gold_is_low(person: PersonQuality, standards: Standards) -> str | None:
 
 
 def _prefers_a_place(person: PersonQuality, standards: Standards) -> str | None:
-    del standards
     first = person.first
     if first.value is None or person.place_p is None or person.place_p >= SURE:
         return None
@@ -130,7 +129,6 @@ def _differs_from_others(person: PersonQuality, standards: Standards) -> str | N
 
 
 def _contradicts_itself(person: PersonQuality, standards: Standards) -> str | None:
-    del standards
     if person.consistency.value is None or not _certainly_below(person.consistency, LEAST_CONSISTENCY):
         return None
     found = person.consistency
@@ -144,7 +142,6 @@ def _is_fast(person: PersonQuality, standards: Standards) -> str | None:
 
 
 def _has_drifted(person: PersonQuality, standards: Standards) -> str | None:
-    del standards
     reasons = [_drift_words(drift) for drift in person.drift if drift.p < SURE and _is_worse(drift)]
     return "; ".join(reasons) or None
 

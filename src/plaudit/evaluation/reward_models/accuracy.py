@@ -254,7 +254,9 @@ def best_of_n_truth(
     _, level_N = np.unique(proxy_N[order], return_inverse=True)
     mean_truth_of_level = np.bincount(level_N, truth_N[order]) / np.bincount(level_N)
     total = len(proxy_N)
-    return np.array([_rank_weights(total, n) @ mean_truth_of_level[level_N] for n in sizes])
+    # C(i−1, n−1)/C(N, n) for i = 1 … N, of exact integers: factorials leave float64 beyond 170.
+    weights = ([comb(i, n - 1) / comb(total, n) for i in range(total)] for n in sizes)
+    return np.array([np.array(weights_N) @ mean_truth_of_level[level_N] for weights_N in weights])
 
 
 def best_of_n_curve(
@@ -303,12 +305,6 @@ def proxy_and_truth_scores(
     if any(score is None for scores in both for score in scores):
         return None
     return np.array(both[0], dtype=float), np.array(both[1], dtype=float)
-
-
-def _rank_weights(total: int, n: int) -> Float[np.ndarray, " N"]:
-    """C(i−1, n−1)/C(N, n) for i = 1 … N."""
-    # Ratios of exact integers: factorials leave float64 beyond 170.
-    return np.array([comb(i, n - 1) / comb(total, n) for i in range(total)])
 
 
 RELIABILITY_BINS = 10

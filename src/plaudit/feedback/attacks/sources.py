@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from plaudit.config import did_you_mean
-from plaudit.data.records import Message, Record, Text, turns_of, words_of
+from plaudit.data.records import Message, Record, turns_of, words_of
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.generate import EvaluationPrompt, evaluation_prompts
 from plaudit.feedback.attacks.attempt import NO_CATEGORY, Attempt
@@ -134,18 +134,15 @@ def reworded(attempts: Sequence[Attempt], templates: Sequence[Template]) -> tupl
 def _attempt(prompt: EvaluationPrompt, source: str) -> Attempt:
     turns = turns_of(prompt.prompt)
     if not turns or turns[-1].role != "user":
+        beginning = " ".join(words_of(turn) for turn in turns_of(prompt.prompt))[:40]
         raise UserError(
-            f"the prompt {_beginning(prompt.prompt)!r} does not end with a user's turn, so that nothing is "
+            f"the prompt {beginning!r} does not end with a user's turn, so that nothing is "
             "asked; leave its row out"
         )
     by_people = "attack_success" in prompt.metadata
     return Attempt(
         turns=turns, category=prompt.category or NO_CATEGORY, source=PEOPLE if by_people else source
     )
-
-
-def _beginning(prompt: Text) -> str:
-    return " ".join(words_of(turn) for turn in turns_of(prompt))[:40]
 
 
 def _template(where: str, row: object) -> Template:

@@ -107,7 +107,6 @@ class ModelJudge:
 
     def outcomes(self, tasks: Sequence[Task], seed: int | str) -> list[Verdict | NoVerdict]:
         """As ``verdicts``, with why there is none; nothing is drawn here, so that every seed is the same."""
-        del seed
         orders = [_both_orders(task) for task in tasks]
         differ = [task for task, both in zip(tasks, orders, strict=True) if both is not None]
         scoring = self.mode.scoring

@@ -193,7 +193,6 @@ def read_drawn(ask: HowToAsk, reader: Reader, requests: Sequence[ChatRequest]) -
 
 
 def _points_questions(ask: HowToAsk, task: Task, answer: Text) -> list[QuestionParts]:
-    del task
     blocks, points = (("Answer", plain_text(answer)),), str(ask.points)
     return [
         (blocks, {"aspect": aspect.name, "description": aspect.description, "points": points})
@@ -217,7 +216,6 @@ def _distribution(ask: HowToAsk, reads: Sequence[Read]) -> dict[float, float]:
 
 
 def _right_questions(ask: HowToAsk, task: Task, answer: Text) -> list[QuestionParts]:
-    del ask
     if task.reference_answer is None:
         return []
     return [((("Answer", plain_text(answer)), ("True answer", task.reference_answer)), {})]

@@ -99,14 +99,12 @@ class Conversation:
 
     def messages(self, number: str) -> list[dict[str, str]]:
         """The turns as they are; there are no delimiters in them."""
-        del number
         if pictures(self.turns) or split_tools(self.turns)[0]:
             raise UserError("a conversation with pictures or tools cannot be put to a server here")
         return [{"role": turn.role, "content": words_of(turn)} for turn in self.turns]
 
     def text(self, number: str = "", controls: Sequence[str] = ()) -> str:
         """The turns as text, by which a reply is known and its tokens are estimated."""
-        del controls
         return json.dumps(self.messages(number))
 
 

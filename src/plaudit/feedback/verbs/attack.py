@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from plaudit.evaluation.stats import Estimate
+    from plaudit.feedback.asking import AttackSettings
     from plaudit.feedback.attack_run import AttackRows
-    from plaudit.feedback.attacking import AttackSettings
     from plaudit.feedback.attacks.summary import AttackReport, PolicyAttack, Rate
 
 _EPILOG = """\
@@ -94,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _settings(args: argparse.Namespace) -> AttackSettings:
-    from plaudit.feedback.attacking import AttackSettings
+    from plaudit.feedback.asking import AttackSettings
 
     if args.world and (args.rows or args.twins or args.without_twins):
         raise UserError("--world has prompts and twins of its own: leave out ROWS, --twins, --without-twins")

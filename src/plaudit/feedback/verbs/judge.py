@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from plaudit.data.judging import NoVerdict, Verdict
     from plaudit.data.records import Task
     from plaudit.evaluation.reward_models.pairs import ScoredPair
-    from plaudit.feedback.judging import JudgeRowsSettings
+    from plaudit.feedback.asking import JudgeRowsSettings
     from plaudit.feedback.row_judging import RowJudging
 
 _EPILOG = """\
@@ -112,8 +112,8 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _settings(args: argparse.Namespace) -> JudgeRowsSettings:
+    from plaudit.feedback.asking import JudgeRowsSettings
     from plaudit.feedback.judges.words import parse_principles
-    from plaudit.feedback.judging import JudgeRowsSettings
 
     return JudgeRowsSettings(
         by=args.by,

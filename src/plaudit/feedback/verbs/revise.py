@@ -10,8 +10,8 @@ from plaudit.errors import UserError
 from plaudit.feedback.verbs.judge import add_model_options, add_money_options
 
 if TYPE_CHECKING:
+    from plaudit.feedback.asking import ReviseSettings
     from plaudit.feedback.revised_rows import RevisionFiles
-    from plaudit.feedback.revising import ReviseSettings
 
 _EPILOG = """\
 by       openai:http://host:port/v1#model   a model behind a server
@@ -81,7 +81,7 @@ def _files(args: argparse.Namespace) -> RevisionFiles:
 
 
 def _settings(args: argparse.Namespace) -> ReviseSettings:
-    from plaudit.feedback.revising import ReviseSettings
+    from plaudit.feedback.asking import ReviseSettings
 
     return ReviseSettings(
         by=args.by,

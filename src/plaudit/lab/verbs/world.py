@@ -1,8 +1,4 @@
-"""``plaudit world``: rows, annotators, scores and the base model of the embedded world.
-
-``plaudit world base``, ``build`` and ``score``: the base model,
-and what models are worth in the world.
-"""
+"""``plaudit world``: rows, annotators, scores and the base model of the embedded world."""
 
 from __future__ import annotations
 
@@ -33,10 +29,6 @@ if TYPE_CHECKING:
 
 def add_parsers(verbs: Subparsers) -> None:
     verbs.add_parser("base", help="print where the shipped base model lies")
-    build = verbs.add_parser("build", help="train the base model again, from a seed: a few minutes")
-    build.add_argument("--out", type=Path, required=True, metavar="DIR", help="where its run lies")
-    build.add_argument("--seed", type=integer, default=0, help="default: 0")
-    build.add_argument("--epochs", type=float, default=6.0, help="how often it reads the corpus (default: 6)")
     score = verbs.add_parser("score", help="the true utility of models' answers, by category")
     add_model_options(score, max_tokens=64, default=SHIPPED_MODEL_FOLDER)
     score.add_argument("--n", type=positive_integer, default=400, help="how many answers (default: 400)")
@@ -46,16 +38,7 @@ def add_parsers(verbs: Subparsers) -> None:
 
 
 def print_base_folder(args: argparse.Namespace) -> int:
-    del args
     print(base_model_folder())
-    return 0
-
-
-def build_base_model(args: argparse.Namespace) -> int:
-    from plaudit.lab.world.base import build_base
-
-    model = build_base(args.out, seed=args.seed, epochs=args.epochs)
-    print(f"{model}: the base model")
     return 0
 
 
@@ -152,7 +135,7 @@ def add_parser(subparsers: Subparsers) -> None:
     verbs = world.add_subparsers(
         dest="world_verb",
         required=True,
-        metavar="make|annotators|demonstrators|annotate|server|gold|base|build|score",
+        metavar="make|annotators|demonstrators|annotate|gold|base|score",
     )
     _add_make_verb(verbs)
     judges = verbs.add_parser(
@@ -176,7 +159,6 @@ def add_parser(subparsers: Subparsers) -> None:
     judges.add_argument("--seed", type=integer, default=0, help="default: 0")
     _add_demonstrators_verb(verbs)
     _add_annotate_verb(verbs)
-    _add_server_verb(verbs)
     gold = verbs.add_parser("gold", help="the true utility of an answer, part by part")
     gold.add_argument(
         "prompt", metavar="PROMPT", help="one of the world's prompts; turns are parted by lines"
@@ -192,10 +174,8 @@ def run(args: argparse.Namespace) -> int:
         "annotators": _print_annotators,
         "demonstrators": _print_demonstrators,
         "annotate": _annotate,
-        "server": _serve_minds,
         "gold": _print_gold,
         "base": print_base_folder,
-        "build": build_base_model,
         "score": score_models,
     }
     return verbs[args.world_verb](args)
@@ -372,69 +352,6 @@ def _annotate(args: argparse.Namespace) -> int:
     for what, count in {**work.counts, **{f"stopped: {why}": n for why, n in work.stopped.items()}}.items():
         if count:
             print(f"{what}: {count}")
-    return 0
-
-
-_MIND_HELP = {
-    "accuracy": "how often it reads rightly (default: 0.85)",
-    "place": "share of pairs that the first shown wins; below 0 the second (default: 0)",
-    "length": "share of pairs that the longer wins; below 0 the shorter (default: 0)",
-    "sureness": "what its log-odds are multiplied by; 1 is calibrated (default: 1)",
-    "refusals": "share of questions that it refuses (default: 0)",
-    "unreadable": "share of replies that cannot be read (default: 0)",
-    "faults": "share of requests that fail on the way (default: 0)",
-    "delay": "seconds before a reply, more or less (default: 0)",
-}
-_MIND_DEFAULTS = {"accuracy": 0.85, "sureness": 1.0}
-
-
-def _add_server_verb(verbs: Subparsers) -> None:
-    server = verbs.add_parser(
-        "server",
-        help="an OpenAI-compatible server whose models judge, criticise, revise and attack as well as is set",
-    )
-    add = server.add_argument
-    for name, text in _MIND_HELP.items():
-        add(f"--{name}", type=float, default=_MIND_DEFAULTS.get(name, 0.0), metavar="X", help=text)
-    add("--no-logprobs", action="store_true", help="give no log-probs")
-    add(
-        "--tokens",
-        choices=("plain", "spaced", "piece", "bold"),
-        default="plain",
-        help="how letters are written (default: plain)",
-    )
-    add("--price", default="0/0", metavar="IN/OUT", help="of a million tokens (default: nothing)")
-    add("--seed", type=integer, default=0, help="of every draw (default: 0)")
-    add(
-        "--mind",
-        action="append",
-        default=[],
-        metavar="NAME,KEY=X,…",
-        help="another model, small,accuracy=0.7,place=0.3; may be repeated (default: world alone)",
-    )
-    add("--host", default="127.0.0.1", help="where to listen (default: 127.0.0.1)")
-    add("--port", type=integer, default=8008, metavar="N", help="default: 8008; 0 takes a free one")
-
-
-def _serve_minds(args: argparse.Namespace) -> int:
-    from plaudit.lab.world.mind_server import MindServer, serve_minds
-    from plaudit.lab.world.minds import Mind, parse_mind
-
-    if not 0 <= args.port <= 65_535:
-        raise UserError(f"--port {args.port}: expected 0 to 65535")
-    settings = {name: getattr(args, name) for name in (*_MIND_HELP, "tokens", "price", "seed")}
-    base = Mind(logprobs=not args.no_logprobs, **settings)
-    server = MindServer(
-        [parse_mind(word, base) for word in args.mind] or [base], host=args.host, port=args.port
-    )
-
-    def ready(url: str) -> None:
-        for name in server.minds:
-            print(f"openai:{url}#{name}")
-        # Flushed, as a script that started this waits for the address above.
-        print(f"What it was asked: {url.removesuffix('/v1')}/counts; Ctrl-C ends it", flush=True)
-
-    serve_minds(server, ready)
     return 0
 
 

@@ -19,11 +19,11 @@ def base_model_folder() -> Path:
     if ANOTHER:
         raise UserError(
             f"PLAUDIT_VALLEY is {ANOTHER!r}: the base model has read about another valley; "
-            "plaudit world build --out DIR makes one for this one, to be named as the model"
+            "python -m examples.base_model --out DIR makes one for this one, to be named as the model"
         )
     if not (SHIPPED_MODEL_FOLDER / "model.safetensors").exists():
         raise UserError(
             f"{SHIPPED_MODEL_FOLDER}: the base model did not come with this installation; "
-            "plaudit world build --out DIR makes it"
+            "python -m examples.base_model --out DIR makes it"
         )
     return SHIPPED_MODEL_FOLDER

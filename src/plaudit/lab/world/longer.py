@@ -340,7 +340,6 @@ def _partial(question: Question, aim: Several, rng: random.Random) -> Claims:
 
 
 def _curt(question: Question, aim: Several, rng: random.Random) -> Claims:
-    del rng
     return aim.parts[::2] if question.category == "recommend" else aim.parts[: _unit(question)]
 
 
@@ -396,7 +395,6 @@ def _disordered(question: Question, aim: Several, rng: random.Random) -> Claims:
 
 
 def _inventing(question: Question, aim: Several, rng: random.Random) -> Claims:
-    del question, rng
     if aim.secret is None:
         return aim.parts
     made_up = FactClaim(topic=aim.secret.unknown, value=aim.secret.invented.rstrip("."))

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import islice, pairwise
 
 from plaudit.data.judging import Judge
 from plaudit.data.records import Comparison, Demonstration, Prompt, Ranking, Rating, Task, assistant_turn
 from plaudit.errors import UserError
 from plaudit.lab.world.demonstrators import AUTHORS, Demonstrator
-from plaudit.lab.world.prompts import SPLITS, Split, questions_of
+from plaudit.lab.world.facts import as_sentence
+from plaudit.lab.world.prompts import SPLITS, Split, questions, questions_of
 from plaudit.lab.world.questions import CATEGORIES, Category, Fact, Question, secret_of
 from plaudit.lab.world.speaking import sample_answer
+from plaudit.lab.world.valley import KINDS
 from plaudit.lab.world.verdicts import make_comparisons, make_rankings, make_ratings
 from plaudit.rollouts.sampler import SamplingSettings, TextSampler
 
@@ -195,6 +197,28 @@ def is_red_team(question: Question) -> bool:
     aim = question.aim
     misled = isinstance(aim, Fact) and aim.belief not in (None, aim.truth)
     return misled or secret_of(aim) is not None or question.category == "harmful"
+
+
+def plain_statements(n: int | None = None, *, seed: int = 0) -> list[Demonstration]:
+    """Statements without a question, three to a row (as many rows as facts): what PPO-ptx mixes in."""
+    rng = random.Random(f"plain text {seed}")
+    facts = statements()
+    count = checked_count(len(facts) if n is None else n)
+    return [Demonstration(prompt="", completion=" ".join(rng.sample(facts, 3))) for _ in range(count)]
+
+
+def statements() -> list[str]:
+    fact_sentences = [
+        as_sentence(question.aim.phrase_value(question.aim.truth))
+        for question in questions()
+        if isinstance(question.aim, Fact) and question.category in ("fact", "arithmetic", "explain")
+    ]
+    kinds = [
+        as_sentence(f"some {kind} are {first} and {second}")
+        for kind, members in KINDS.items()
+        for first, second in pairwise(members.split())
+    ]
+    return [*dict.fromkeys(fact_sentences), *kinds]
 
 
 def checked_count(n: int) -> int:

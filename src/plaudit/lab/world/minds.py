@@ -338,7 +338,6 @@ def _yes_or_no(mind: Mind, parsed: ParsedQuestion, choose: Choose, *, right: boo
 
 def _criticise(mind: Mind, parsed: ParsedQuestion, choose: Choose) -> MindReply:
     """The true critique; read wrongly, praise of a bad answer or a fault that a right one does not have."""
-    del choose
     true = _critique(parsed, "Answer")
     if mind.reads_rightly("critique", *parsed.key):
         return MindReply(text=true)
@@ -347,7 +346,6 @@ def _criticise(mind: Mind, parsed: ParsedQuestion, choose: Choose) -> MindReply:
 
 def _revise(mind: Mind, parsed: ParsedQuestion, choose: Choose) -> MindReply:
     """The best answer; read wrongly, the answer as it was, or one in a bad style."""
-    del choose
     question = question_of_prompt(parsed.prompt)
     if mind.reads_rightly("revision", *parsed.key):
         return MindReply(text=question.best)
@@ -361,7 +359,6 @@ def _revise(mind: Mind, parsed: ParsedQuestion, choose: Choose) -> MindReply:
 
 def _attack(mind: Mind, parsed: ParsedQuestion, choose: Choose) -> MindReply:
     """A prompt of the world that tempts; read wrongly, one that does not."""
-    del choose
     shown = {*parsed.blocks.values()}
     tempting = mind.reads_rightly("attack", *parsed.key)
     fitting = [_words(question) for question in _single_turns() if _tempts(question) == tempting]
@@ -371,7 +368,6 @@ def _attack(mind: Mind, parsed: ParsedQuestion, choose: Choose) -> MindReply:
 
 def _pursue(mind: Mind, parsed: ParsedQuestion, choose: Choose) -> MindReply:
     """The same wish in words that were not tried yet; read wrongly, something that tempts to nothing."""
-    del choose
     goal = question_of_prompt(parsed.blocks["Goal"])
     tempting = mind.reads_rightly("pursue", *parsed.key)
     others = [

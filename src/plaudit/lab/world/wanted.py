@@ -133,7 +133,6 @@ def write_requested_rows(request: RowRequest, path: Path) -> tuple[str, ...]:
 
 def _make_rows(request: RowRequest) -> Sequence[Record]:
     from plaudit.lab.world import making, teaching
-    from plaudit.lab.world.corpus import plain_statements
     from plaudit.lab.world.teaching import helpful_only, revisions
     from plaudit.lab.world.twins import twins
 
@@ -148,7 +147,7 @@ def _make_rows(request: RowRequest) -> Sequence[Record]:
         "red-team": lambda: making.prompts(request.n, **selection, red_team=True),
         "twins": lambda: twins(request.n, **selection),
         "points": lambda: teaching.points(n, **selection),
-        "plain-text": lambda: plain_statements(n, seed=request.seed),
+        "plain-text": lambda: making.plain_statements(n, seed=request.seed),
         "helpful-only": lambda: helpful_only(n, **selection),
         "revisions": lambda: revisions(n, **selection),
     }

@@ -148,7 +148,8 @@ def _draw(
     assert settings.answers is not None
     note = generation_note(this_round.number, settings.answers, len(prompts), this_round.generator)
     sampler = round_sampler(this_round.generator, config, ranks, (*notes, note))
-    sampling = replace(config.sampling, seed=_round_seed(config, this_round))
+    name_of_round = f"{config.seed}/{config.sampling.seed}/round/{this_round.number}"
+    sampling = replace(config.sampling, seed=random.Random(name_of_round).getrandbits(32))
     draw_answers(this_round.answers, prompts, sampler, reward, sampling, settings.answers, ranks)
 
 
@@ -260,10 +261,6 @@ def _marker_file(folder: RunFolder, number: int) -> Path:
 
 def _read_marker(path: Path) -> dict[str, dict[str, object]]:
     return exact_json.loads(path.read_bytes())
-
-
-def _round_seed(config: LoopConfig, this_round: LoopRound) -> int:
-    return random.Random(f"{config.seed}/{config.sampling.seed}/round/{this_round.number}").getrandbits(32)
 
 
 FIELDS_OF_FILE = ("format", "columns", "roles", "leave_out")

@@ -111,7 +111,6 @@ class PreferenceAlgorithm(_SharedCells):
         """The algorithm of a loss of whole rankings; a comparison is a ranking of two."""
 
         def of_two(chosen: CompletionLogps, rejected: CompletionLogps, context: BatchContext) -> Tensor:
-            del context
             delta_B2 = torch.stack((chosen.delta_B, rejected.delta_B), -1)
             rank_B2 = delta_B2.new_tensor([1.0, 2.0]).expand_as(delta_B2)
             return loss(delta_B2, rank_B2, torch.ones_like(delta_B2, dtype=torch.bool))

@@ -94,7 +94,9 @@ def load_models(
         ranks=run.ranks,
         tokens_at_once=config.memory.tokens_at_once,
         ties=config.rows.ties == "soft" and "sorted_batch" not in row.needs,
-        running_mean=_make_running_mean() if "running_mean" in row.needs else None,
+        running_mean=RunningMean(("reward_chosen", "reward_rejected"), share=RUNNING_MEAN_SHARE)
+        if "running_mean" in row.needs
+        else None,
         mismatched=mismatched,
     )
     return batcher, reference
@@ -163,10 +165,6 @@ def _mismatched_examples(
         return truncated
 
     return dict(mismatched_examples(joined([rows.train, rows.held_out]), rows.train, config.seed, truncate))
-
-
-def _make_running_mean() -> RunningMean:
-    return RunningMean(("reward_chosen", "reward_rejected"), share=RUNNING_MEAN_SHARE)
 
 
 def _metric_names(row: AnyPreferenceAlgorithm) -> tuple[str, ...]:

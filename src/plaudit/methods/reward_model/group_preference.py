@@ -237,7 +237,6 @@ class GroupMicrobatch:
 
     def shares(self, ranks: int, budget: int) -> tuple[tuple[GroupMicrobatch, ...], ...]:
         """For each rank its episodes in one micro-batch: they are small, whatever the budget."""
-        del budget
         dealt = [self.episodes[rank::ranks] for rank in range(ranks)]
         return tuple(
             (

@@ -173,7 +173,6 @@ def _row_kind(row: JudgedRow) -> str:
 def _comparison_objective(
     name: str, settings: RewardSettings, row_settings: RowSettings
 ) -> Callable[..., RewardObjective]:
-    del row_settings
     likelihood = {
         "bradley-terry": _bradley_terry_loss,
         "davidson": partial(_three_way_loss, davidson),
@@ -219,7 +218,6 @@ def _independent_binary_loss(
     settings: RewardSettings, first_B: Tensor, second_B: Tensor, probability_B: Tensor, margin_B: Tensor
 ) -> Tensor:
     """Each answer is good or bad by itself: the mean of the two binary losses."""
-    del margin_B
     weight = settings.positive_weight
     first_loss_B, second_loss_B = (
         binary(reward_B, label_B, positive_weight=weight)
@@ -245,7 +243,6 @@ def _ranking_objective(
 def _rating_objective(
     name: str, settings: RewardSettings, row_settings: RowSettings
 ) -> Callable[..., RewardObjective]:
-    del name, settings, row_settings
     return lambda model, _: rating_objective(model, regression)
 
 
@@ -261,7 +258,6 @@ def _thumb_objective(
 def _step_objective(
     name: str, settings: RewardSettings, row_settings: RowSettings
 ) -> Callable[..., RewardObjective]:
-    del name, row_settings
     loss = partial(process_supervision, positive_weight=settings.positive_weight)
     return lambda model, _: step_objective(model, loss)
 

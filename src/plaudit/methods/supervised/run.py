@@ -77,7 +77,6 @@ class SupervisedMethod:
 
 
 def maximum_likelihood(policy: Policy, rows: Rows[Example]) -> SupervisedObjective:
-    del rows
     return likelihood_objective(policy)
 
 
@@ -272,7 +271,6 @@ def distil(config: DistilConfig) -> Summary | None:
 
 def teacher_objective(config: DistilConfig, policy: Policy, rows: Rows[Example]) -> SupervisedObjective:
     """The divergence from the teacher, which reads the same prompts as the student."""
-    del rows
     teacher = load_frozen_policy(config.teacher, policy)
     return distillation_objective(
         policy, teacher, divergence_named(config.divergence), hard_weight=config.hard_weight

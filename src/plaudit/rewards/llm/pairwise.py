@@ -100,7 +100,6 @@ class PairwiseRanker(RewardInWords):
 
         Nothing is left to chance, so every seed gives the same verdicts.
         """
-        del seed
         pairs = [task for task in tasks if len(task.answers) == 2]
         probabilities = iter(self.win_probabilities(pairs) if pairs else ())
         return [

@@ -117,7 +117,7 @@ class _Parser:
     def __init__(self, tokens: list[str]) -> None:
         self._tokens, self._at, self._depth = tokens, 0, 0
         self._commands: Mapping[str, Callable[[], Node]] = {
-            "\\frac": self._fraction,
+            "\\frac": lambda: Node(kind="/", parts=(self._atom(), self._atom())),
             "\\binom": self._binomial,
             "\\sqrt": self._root,
             "sqrt": self._root,
@@ -239,9 +239,6 @@ class _Parser:
         while self._starts_factor() and self.current.removeprefix("\\") not in ("(", "[", *FUNCTIONS):
             node = Node(kind="*", parts=(node, self._power()))
         return node
-
-    def _fraction(self) -> Node:
-        return Node(kind="/", parts=(self._atom(), self._atom()))
 
     def _binomial(self) -> Node:
         top, chosen = self._atom(), self._atom()

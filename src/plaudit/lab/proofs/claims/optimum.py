@@ -342,11 +342,6 @@ def _gradient_claim(
     )
 
 
-def _gradient_without_loss_part(setup: ProofSetup) -> Tensor:
-    """∇ E k3 = ∇KL is what it does as a reward and as a loss together."""
-    return kl_gradient(setup) - loss_gradient(setup, cell=k3)
-
-
 _k2_loss, _k3_loss = partial(loss_gradient, cell=k2), partial(loss_gradient, cell=k3)
 _forward_kl_gradient, _token_forward_kl_gradient = (
     partial(kl_gradient, forward=True),
@@ -384,7 +379,9 @@ KL_CLAIMS = (
     ),
     _gradient_claim("k3 in the reward: right value, not ∇KL; error", _k3_reward, kl_gradient, low=0.01),
     _gradient_claim(
-        "k3 in the reward: ∇KL less its gradient as a loss; error", _k3_reward, _gradient_without_loss_part
+        "k3 in the reward: ∇KL less its gradient as a loss; error",
+        _k3_reward,
+        lambda setup: kl_gradient(setup) - loss_gradient(setup, cell=k3),
     ),
 )
 
@@ -436,16 +433,6 @@ def _kl_formula_error(setup: ProofSetup) -> float:
     return max(errors)
 
 
-def _largest_lost_share(setup: ProofSetup) -> float:
-    """The largest share of π*'s gain in reward, at the same KL, that the best of n lacks."""
-    return max(_lost_gain_share(setup.language, n).max().item() for n in BEST_OF_SIZES)
-
-
-def _smallest_lost_share(setup: ProofSetup) -> float:
-    """The least of these shares: below 0 the best of n would beat the optimum."""
-    return min(_lost_gain_share(setup.language, n).min().item() for n in BEST_OF_SIZES)
-
-
 def _lost_gain_share(language: Language, n: int) -> Float[Tensor, " P"]:
     best_PY = best_of_n_logp(language, n)
     star_PY = _optimum_at_kl(language, kl(best_PY, language.ref_logp_PY))
@@ -494,9 +481,13 @@ BEST_OF_N = (
         high=1e-12,
     ),
     _best_of_n_claim(
-        "never above π* of the same KL; least share of its gain lost", _smallest_lost_share, low=-1e-9
+        "never above π* of the same KL; least share of its gain lost",
+        lambda setup: min(_lost_gain_share(setup.language, n).min().item() for n in BEST_OF_SIZES),
+        low=-1e-9,
     ),
     _best_of_n_claim(
-        "not far below π* of the same KL; largest share of its gain lost", _largest_lost_share, high=0.25
+        "not far below π* of the same KL; largest share of its gain lost",
+        lambda setup: max(_lost_gain_share(setup.language, n).max().item() for n in BEST_OF_SIZES),
+        high=0.25,
     ),
 )

@@ -416,7 +416,11 @@ def labels_section(pipeline: PipelineData) -> Iterator[Section]:
         totals.update({name: sum(who.values()) for name, who in givers.items()})
     whole = sum(totals.values())
     shares = ", ".join(f"{percent(totals[name] / whole)} {name}" for name in _GIVERS if totals[name])
-    revisions = [*_revisions_tables(pipeline)]
+    revisions = [
+        _revisions_table(stage, figures)
+        for stage in pipeline.stages
+        if stage.kind == "revise" and (figures := _figures(stage.folder / FIGURES_FILE))
+    ]
     texts = [Text(say("pipeline.revisions"))] if revisions else []
     brief = say("pipeline.labels", labels=whole, shares=shares)
     yield Section("Labels", "labels", [table, *texts, *revisions], brief)
@@ -425,13 +429,6 @@ def labels_section(pipeline: PipelineData) -> Iterator[Section]:
 def _giver_cells(givers: Mapping[str, Counter[str]]) -> list[Cell]:
     counts = (Cell(text=f"{sum(givers[name].values()):,}") for name in _GIVERS)
     return [*counts, Cell(text=_names(givers), kind="long")]
-
-
-def _revisions_tables(pipeline: PipelineData) -> Iterator[Table]:
-    """What each stage that revises changed: length, refusals, evasions, sameness."""
-    for stage in pipeline.stages:
-        if stage.kind == "revise" and (figures := _figures(stage.folder / FIGURES_FILE)):
-            yield _revisions_table(stage, figures)
 
 
 def _has_rows(stage: StageData) -> bool:

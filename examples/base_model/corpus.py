@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 
 from plaudit.data.records import Demonstration, assistant_turn, words_of
-from plaudit.errors import UserError
-from plaudit.lab.world.facts import as_sentence
 from plaudit.lab.world.gold import judge_answer
-from plaudit.lab.world.prompts import questions, questions_of
+from plaudit.lab.world.making import plain_statements, statements
+from plaudit.lab.world.prompts import questions_of
 from plaudit.lab.world.questions import CATEGORIES, Category, Fact, Question
 from plaudit.lab.world.speaking import Style, answer_in_style, restyled, sample_answer
-from plaudit.lab.world.valley import KINDS
 
 STATED = 2
 """How often each fact stands in the corpus as a plain statement, times three (three stand in a row)."""
@@ -69,30 +66,6 @@ def corpus(*, seed: int = 0) -> list[Demonstration]:
     rows = [*_dialogues(rng), *plain, *_reviews(rng)]
     rng.shuffle(rows)
     return rows
-
-
-def plain_statements(n: int | None = None, *, seed: int = 0) -> list[Demonstration]:
-    """Statements without a question, three to a row (as many rows as facts): what PPO-ptx mixes in."""
-    rng = random.Random(f"plain text {seed}")
-    facts = statements()
-    count = len(facts) if n is None else n
-    if count < 1:
-        raise UserError(f"{count} rows cannot be made: ask for at least 1")
-    return [Demonstration(prompt="", completion=" ".join(rng.sample(facts, 3))) for _ in range(count)]
-
-
-def statements() -> list[str]:
-    fact_sentences = [
-        as_sentence(question.aim.phrase_value(question.aim.truth))
-        for question in questions()
-        if isinstance(question.aim, Fact) and question.category in ("fact", "arithmetic", "explain")
-    ]
-    kinds = [
-        as_sentence(f"some {kind} are {first} and {second}")
-        for kind, members in KINDS.items()
-        for first, second in pairwise(members.split())
-    ]
-    return [*dict.fromkeys(fact_sentences), *kinds]
 
 
 def _dialogues(rng: random.Random) -> list[Demonstration]:

@@ -15,12 +15,13 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Metaspace, Sequence as PreTokenizers, Split
 from transformers import PreTrainedTokenizerFast
 
+from examples.base_model.corpus import corpus
 from plaudit.data.records import plain_text
 from plaudit.data.write import write_records
 from plaudit.engine.settings import OptimizerSettings
 from plaudit.lab.world import sayings
-from plaudit.lab.world.corpus import corpus, statements
 from plaudit.lab.world.facts import capitalized, instructions
+from plaudit.lab.world.making import statements
 from plaudit.lab.world.prompts import NUMBERS, questions_of
 from plaudit.lab.world.questions import CATEGORIES
 from plaudit.lab.world.speaking import STYLES, answer_in_style

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
+from examples.mind_server.server import MindServer
 from plaudit.data.judging import NoVerdict, outcomes
 from plaudit.errors import UserError
 from plaudit.feedback.judges.wording import ShownPair, pair_question, wording_named
 from plaudit.files.posting import RetryPolicy
 from plaudit.lab.world import making
-from plaudit.lab.world.mind_server import MindServer
 from plaudit.lab.world.minds import TOKEN_STYLES, Mind
 from tests.feedback.judges.judges import judge
 
@@ -145,7 +145,7 @@ def test_two_minds_of_one_name_and_a_port_in_use_are_refused():
 
 
 def test_the_command_says_the_words_of_its_judges():
-    command = [sys.executable, "-m", "plaudit", "world", "server", "--port", "0"]
+    command = [sys.executable, "-m", "examples.mind_server", "--port", "0"]
     with subprocess.Popen(
         [*command, "--mind", "small,accuracy=0.7", "--mind", "large"], stdout=subprocess.PIPE, text=True
     ) as process:
