@@ -71,8 +71,13 @@ ITEMS = {
         {"id": "llm_3", "title": "Answer 3", "body": "An anchor."},
     ],
 }
-RIGHT = region("pw", "pairwise", {"selected": "right"}, "answer1,answer2")
-LEFT = region("pw", "pairwise", {"selected": "left"}, "answer1,answer2")
+
+
+def pairwise(selected, over="answer1,answer2"):
+    return region("pw", "pairwise", {"selected": selected}, over)
+
+
+RIGHT, LEFT = pairwise("right"), pairwise("left")
 ORDER = {"rank": ["llm_2", "llm_3", "llm_1"]}
 WHY = region("why", "textarea", {"text": ["It is heavy."]}, "answer1")
 MIN = {
@@ -87,8 +92,13 @@ MIN = {
 }
 
 
-def ranker(value):
-    return region("rank", "ranker", {"ranker": value}, "items")
+def labelled(data, *regions):
+    """A task that one person has answered."""
+    return task(data, annotation(10, *regions))
+
+
+def ranked(value, data=None):
+    return labelled(data or ITEMS, region("rank", "ranker", {"ranker": value}, "items"))
 
 
 def argilla(fields, responses):
@@ -104,6 +114,13 @@ def argilla(fields, responses):
 
 
 PAIR = {"prompt": "What sinks?", "response1": "A cork.", "response2": "A stone."}
+
+
+def question(value, name, fields=PAIR):
+    """A record of which one question was answered, by nobody in particular."""
+    return argilla(fields, {name: [{"value": value}]})
+
+
 THREE = {**PAIR, "response3": "An anchor.", "context": "A lake."}
 
 
@@ -126,7 +143,7 @@ def test_a_file_of_label_studio_gives_a_row_for_each_person(tmp_path):
         task(TEXTS, annotation(10, RIGHT), annotation({"id": 11, "email": "ada@example.org"}, LEFT)),
         task(TEXTS, annotation(10, RIGHT, was_cancelled=True)),
         task(TEXTS),
-        task(ITEMS, annotation(10, ranker(ORDER))),
+        ranked(ORDER),
     ]
     path = tmp_path / "project-83-at-2026-03-01.json"
     path.write_text(json.dumps(rows), "utf-8")
@@ -145,10 +162,10 @@ def test_a_file_of_label_studio_gives_a_row_for_each_person(tmp_path):
 
 
 def test_the_order_of_the_controls_names_decides_the_sides():
-    turned = region("pw", "pairwise", {"selected": "left"}, "answer2,answer1")
-    assert preferred(records(task(TEXTS, annotation(10, turned)))[0]) == ("A stone.", "A cork.", "10")
-    tags = region("pw", "pairwise", {"selected": "left"}, "txt-1,txt-2")
-    assert preferred(records(task(TEXTS, annotation(10, tags)))[0]) == ("A cork.", "A stone.", "10")
+    turned = pairwise("left", "answer2,answer1")
+    assert preferred(records(labelled(TEXTS, turned))[0]) == ("A stone.", "A cork.", "10")
+    tags = pairwise("left", "txt-1,txt-2")
+    assert preferred(records(labelled(TEXTS, tags))[0]) == ("A cork.", "A stone.", "10")
 
 
 def test_json_min_is_read_as_the_whole_export_is(tmp_path):
@@ -168,24 +185,18 @@ def test_json_min_is_read_as_the_whole_export_is(tmp_path):
 
 def test_a_prompt_of_turns_has_answers_of_turns():
     data = {**TEXTS, "prompt": [{"role": "user", "content": "What sinks?"}]}
-    (pair,) = records(task(data, annotation(10, RIGHT)))
+    (pair,) = records(labelled(data, RIGHT))
     assert (pair.prompt, pair.chosen) == (user_turn("What sinks?"), assistant_turn("A stone."))
 
 
 def test_an_undecided_pairwise_and_an_untouched_ranker_are_nobodys_answer():
-    none = region("pw", "pairwise", {"selected": "none"}, "answer1,answer2")
-    reading = read_records(
-        [
-            task(TEXTS, annotation(10, none)),
-            task(ITEMS, annotation(10, ranker({"_": ["llm_1", "llm_2", "llm_3"]}))),
-            task(TEXTS, annotation(10, RIGHT)),
-        ]
-    )
+    untouched = ranked({"_": ["llm_1", "llm_2", "llm_3"]})
+    reading = read_records([labelled(TEXTS, pairwise("none")), untouched, labelled(TEXTS, RIGHT)])
     assert (len(reading.records), reading.left_out) == (1, {"tasks that nobody has answered": 2})
 
 
 def test_a_comment_goes_when_it_is_left_out_by_name():
-    assert len(records(task(TEXTS, annotation(10, RIGHT, WHY)), "annotations.why")) == 1
+    assert len(records(labelled(TEXTS, RIGHT, WHY), "annotations.why")) == 1
     assert len(records({**MIN, "stars": [{"rating": 4}]}, "stars")) == 1
     commented = argilla(PAIR, {"better": [{"value": "response2"}], "why": [{"value": "It is heavy."}]})
     assert "--leave-out responses.why" in refusal(commented)
@@ -273,66 +284,49 @@ def test_a_column_of_argilla_goes_when_it_is_left_out_by_name():
     ("row", "says"),
     [
         (
-            task(TEXTS, annotation(10, RIGHT, WHY)),
+            labelled(TEXTS, RIGHT, WHY),
             "annotations[0].result[1].value: expected the value of a Pairwise (selected) or a Ranker",
         ),
-        (task(TEXTS, annotation(10, RIGHT, WHY)), "--leave-out annotations.why"),
+        (labelled(TEXTS, RIGHT, WHY), "--leave-out annotations.why"),
+        (ranked({"relevant": ["llm_1"], "biased": ["llm_2"]}), "of buckets it is not known which is better"),
         (
-            task(ITEMS, annotation(10, ranker({"relevant": ["llm_1"], "biased": ["llm_2"]}))),
-            "of buckets it is not known which is better",
-        ),
-        (
-            task(ITEMS, annotation(10, ranker({"rank": ["llm_2", "llm_9"]}))),
+            ranked({"rank": ["llm_2", "llm_9"]}),
             "annotations[0].result[0].value.ranker.rank[1]: expected each id once, of llm_1, llm_2, llm_3",
         ),
         (
-            task(ITEMS, annotation(10, ranker({"rank": ["llm_2", "llm_2"]}))),
+            ranked({"rank": ["llm_2", "llm_2"]}),
             "annotations[0].result[0].value.ranker.rank[1]: expected each id once",
         ),
         (
-            task({**TEXTS, "prompt": None}, annotation(10, RIGHT)),
+            labelled({**TEXTS, "prompt": None}, RIGHT),
             "field data: expected one of the fields prompt, instruction",
         ),
-        (task({**TEXTS, "answer1": "A stone."}, annotation(10, RIGHT)), "expected two different answers"),
+        (labelled({**TEXTS, "answer1": "A stone."}, RIGHT), "expected two different answers"),
         (
-            task(
-                {"prompt": "What sinks?", "mine": "A cork.", "yours": "A stone."},
-                annotation(10, region("pw", "pairwise", {"selected": "left"}, "txt-1,txt-2")),
-            ),
+            labelled({"prompt": "?", "mine": "A cork.", "yours": "A stone."}, pairwise("left", "a-1,a-2")),
             "expected two answers whose names differ in their number only (answer1, answer2)",
         ),
-        (
-            task(TEXTS, annotation(10, region("pw", "pairwise", {"selected": "up"}, "answer1,answer2"))),
-            "value.selected: expected left, right or none",
-        ),
-        (task({"prompt": "What sinks?"}, annotation(10, ranker(ORDER))), "expected a list of items"),
+        (labelled(TEXTS, pairwise("up")), "value.selected: expected left, right or none"),
+        (ranked(ORDER, {"prompt": "What sinks?"}), "expected a list of items"),
         ({**MIN, "stars": [{"rating": 4}]}, "field stars[0]: expected the value of a Pairwise"),
         (
-            argilla(PAIR, {"better": [{"value": "response3"}]}),
+            question("response3", "better"),
             "responses.better[0].value: expected the name of an answer (response1, response2) or tie",
         ),
-        (argilla(THREE, {"good": [{"value": ["response1", "response2"]}]}), "expected all answers in order"),
-        (argilla(PAIR, {"order": [{"value": ["response1", "response1"]}]}), "expected all answers in order"),
-        (argilla(PAIR, {"order": [{"value": [["response1"], {}]}]}), "expected all answers in order"),
+        (question(["response1", "response2"], "good", THREE), "expected all answers in order"),
+        (question(["response1", "response1"], "order"), "expected all answers in order"),
+        (question([["response1"], {}], "order"), "expected all answers in order"),
         (
-            argilla(
-                PAIR, {"order": [{"value": [{"value": "response1", "rank": 1}, {"value": "response2"}]}]}
-            ),
+            question([{"value": "response1", "rank": 1}, {"value": "response2"}], "order"),
             "responses.order[0].value[1].rank: expected a value",
         ),
-        (argilla(PAIR, {"fine": [{"value": True}]}), "expected the name of an answer"),
-        (argilla(PAIR, {"span": [{"value": {"start": 0}}]}), "expected the name of an answer"),
+        (question(True, "fine"), "expected the name of an answer"),
+        (question({"start": 0}, "span"), "expected the name of an answer"),
+        (question(3, "stars"), "expected points of one answer, or a question that begins"),
+        (question(3, "stars", {"prompt": "What sinks?"}), "expected points of one answer"),
+        (question(3, "stars", {"text": "A stone."}), "field fields: expected one of the fields"),
         (
-            argilla(PAIR, {"stars": [{"value": 3}]}),
-            "expected points of one answer, or a question that begins",
-        ),
-        (argilla({"prompt": "What sinks?"}, {"stars": [{"value": 3}]}), "expected points of one answer"),
-        (
-            argilla({"text": "A stone."}, {"stars": [{"value": 3}]}),
-            "field fields: expected one of the fields",
-        ),
-        (
-            argilla({"prompt": "?", "mine": "a", "yours": "b", "hers": "c"}, {"b": [{"value": "mine"}]}),
+            question("mine", "b", {"prompt": "?", "mine": "a", "yours": "b", "hers": "c"}),
             "expected an answer whose name differs from the others' in its number only",
         ),
         ({**FLAT, "better.responses.users": ["ada"]}, "better.responses.users: expected 3 values"),
@@ -343,7 +337,7 @@ def test_what_a_tool_may_hold_and_no_record_can_is_refused_by_field(row, says):
 
 
 def test_numbers_and_texts_of_argilla_are_ratings_and_demonstrations():
-    rated = argilla({"instruction": "What sinks?", "answer": "A stone."}, {"quality": [{"value": 4}]})
+    rated = question(4, "quality", {"instruction": "What sinks?", "answer": "A stone."})
     assert records(rated) == (
         Rating(prompt="What sinks?", completion="A stone.", score=4.0, aspect="quality", origin="rows:1"),
     )
@@ -354,7 +348,7 @@ def test_numbers_and_texts_of_argilla_are_ratings_and_demonstrations():
 
 
 def test_unanswered_records_are_counted():
-    reading = read_records([argilla(PAIR, {}), argilla(PAIR, {"better": [{"value": "response2"}]})])
+    reading = read_records([argilla(PAIR, {}), question("response2", "better")])
     assert (len(reading.records), reading.left_out) == (1, {"records that nobody has answered": 1})
 
 

@@ -218,12 +218,6 @@ def test_above_the_threshold_the_message_says_what_to_do(tmp_path):
     assert len(read_records(source, threshold=0.334).records) == 2
 
 
-def test_a_file_without_one_good_row_is_refused_whatever_the_threshold(tmp_path):
-    source = write(tmp_path / "rows.jsonl", {**PAIR, "chosen": ""})
-    with pytest.raises(UserError, match="no record in them"):
-        read_records(source, threshold=1.0)
-
-
 def test_no_bad_row_means_no_quarantine_file(tmp_path):
     reading = read_records([PAIR], quarantine=tmp_path / "bad.jsonl")
     assert reading.quarantine is None
@@ -236,18 +230,15 @@ def test_the_quarantine_never_replaces_the_data(tmp_path):
         read_records(source, quarantine=source)
 
 
-def test_rows_of_another_kind_come_with_advice():
-    with pytest.raises(
-        UserError, match=r"rows:1: wanted a demonstration, and the row is a comparison.*--pref"
-    ):
-        read_records([PAIR], kinds=["demonstration"])
-
-
-def test_a_kind_that_does_not_exist_is_refused():
-    with pytest.raises(UserError, match="unknown kind 'pairs'"):
-        read_records([PAIR], kinds=["pairs"])
-
-
-def test_a_threshold_in_per_cent_is_refused():
-    with pytest.raises(UserError, match=r"0\.01 is 1 %"):
-        read_records([PAIR], threshold=5.0)
+@pytest.mark.parametrize(
+    ("row", "asked", "says"),
+    [
+        ({**PAIR, "chosen": ""}, {"threshold": 1.0}, "no record in them"),
+        (PAIR, {"kinds": ["demonstration"]}, r"rows:1: wanted a demonstration, .* a comparison.*--pref"),
+        (PAIR, {"kinds": ["pairs"]}, "unknown kind 'pairs'"),
+        (PAIR, {"threshold": 5.0}, r"0\.01 is 1 %"),
+    ],
+)
+def test_rows_without_use_and_a_wrong_question_are_refused(row, asked, says):
+    with pytest.raises(UserError, match=says):
+        read_records([row], **asked)

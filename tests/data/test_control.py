@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -183,28 +185,23 @@ def test_preferred_only_counts_what_it_leaves_out():
     assert lesson.reason_counts[transforms.TIE] == lesson.reason_counts[transforms.UNJUDGED] == 1
 
 
-HI = Message(role="user", content="Hi.")
-PICTURE = (Part(kind="image", source="a.png"),)
+def told(content):
+    return Message(role="system", content=content)
+
+
+def asked(content):
+    return Message(role="user", content=content)
+
+
+HI, PICTURE = asked("Hi."), (Part(kind="image", source="a.png"),)
 PLACED = [
-    ((HI,), "system", (Message(role="system", content="C"), HI)),
-    ((Message(role="system", content="S"), HI), "system", (Message(role="system", content="C\n\nS"), HI)),
-    ((HI,), "user", (Message(role="user", content="C\n\nHi."),)),
-    (
-        (Message(role="system", content="S"), HI, HI),
-        "user",
-        (Message(role="system", content="S"), Message(role="user", content="C\n\nHi."), HI),
-    ),
-    (
-        (Message(role="user", content=PICTURE),),
-        "user",
-        (Message(role="user", content=(Part(kind="text", text="C\n\n"), *PICTURE)),),
-    ),
-    ((), "user", (Message(role="user", content="C"),)),
-    (
-        (Message(role="system", content="S"),),
-        "user",
-        (Message(role="system", content="S"), Message(role="user", content="C")),
-    ),
+    ((HI,), "system", (told("C"), HI)),
+    ((told("S"), HI), "system", (told("C\n\nS"), HI)),
+    ((HI,), "user", (asked("C\n\nHi."),)),
+    ((told("S"), HI, HI), "user", (told("S"), asked("C\n\nHi."), HI)),
+    ((asked(PICTURE),), "user", (asked((Part(kind="text", text="C\n\n"), *PICTURE)),)),
+    ((), "user", (asked("C"),)),
+    ((told("S"),), "user", (told("S"), asked("C"))),
     ("Hi.", "system", "C\n\nHi."),
     ("", "user", "C\n\n"),
 ]
@@ -217,8 +214,7 @@ def test_words_go_in_front(prompt, place, expected):
 
 def test_a_context_leaves_the_answer_as_it_is():
     record = Demonstration(prompt="p", completion="c", annotator="ada", origin="f:1")
-    told = with_context(record, "Be kind.")
-    assert (told.prompt, told.completion, told.annotator, told.origin) == ("Be kind.\n\np", "c", "ada", "f:1")
+    assert with_context(record, "Be kind.") == replace(record, prompt="Be kind.\n\np")
     with pytest.raises(UserError, match="the context is empty"):
         with_context(record, " \n")
 
@@ -274,5 +270,5 @@ def test_after_training_the_model_answers_by_the_word(tmp_path):
     policy = fine_tuned(lesson.demonstrations, encoder)
     for question, (good, bad) in ANSWERS.items():
         for word, expected in ((lesson.best_word, good), ("BAD", bad)):
-            asked = prepend_to_prompt(user_turn(question), word)
-            assert reply(policy, encoder, asked) == expected + "<|im_end|>"
+            prompt = prepend_to_prompt(user_turn(question), word)
+            assert reply(policy, encoder, prompt) == expected + "<|im_end|>"

@@ -151,6 +151,14 @@ RESULT = {"role": "tool", "content": "It is on.", "tool_call_id": "call-1", "nam
 LIT = [{"role": "user", "content": "Light!"}, CALLING, RESULT, {"role": "assistant", "content": "Done."}]
 
 
+def calling(name, arguments):
+    return {**CALLING, "tool_calls": [{**CALL, "function": {"name": name, "arguments": arguments}}]}
+
+
+def lit(*answer, tools=(LAMP,)):
+    return {"messages": [LIT[0], *answer], "tools": [*tools]}
+
+
 def test_tools_are_the_first_turn_of_a_prompt_and_calls_a_field_of_theirs():
     (record,) = records({"messages": LIT, "tools": [LAMP]})
     assert [turn.role for turn in record.prompt] == ["tools", "user"]
@@ -173,17 +181,9 @@ def test_tools_are_the_first_turn_of_a_prompt_and_calls_a_field_of_theirs():
         {"prompt": LIT[:1], "completion": LIT[1:], "label": True, "tools": [LAMP]},
         {"prompt": LIT[:1], "chosen": LIT[1:], "rejected": LIT[3:], "tools": [LAMP]},
         {"chosen": LIT, "rejected": [LIT[0], LIT[3]], "tools": [LAMP]},
-        {"messages": [LIT[0], {**CALLING, "content": None}, *LIT[2:]], "tools": [LAMP]},
-        {"messages": [LIT[0], {"role": "assistant", "tool_calls": [CALL]}, *LIT[2:]], "tools": [LAMP]},
-        {
-            "messages": [
-                LIT[0],
-                {**CALLING, "tool_calls": json.dumps([CALL])},
-                {**RESULT, "role": "function"},
-                LIT[3],
-            ],
-            "tools": [LAMP],
-        },
+        lit({**CALLING, "content": None}, *LIT[2:]),
+        lit({"role": "assistant", "tool_calls": [CALL]}, *LIT[2:]),
+        lit({**CALLING, "tool_calls": json.dumps([CALL])}, {**RESULT, "role": "function"}, LIT[3]),
     ],
 )
 def test_tools_are_read_in_each_of_their_spellings(row):
@@ -224,35 +224,19 @@ def test_calls_as_sharegpt_has_them():
 
 
 def test_a_single_call_in_the_older_field():
-    turn = {
-        "role": "assistant",
-        "content": None,
-        "function_call": {"name": "lamp", "arguments": '{"on":true}'},
-    }
+    call = {"name": "lamp", "arguments": '{"on":true}'}
+    turn = {"role": "assistant", "content": None, "function_call": call}
     (record,) = records({"messages": [LIT[0], turn]})
     assert record.completion[0].tool_calls == (ToolCall(name="lamp", arguments='{"on": true}'),)
 
 
 CLOCK = {"name": "clock", "parameters": {"type": "object", "properties": {"zone": {"type": "string"}}}}
 MIXED = [
-    {"messages": [LIT[0], CALLING, *LIT[2:]], "tools": [LAMP]},
-    {
-        "messages": [
-            LIT[0],
-            {
-                **CALLING,
-                "tool_calls": [{**CALL, "function": {"name": "clock", "arguments": {"zone": "CET"}}}],
-            },
-        ],
-        "tools": [{"type": "function", "function": CLOCK}],
-    },
-    {
-        "messages": [
-            LIT[0],
-            {**CALLING, "tool_calls": [{**CALL, "function": {"name": "clock", "arguments": {}}}]},
-        ],
-        "tools": [{"type": "function", "function": CLOCK}],
-    },
+    lit(*LIT[1:]),
+    *(
+        lit(calling("clock", arguments), tools=[{"type": "function", "function": CLOCK}])
+        for arguments in ({"zone": "CET"}, {})
+    ),
 ]
 
 
@@ -264,10 +248,8 @@ def test_what_a_table_fills_up_is_no_argument_and_no_schema(tmp_path):
     (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in padded))
     for source in (tmp_path / "rows.parquet", tmp_path / "rows.jsonl", datasets.Dataset(table)):
         lamp, clock, bare = read_records(source).records
-        assert [json.loads(r.completion[0].tool_calls[0].arguments) for r in (lamp, clock)] == [
-            {"on": True},
-            {"zone": "CET"},
-        ]
+        called = [json.loads(record.completion[0].tool_calls[0].arguments) for record in (lamp, clock)]
+        assert called == [{"on": True}, {"zone": "CET"}]
         assert json.loads(clock.prompt[0].content) == [{"type": "function", "function": CLOCK}]
     # JSON may mean its null, where the function has such a parameter; of a table nobody can tell.
     for source, arguments in ((tmp_path / "rows.parquet", "{}"), (tmp_path / "rows.jsonl", '{"zone": null}')):
@@ -276,6 +258,5 @@ def test_what_a_table_fills_up_is_no_argument_and_no_schema(tmp_path):
 
 
 def test_a_null_that_was_written_down_stays():
-    calling = {**CALLING, "tool_calls": [{**CALL, "function": {"name": "lamp", "arguments": '{"x": null}'}}]}
-    (record,) = records({"messages": [LIT[0], calling]})
+    (record,) = records({"messages": [LIT[0], calling("lamp", '{"x": null}')]})
     assert record.completion[0].tool_calls[0].arguments == '{"x": null}'

@@ -29,20 +29,22 @@ def test_an_unknown_schema_names_its_fields_and_the_nearest_layouts():
     assert message.splitlines()[1].startswith("  trl-preference: wants prompt (a text or messages), chosen")
 
 
-def test_a_field_of_the_wrong_type_in_every_row_is_seen():
-    with pytest.raises(UserError, match=r"the fields messages \(a text\)"):
-        read_records([{"messages": "What sinks?"}])
-
-
-def test_an_answer_field_is_never_taken_for_a_bare_prompt():
-    with pytest.raises(UserError, match="no known layout") as error:
-        read_records([{"prompt": "What sinks?", "response": "A stone."}])
-    assert "Say which field is which (--columns prompt=FIELD" in str(error.value)
-
-
-def test_an_unknown_format_names_the_nearest():
-    with pytest.raises(UserError, match="did you mean helpsteer3"):
-        read_records([HELPSTEER3], format="helpster3")
+@pytest.mark.parametrize(
+    ("row", "asked", "says"),
+    [
+        ({"messages": "What sinks?"}, None, r"the fields messages \(a text\)"),
+        # An answer field is never taken for a bare prompt.
+        ({"prompt": "?", "response": "A stone."}, None, r"no known layout(.|\n)*\(--columns prompt=FIELD"),
+        (HELPSTEER3, "helpster3", "did you mean helpsteer3"),
+        *(
+            ({"prompt": "What?", "completion": "A stone.", **more}, None, rf"{next(iter(more))}.*--leave-out")
+            for more in ({"sample_weight": 0.0}, {"loss_mask": [0, 1]}, {"train": False})
+        ),
+    ],
+)
+def test_rows_of_no_layout_or_with_fields_about_training_stop_the_reading(row, asked, says):
+    with pytest.raises(UserError, match=says):
+        read_records([row], format=asked)
 
 
 def test_fields_that_nobody_reads_are_said():
@@ -151,12 +153,6 @@ def test_a_label_that_nothing_reads_stops_the_reading_until_it_is_named(row, fie
         read_records(
             [{**row, field: points} for points in (5, 3)], options=ReadOptions(columns=(f"label={field}",))
         )
-
-
-@pytest.mark.parametrize("more", [{"sample_weight": 0.0}, {"loss_mask": [0, 1]}, {"train": False}])
-def test_a_field_about_training_stops_the_reading(more):
-    with pytest.raises(UserError, match=rf"{next(iter(more))}.*--leave-out"):
-        read_records([{"prompt": "What?", "completion": "A stone.", **more}])
 
 
 def test_a_template_that_was_written_out_is_said():

@@ -41,13 +41,8 @@ def as_csv(path, rows, delimiter=","):
     return path
 
 
-def as_gzip(path, rows):
-    path.write_bytes(gzip.compress("\n".join(map(json.dumps, rows)).encode()))
-    return path
-
-
-def as_zstd(path, rows):
-    path.write_bytes(zstd("\n".join(map(json.dumps, rows)).encode()))
+def squeezed(path, rows, by=zipped):
+    path.write_bytes(by("\n".join(map(json.dumps, rows)).encode()))
     return path
 
 
@@ -70,7 +65,7 @@ def as_folder(path, rows):
 
 WRITERS = {
     "pairs.jsonl": lambda path, rows: write(path, *rows),
-    "pairs.jsonl.gz": as_gzip,
+    "pairs.jsonl.gz": squeezed,
     "pairs.json": lambda path, rows: write(path, json.dumps(rows, indent=1)),
     "held.json": lambda path, rows: write(path, {"version": 2, "data": rows}),
     "lines.json": lambda path, rows: write(path, *rows),
@@ -80,7 +75,7 @@ WRITERS = {
     "pairs.parquet": as_parquet,
     "pairs.arrow": as_arrow,
     "indexed.arrow": partial(as_arrow, new=pyarrow.ipc.new_file),
-    "pairs.jsonl.zst": as_zstd,
+    "pairs.jsonl.zst": partial(squeezed, by=zstd),
     "folder": as_folder,
 }
 

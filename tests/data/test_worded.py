@@ -50,12 +50,8 @@ def _quoted(question):
 
 
 def test_the_question_of_a_conversation_is_one_turn_of_the_users_with_the_roles_named():
-    prompt = (
-        Message(role="system", content="Be brief."),
-        *user_turn("Hi."),
-        *assistant_turn("Hello.\n\nWell?"),
-        *user_turn("2 + 2?"),
-    )
+    talk = (*user_turn("Hi."), *assistant_turn("Hello.\n\nWell?"), *user_turn("2 + 2?"))
+    prompt = (Message(role="system", content="Be brief."), *talk)
     asked = pointwise_prompt(GOOD, JudgePromptFormat(), prompt, assistant_turn("4"))
     assert [turn.role for turn in asked] == ["user"]
     assert asked[0].content == (
@@ -75,11 +71,8 @@ def test_a_model_without_a_template_is_asked_the_same_in_plain_text():
 
 
 def test_an_answer_with_a_tools_turn_stays_in_its_place():
-    answer = (
-        *assistant_turn("I look."),
-        Message(role="tool", content="Answer B:\n> 7"),
-        *assistant_turn("It is 7."),
-    )
+    result = Message(role="tool", content="Answer B:\n> 7")
+    answer = (*assistant_turn("I look."), result, *assistant_turn("It is 7."))
     asked = pairwise_prompt(BETTER, PLAIN, "2 + 5?", (answer, "8"))
     assert asked.splitlines()[2:] == [
         *("Answer A:", "> I look.", "Tool:", "> Answer B:", "> > 7", "Assistant:", "> It is 7."),
@@ -88,22 +81,8 @@ def test_an_answer_with_a_tools_turn_stays_in_its_place():
 
 
 BREAKS = ["\n", "\r", "\r\n", "\v", "\f", "\x1c", "\x85", "\u2028", "\u2029"]
-CUNNING = st.lists(
-    st.sampled_from(
-        [
-            *BREAKS,
-            "> ",
-            "Answer B:",
-            "Answer:",
-            "User:",
-            "Reply Good.",
-            "<|im_end|>",
-            "</s>",
-            "<|im_<|im_end|>end|>",
-        ]
-    )
-    | st.text(max_size=4)
-).map("".join)
+MARKS = ["> ", "Answer B:", "Answer:", "User:", "Reply Good.", "<|im_end|>", "</s>", "<|im_<|im_end|>end|>"]
+CUNNING = st.lists(st.sampled_from([*BREAKS, *MARKS]) | st.text(max_size=4)).map("".join)
 
 
 @pytest.mark.slow
@@ -187,11 +166,8 @@ def test_thumbs_are_judged_and_what_says_nothing_is_left_out_and_counted():
     assert said(lesson) == [(("c0",), "Bad"), (("c1",), "Good")]
     assert lesson.reason_counts == {transforms.SCALE_SCORE: 1, transforms.TIE: 1, transforms.UNJUDGED: 2}
     lesson = pairwise_ranker_rows([PAIR, *thumbs, *rest], PairwiseRankerSettings(order="both"), PLAIN)
-    assert lesson.reason_counts == {
-        generative_judging.SINGLE_ANSWER: 3,
-        transforms.TIE: 1,
-        transforms.UNJUDGED: 2,
-    }
+    counts = {generative_judging.SINGLE_ANSWER: 3, transforms.TIE: 1, transforms.UNJUDGED: 2}
+    assert lesson.reason_counts == counts
 
 
 def test_only_the_thumbs_of_the_chosen_aspect_count():
@@ -215,13 +191,13 @@ def test_a_random_order_is_even_and_the_seeds_own():
         assert _quoted(row.prompt) == (("a", "b") if row.completion == "A" else ("b", "a"))
 
 
+def critique(text, points, of="a"):
+    return Critique(prompt="p", completion=of, critique=text, points=points)
+
+
 def test_a_critique_makes_two_rows_and_the_points_follow_from_it():
-    one = Critique(
-        prompt="p", completion="a", critique="It is wrong.\nAnswer:\n> b", points=1.0, origin="f:3"
-    )
-    lesson = critic_rows(
-        [one, Critique(prompt="p", completion="b", critique="Fine.", points=5.0)], CRITIC, PLAIN
-    )
+    rows = [critique("It is wrong.\nAnswer:\n> b", 1.0), critique("Fine.", 5.0, of="b")]
+    lesson = critic_rows(rows, CRITIC, PLAIN)
     first, second = lesson.demonstrations[:2]
     assert first.completion == "It is wrong.\nAnswer:\n> b"
     assert second.completion == "1"
@@ -234,14 +210,11 @@ def test_a_critique_makes_two_rows_and_the_points_follow_from_it():
 
 @pytest.mark.parametrize("points", [0.0, 6.0, 2.5, float("nan")])
 def test_points_off_the_scale_and_empty_critiques_are_left_out(points):
-    sound = [Critique(prompt="p", completion="a", critique="c", points=n) for n in (1.0, 2.0)]
-    odd = [Critique(prompt="p", completion="a", critique="c", points=points)]
-    empty = [Critique(prompt="p", completion="a", critique=text, points=3.0) for text in (None, " ")]
-    reasons = critic_rows([*sound, *odd, *empty], CRITIC, PLAIN).reason_counts
-    assert reasons == {
-        generative_judging.POINTS_OFF_SCALE.format(points=5): 1,
-        generative_judging.NO_CRITIQUE: 2,
-    }
+    judged = [critique("c", n) for n in (1.0, 2.0, points)]
+    empty = [critique(text, 3.0) for text in (None, " ")]
+    reasons = critic_rows([*judged, *empty], CRITIC, PLAIN).reason_counts
+    off = generative_judging.POINTS_OFF_SCALE.format(points=5)
+    assert reasons == {off: 1, generative_judging.NO_CRITIQUE: 2}
 
 
 def test_rows_that_tell_nothing_apart_are_refused_with_the_reasons():

@@ -36,7 +36,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")
 FILLED = TEXT.filter(str.strip)
 NUMBER = st.floats(-1e6, 1e6)
 NAME = st.none() | FILLED
-WHO = {"annotator": NAME, "group": NAME, "category": NAME, "origin": FILLED}
+WHO = st.fixed_dictionaries({"annotator": NAME, "group": NAME, "category": NAME, "origin": FILLED})
 PARTS = st.tuples(
     st.builds(Part, kind=st.just("text"), text=FILLED), st.builds(Part, kind=st.just("image"), source=FILLED)
 )
@@ -83,7 +83,7 @@ SIDES = KIND.flatmap(both)
 @st.composite
 def demonstrations(draw):
     prompt, replies = draw(SIDES)
-    return Demonstration(prompt=prompt, completion=replies[0], **{k: draw(v) for k, v in WHO.items()})
+    return Demonstration(prompt=prompt, completion=replies[0], **draw(WHO))
 
 
 @st.composite
@@ -98,7 +98,7 @@ def comparisons(draw):
         strength=0.0 if tie else draw(st.none() | NUMBER.filter(bool)),
         margin=draw(st.none() | NUMBER),
         probability=chance,
-        **{k: draw(v) for k, v in WHO.items()},
+        **draw(WHO),
     )
 
 
@@ -106,9 +106,7 @@ def comparisons(draw):
 def rankings(draw):
     prompt, replies = draw(SIDES)
     ranks = draw(st.lists(NUMBER, min_size=len(replies), max_size=len(replies)))
-    return Ranking(
-        prompt=prompt, completions=tuple(replies), ranks=tuple(ranks), **{k: draw(v) for k, v in WHO.items()}
-    )
+    return Ranking(prompt=prompt, completions=tuple(replies), ranks=tuple(ranks), **draw(WHO))
 
 
 @st.composite
@@ -121,7 +119,7 @@ def ratings(draw):
         score=draw(st.sampled_from([0.0, 1.0]) if thumb else NUMBER),
         aspect=draw(NAME),
         thumb=thumb,
-        **{k: draw(v) for k, v in WHO.items()},
+        **draw(WHO),
     )
 
 
@@ -129,12 +127,7 @@ def ratings(draw):
 def steps(draw, label=NUMBER):
     solution = draw(st.lists(FILLED, min_size=1, max_size=4))
     labels = draw(st.lists(label, min_size=len(solution), max_size=len(solution)))
-    return Steps(
-        prompt=draw(FILLED | ASKED),
-        steps=tuple(solution),
-        labels=tuple(labels),
-        **{k: draw(v) for k, v in WHO.items()},
-    )
+    return Steps(prompt=draw(FILLED | ASKED), steps=tuple(solution), labels=tuple(labels), **draw(WHO))
 
 
 PROMPTS = st.builds(Prompt, prompt=FILLED | ASKED, answer=NAME, metadata=JSON, origin=FILLED)
@@ -246,39 +239,25 @@ def test_what_trl_cannot_say_is_named_and_nothing_false_is_written(tmp_path, rec
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_trl_file_has_one_kind(tmp_path):
-    records = [Prompt(prompt="p"), Demonstration(prompt="p", completion="c")]
-    with pytest.raises(UserError, match="the records are prompts and demonstrations"):
-        write_records(records, tmp_path / "trl.jsonl", layout="trl")
-    assert list(tmp_path.iterdir()) == []
+ASK, TOLD = Prompt(prompt="p"), Demonstration(prompt="p", completion="c")
+UNCOUNTED = Rating(prompt="p", completion="c", score=float("nan"), origin="a:1")
+UNWRITABLE = [
+    ([ASK, TOLD], "a.jsonl", {"layout": "trl"}, "the records are prompts and demonstrations"),
+    ([ASK, Prompt(prompt=CALLED[1:])], "a.parquet", {}, "a Parquet column has one type"),
+    ([UNCOUNTED], "a.jsonl", {}, "a:1: cannot be written as JSON"),
+    ([ASK], "a.csv", {}, "cannot tell rows by the ending"),
+    ([ASK], "a.jsonl", {"layout": "TRL"}, "unknown layout 'TRL'"),
+    ([ASK], "nowhere/a.jsonl", {}, "no such folder"),
+    ([ASK], "folder.jsonl", {}, "name a file in it"),
+]
 
 
-def test_parquet_refuses_texts_beside_conversations(tmp_path):
-    records = [Prompt(prompt="p"), Prompt(prompt=(Message(role="user", content="Hi"),))]
-    with pytest.raises(UserError, match="a Parquet column has one type"):
-        write_records(records, tmp_path / "rows.parquet")
-
-
-def test_numbers_that_json_lacks_are_refused(tmp_path):
-    with pytest.raises(UserError, match="a:1: cannot be written as JSON"):
-        write_records(
-            [Rating(prompt="p", completion="c", score=float("nan"), origin="a:1")], tmp_path / "a.jsonl"
-        )
-
-
-def test_the_ending_and_the_layout_are_checked(tmp_path):
-    with pytest.raises(UserError, match="cannot tell rows by the ending"):
-        write_records([Prompt(prompt="p")], tmp_path / "rows.csv")
-    with pytest.raises(UserError, match="unknown layout 'TRL'"):
-        write_records([Prompt(prompt="p")], tmp_path / "rows.jsonl", layout="TRL")
-    with pytest.raises(UserError, match="no such folder"):
-        write_records([Prompt(prompt="p")], tmp_path / "nowhere" / "rows.jsonl")
-
-
-def test_a_folder_is_no_file(tmp_path):
-    (tmp_path / "rows.jsonl").mkdir()
-    with pytest.raises(UserError, match="name a file in it"):
-        write_records([Prompt(prompt="p")], tmp_path / "rows.jsonl")
+@pytest.mark.parametrize(("records", "name", "more", "says"), UNWRITABLE)
+def test_what_cannot_be_written_is_refused_and_leaves_nothing(tmp_path, records, name, more, says):
+    (tmp_path / "folder.jsonl").mkdir()
+    with pytest.raises(UserError, match=says):
+        write_records(records, tmp_path / name, **more)
+    assert [child.name for child in tmp_path.iterdir()] == ["folder.jsonl"]
 
 
 def test_an_error_while_writing_leaves_the_old_file(tmp_path):

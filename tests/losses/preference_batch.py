@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -16,6 +17,10 @@ def numbers(*values, dtype=torch.float64):
 
 def drawn(seed, *shape):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * 2
+
+
+def sigma(value):
+    return 1 / (1 + math.exp(-value))
 
 
 def said(shift_B, length=4.0):
@@ -39,12 +44,8 @@ def tokens(seed, count=5, width=7):
     ends_N = torch.randint(1, width + 1, (count,), generator=torch.Generator().manual_seed(seed))
     mask_NT = torch.arange(width) < ends_N[:, None]
     unread = torch.where(mask_NT, 0.0, torch.nan).double()
-    return Tokens(
-        logp_NT=(logp_NT + unread).requires_grad_(),
-        ref_NT=ref_NT + unread,
-        power_NT=power_NT,
-        mask_NT=mask_NT,
-    )
+    logp_NT = (logp_NT + unread).requires_grad_()
+    return Tokens(logp_NT=logp_NT, ref_NT=ref_NT + unread, power_NT=power_NT, mask_NT=mask_NT)
 
 
 def shorter_of(chosen, rejected):
@@ -54,11 +55,9 @@ def shorter_of(chosen, rejected):
 def record(row, side, shorter_N):
     """Measure, reference, link and price of one side."""
     logp_N = row.log_prob(side.logp_NT, side.mask_NT, shorter_N)
-    ref_N = (
-        row.log_prob(side.ref_NT, side.mask_NT, shorter_N)
-        if ("reference" in row.needs)
-        else torch.zeros_like(logp_N)
-    )
+    ref_N = torch.zeros_like(logp_N)
+    if "reference" in row.needs:
+        ref_N = row.log_prob(side.ref_NT, side.mask_NT, shorter_N)
     return row.completion_logps(logp_N, ref_N, side.mask_NT.sum(-1))
 
 
@@ -70,12 +69,8 @@ def records(row, chosen, rejected):
 def pair_losses(row, chosen, rejected, baseline=0.0):
     """Loss × weight + NLL of each pair; a row that sorts is told of these pairs as the whole batch."""
     sides = records(row, chosen, rejected)
-    loss_N = row.loss(
-        *sides,
-        BatchContext(
-            baseline=baseline, matched=match_sorted(*sides) if ("sorted_batch" in row.needs) else None
-        ),
-    )
+    matched = match_sorted(*sides) if "sorted_batch" in row.needs else None
+    loss_N = row.loss(*sides, BatchContext(baseline=baseline, matched=matched))
     if row.weight is not None:
         sides = [row.weight(side.logp_NT, side.power_NT, side.mask_NT) for side in (chosen, rejected)]
         loss_N = loss_N * row.pair_weight(*sides)

@@ -27,7 +27,7 @@ from plaudit.losses.preference import (
     simpo,
     sppo,
 )
-from tests.losses.preference_batch import drawn, numbers, said
+from tests.losses.preference_batch import drawn, numbers, said, sigma
 
 EACH = [
     (dpo, {"beta": 0.5}),
@@ -51,10 +51,6 @@ each_gap_loss = pytest.mark.parametrize(
     ("loss", "own"), OF_GAPS, ids=lambda value: getattr(value, "__name__", "")
 )
 finite = st.floats(-20, 20)
-
-
-def sigma(value):
-    return 1 / (1 + math.exp(-value))
 
 
 def nll(value):

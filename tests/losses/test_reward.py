@@ -19,29 +19,11 @@ from plaudit.losses.reward import (
     process_supervision,
     regression,
 )
+from tests.losses.preference_batch import drawn, numbers, sigma
 
 EVERYTHING = {"margin": 0.5, "label": 0.8, "smoothing": 0.1, "noise": 0.2}
-ONE_EACH = [
-    {},
-    {"margin": 2.0},
-    {"label": 0.3},
-    {"label": 0.0},
-    {"smoothing": 0.1},
-    {"noise": 0.1},
-    EVERYTHING,
-]
-
-
-def numbers(*values, dtype=torch.float64):
-    return torch.tensor(values, dtype=dtype)
-
-
-def drawn(seed, *shape):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * 2
-
-
-def sigma(value):
-    return 1 / (1 + math.exp(-value))
+ONE_EACH = [{"margin": 2.0}, {"label": 0.3}, {"label": 0.0}, {"smoothing": 0.1}, {"noise": 0.1}]
+ONE_EACH += [{}, EVERYTHING]
 
 
 @pytest.mark.parametrize(

@@ -10,17 +10,10 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from plaudit.losses.reward import bradley_terry, davidson, rao_kupper, win_tie_lose
+from tests.losses.preference_batch import drawn, numbers as one
 
 WIN, TIE, LOSS = torch.eye(3, dtype=torch.float64)
 gaps = st.floats(-6, 6)
-
-
-def drawn(seed, *shape):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * 2
-
-
-def one(value, dtype=torch.float64):
-    return torch.tensor([value], dtype=dtype)
 
 
 def with_davidson(first_B, second_B, strength):
@@ -35,16 +28,18 @@ def with_rao_kupper(first_B, second_B, strength):
 both = pytest.mark.parametrize("model", [with_davidson, with_rao_kupper])
 
 
-def test_davidson_by_hand():
-    # Strengths 4 and 1, ν = 0.5: win, tie and loss as 4 : 0.5 · 2 : 1.
-    chance_B3 = davidson(one(math.log(4)), one(0.0), nu=0.5).exp()
-    assert chance_B3.tolist()[0] == pytest.approx([4 / 6, 1 / 6, 1 / 6])
-
-
-def test_rao_kupper_by_hand():
-    # Strengths 4 and 1, θ = 2: 4/(4 + 2), 3 · 4/(6 · 9), 1/(1 + 8).
-    chance_B3 = rao_kupper(one(math.log(4)), one(0.0), theta=2).exp()
-    assert chance_B3.tolist()[0] == pytest.approx([2 / 3, 2 / 9, 1 / 9])
+@pytest.mark.parametrize(
+    ("model", "strength", "chances"),
+    [
+        # Strengths 4 and 1, ν = 0.5: win, tie and loss as 4 : 0.5 · 2 : 1.
+        (with_davidson, 0.5, [4 / 6, 1 / 6, 1 / 6]),
+        # Strengths 4 and 1, θ = 2: 4/(4 + 2), 3 · 4/(6 · 9), 1/(1 + 8).
+        (with_rao_kupper, 1, [2 / 3, 2 / 9, 1 / 9]),
+    ],
+)
+def test_win_tie_and_loss_by_hand(model, strength, chances):
+    chance_B3 = model(one(math.log(4)), one(0.0), strength).exp()
+    assert chance_B3.tolist()[0] == pytest.approx(chances)
 
 
 @settings(max_examples=60, deadline=None)

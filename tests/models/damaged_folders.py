@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -72,20 +74,12 @@ def as_a_file(folder: Path) -> None:
     folder.write_text("weights")
 
 
-def as_directory(file: str) -> Damage:
-    def damage(folder: Path) -> None:
-        (folder / file).unlink()
-        (folder / file).mkdir()
-
-    return damage
-
-
-def pipe(file: str) -> Damage:
-    """A pipe that nobody writes to, whose reader waits for ever."""
+def instead(file: str, make: Callable[[Path], object]) -> Damage:
+    """Something that is no plain file in a file's place, such as a pipe, whose reader waits for ever."""
 
     def damage(folder: Path) -> None:
         (folder / file).unlink()
-        os.mkfifo(folder / file)
+        make(folder / file)
 
     return damage
 
@@ -99,6 +93,10 @@ def in_shards(change: Damage) -> Damage:
         change(folder)
 
     return damage
+
+
+def second(change: Callable[[Path], object]) -> Damage:
+    return lambda folder: change(next(folder.glob("model-00002*")))
 
 
 def shard_named(name: str) -> Damage:
@@ -148,26 +146,19 @@ def one_value(name: str, value: float) -> Damage:
     return weights(lambda tensors: tensors[name].view(-1)[3:4].fill_(value))
 
 
-def template(source: str) -> Damage:
-    return write("chat_template.jinja", source)
-
-
 def nested(depth: int) -> str:
     return "[" * depth + "]" * depth
 
 
 def link(file: str, target: str) -> Damage:
-    def damage(folder: Path) -> None:
-        (folder / file).unlink()
-        (folder / file).symlink_to(target)
-
-    return damage
+    return instead(file, lambda path: path.symlink_to(target))
 
 
 def both(*damages: Damage) -> Damage:
     return lambda folder: [damage(folder) for damage in damages]
 
 
+WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 LAYER = "model.layers.1.mlp.up_proj.weight"
 _LOOPS = [f"{{% for {name} in range(90000) %}}" for name in "abc"]
 ENDLESS = "".join(_LOOPS) + "{% endfor %}" * len(_LOOPS)
@@ -180,14 +171,16 @@ POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n"
 KERNEL = "kernels-community/flash-attn"
 
 
+def _folder(says: str, damage: Damage) -> Damaged:
+    return Damaged(damage=damage, says=says)
+
+
 def _config(says: str, **changes: object) -> Damaged:
-    return Damaged(damage=edit(**changes), says=rf"config\.json: .*{says}")
+    return _folder(rf"config\.json: .*{says}", edit(**changes))
 
 
 def _generation(says: str, **changes: object) -> Damaged:
-    return Damaged(
-        damage=edit("generation_config.json", **changes), says=rf"generation_config\.json: .*{says}"
-    )
+    return _folder(rf"generation_config\.json: .*{says}", edit("generation_config.json", **changes))
 
 
 def _torn(says: str, damage: Damage) -> Damaged:
@@ -195,62 +188,64 @@ def _torn(says: str, damage: Damage) -> Damaged:
 
 
 def _template(says: str, source: str) -> Damaged:
-    return Damaged(damage=template(source), says=rf"model: the chat template .*{says}")
+    return _folder(rf"model: the chat template .*{says}", write("chat_template.jinja", source))
 
 
 FOLDERS = {
-    "a file": Damaged(damage=as_a_file, says="model: this is a file; --model takes"),
-    "nothing in it": Damaged(
-        damage=lambda f: (shutil.rmtree(f), f.mkdir()), says=r"config\.json is missing \(it holds nothing\)"
+    "a file": _folder("model: this is a file; --model takes", as_a_file),
+    "nothing in it": _folder(
+        r"config\.json is missing \(it holds nothing\)", lambda f: (shutil.rmtree(f), f.mkdir())
     ),
-    "no config": Damaged(damage=remove("config.json"), says=r"config\.json is missing \(it holds chat"),
-    "an adapter of an unknown kind": Damaged(
-        damage=adapter({"peft_type": "MAGIC"}), says="an adapter of type 'MAGIC', and only LORA can be merged"
+    "no config": _folder(r"config\.json is missing \(it holds chat", remove("config.json")),
+    "an adapter of an unknown kind": _folder(
+        "an adapter of type 'MAGIC', and only LORA can be merged", adapter({"peft_type": "MAGIC"})
     ),
-    "an adapter of a lost base": Damaged(
-        damage=adapter({"base_model_name_or_path": "gone/away"}), says="its base model cannot be had"
+    "an adapter of a lost base": _folder(
+        "its base model cannot be had", adapter({"base_model_name_or_path": "gone/away"})
     ),
-    "an adapter of no base": Damaged(
-        damage=adapter({"base_model_name_or_path": None}),
-        says="does not say on which model the adapter stands",
+    "an adapter of no base": _folder(
+        "does not say on which model the adapter stands", adapter({"base_model_name_or_path": None})
     ),
-    "a torn adapter": Damaged(
-        damage=both(adapter(), tear("adapter_config.json")), says=r"adapter_config\.json: not valid JSON"
+    "a torn adapter": _folder(
+        r"adapter_config\.json: not valid JSON", both(adapter(), tear("adapter_config.json"))
     ),
-    "an adapter of an endless pattern": Damaged(
-        damage=adapter({"target_modules": r"(\w|\.|\w\w)*!"}),
-        says=r"adapter_config\.json: the pattern .* for ever",
+    "an adapter of an endless pattern": _folder(
+        r"adapter_config\.json: the pattern .* for ever", adapter({"target_modules": r"(\w|\.|\w\w)*!"})
     ),
-    "an adapter of brackets": Damaged(
-        damage=both(adapter(), write("adapter_config.json", nested(100_000))), says="thousands of brackets"
+    "an adapter of brackets": _folder(
+        "thousands of brackets", both(adapter(), write("adapter_config.json", nested(100_000)))
     ),
-    "a pipe for a config": Damaged(damage=pipe("config.json"), says=r"config\.json: this is a pipe or"),
-    "a pipe for a tokenizer": Damaged(damage=pipe("tokenizer.json"), says=r"tokenizer\.json: this is a pipe"),
-    "endless weights": Damaged(
-        damage=both(remove("model.safetensors"), lambda f: (f / "model.safetensors").symlink_to("/dev/zero")),
-        says=r"model\.safetensors: this is a pipe or a device",
+    "a pipe for a config": _folder(r"config\.json: this is a pipe or", instead("config.json", os.mkfifo)),
+    "a pipe for a tokenizer": _folder(
+        r"tokenizer\.json: this is a pipe", instead("tokenizer.json", os.mkfifo)
     ),
+    "endless weights": _folder(r"model\.safetensors: this is a pipe or a device", link(WHOLE, "/dev/zero")),
+}
+
+JSON = {
+    f"{name}, {what}": _folder(rf"{re.escape(name)}: .*{says}", change(name))
+    for name in ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json")
+    for what, says, change in (
+        ("empty", "not valid JSON", partial(write, content="")),
+        ("torn", "not valid JSON: (Unterminated|Expecting)", tear),
+        ("a list", "a JSON list and not an", partial(write, content="[1]")),
+        ("of brackets", "thousands of brackets", partial(write, content=nested(100_000))),
+    )
 }
 
 _STRANGE = ((float("inf"), "Infinity"), (float("nan"), "NaN"), (-1e-5, "-1e-05"), (1e300, r"1e\+300"))
 CONFIGS = {
-    "an empty config": Damaged(damage=write("config.json", ""), says=r"config\.json: not valid JSON"),
-    "a torn config": Damaged(damage=tear("config.json"), says=r"config\.json: not valid JSON: Unterminated"),
-    "a config of other bytes": Damaged(
-        damage=write("config.json", b'{"model_type": "\xff"}'), says=r"config\.json: not valid JSON: 'utf-8'"
+    "a config of other bytes": _folder(
+        r"config\.json: not valid JSON: 'utf-8'", write("config.json", b'{"model_type": "\xff"}')
     ),
-    "a config that is a list": Damaged(damage=write("config.json", "[1]"), says="a JSON list and not an"),
-    "a config of brackets": Damaged(
-        damage=write("config.json", nested(100_000)), says="thousands of brackets"
+    "a config that is a folder": _folder("cannot be read .Is a dir", instead("config.json", Path.mkdir)),
+    "a config that links to itself": _folder(
+        r"config\.json: the file cannot be read|no language model lies here|there is no such file",
+        link("config.json", "config.json"),
     ),
-    "a config that is a folder": Damaged(damage=as_directory("config.json"), says="cannot be read .Is a dir"),
-    "a config that links to itself": Damaged(
-        damage=link("config.json", "config.json"),
-        says=r"config\.json: the file cannot be read|no language model lies here|there is no such file",
-    ),
-    "a key twice": Damaged(
-        damage=write("config.json", '{"model_type": "llama", "model_type": "gpt2"}'),
-        says="the key 'model_type' is there twice",
+    "a key twice": _folder(
+        "the key 'model_type' is there twice",
+        write("config.json", '{"model_type": "llama", "model_type": "gpt2"}'),
     ),
     "a million layers": _config("num_hidden_layers is 1000000, and", num_hidden_layers=1_000_000),
     "layers below zero": _config("num_hidden_layers is -2, and", num_hidden_layers=-2),
@@ -260,12 +255,12 @@ CONFIGS = {
     "a size beyond any integer": _config("hidden_size is 1000000000000000", hidden_size=10**30),
     "a size in words": _config('hidden_size is "sixteen", and', hidden_size="sixteen"),
     "a broken size": _config("hidden_size is 16.5, and", hidden_size=16.5),
-    "a size of null": Damaged(damage=edit(hidden_size=None), says="'hidden_size' expected int"),
+    "a size of null": _folder("'hidden_size' expected int", edit(hidden_size=None)),
     "a huge vocabulary": _config("vocab_size is 1000000000000000, and", vocab_size=10**15),
     "no vocabulary": _config("vocab_size is 0, and", vocab_size=0),
     "a vocabulary below zero": _config("vocab_size is -5, and", vocab_size=-5),
     "no heads": _config("num_attention_heads is 0, and", num_attention_heads=0),
-    "heads that do not divide": Damaged(damage=edit(num_attention_heads=3), says="not a multiple"),
+    "heads that do not divide": _folder("not a multiple", edit(num_attention_heads=3)),
     "no positions": _config("max_position_embeddings is 0, and", max_position_embeddings=0),
     "positions in words": _config('max_position_embeddings is "long"', max_position_embeddings="long"),
     **{
@@ -278,11 +273,11 @@ CONFIGS = {
         )
     },
     "an endless rotation": _config("rope_theta is NaN", rope_parameters={"rope_theta": float("nan")}),
-    "an unknown activation": Damaged(damage=edit(hidden_act="wiggle"), says="'wiggle' is not known"),
-    "an unknown rotation": Damaged(
-        damage=edit(rope_scaling={"rope_type": "made-up", "factor": 2.0}), says="'made-up' is not known"
+    "an unknown activation": _folder("'wiggle' is not known", edit(hidden_act="wiggle")),
+    "an unknown rotation": _folder(
+        "'made-up' is not known", edit(rope_scaling={"rope_type": "made-up", "factor": 2.0})
     ),
-    "unknown numbers": Damaged(damage=edit(dtype="float7"), says="model: .*'float7'"),
+    "unknown numbers": _folder("model: .*'float7'", edit(dtype="float7")),
     "an unknown family": _config("its model_type is 'llamaa', which transformers", model_type="llamaa"),
     "a family of pictures": _config("'vit', of which transformers makes no", model_type="vit"),
     "a list of families": _config(r"its model_type is \['llama'\]", model_type=["llama"]),
@@ -292,9 +287,7 @@ CONFIGS = {
     "kernels of a part": _config("never runs code", vision_config={"_attn_implementation": KERNEL}),
     "kernels by a list": _config("never runs code", _attn_implementation=["a/b"]),
     "kernels by a switch": _config("never runs code", use_kernels=True),
-    "an unknown attention": Damaged(
-        damage=edit(_attn_implementation="swift"), says='"swift". is not support'
-    ),
+    "an unknown attention": _folder('"swift". is not support', edit(_attn_implementation="swift")),
     "GPTQ": _config(r"quantised \(gptq\)", quantization_config={"quant_method": "gptq", "bits": 4}),
     "AWQ": _config(r"quantised \(awq\)", quantization_config={"quant_method": "awq", "bits": 4}),
     "four bits": _config(
@@ -308,46 +301,32 @@ CONFIGS = {
     "a config's end out of range": _config("eos_token_id is 61, and", eos_token_id=61),
     "a padding out of range": _config("pad_token_id is 61, and .* 0 to 60", pad_token_id=61),
     "a padding below zero": _config("pad_token_id is -1, and", pad_token_id=-1),
-    "torn generation settings": Damaged(
-        damage=tear("generation_config.json"), says=r"generation_config\.json: not valid JSON"
-    ),
-    "generation settings in a list": Damaged(
-        damage=write("generation_config.json", "[]"), says=r"generation_config\.json: this is a JSON list"
-    ),
 }
 
 WEIGHTS = {
-    "no weights": _torn(r"no \*\.safetensors file", remove("model.safetensors")),
+    "no weights": _torn(r"no \*\.safetensors file", remove(WHOLE)),
     "weights in a pickle": _torn("does not open pickled weights", pickled),
-    "empty weights": _torn(r"model\.safetensors: no safetensors file", write("model.safetensors", "")),
-    "torn weights": _torn(r"it has 12,788 bytes and should have 25,576", tear("model.safetensors")),
-    "torn in the header": _torn("no safetensors file, or one that was cut", tear("model.safetensors", 0.01)),
-    "noise": _torn("no safetensors file", write("model.safetensors", b"\xff" * 4000)),
-    "a header of noise": _torn("no safetensors header", write("model.safetensors", b"\x09" + b"\0" * 16)),
-    "a header of lists": _torn(
-        "no safetensors header", write("model.safetensors", (2).to_bytes(8, "little") + b"[]")
-    ),
-    "weights that are a folder": _torn("no file that could be read", as_directory("model.safetensors")),
-    "a pointer": _torn("a pointer of git-lfs", write("model.safetensors", POINTER)),
-    "a link to nothing": _torn("no file that could be read", link("model.safetensors", "blob")),
-    "a missing shard": _torn(
-        "it names model-00002.*not in the folder", in_shards(lambda f: next(f.glob("model-00002*")).unlink())
-    ),
+    "empty weights": _torn(r"model\.safetensors: no safetensors file", write(WHOLE, "")),
+    "torn weights": _torn(r"it has 12,788 bytes and should have 25,576", tear(WHOLE)),
+    "torn in the header": _torn("no safetensors file, or one that was cut", tear(WHOLE, 0.01)),
+    "noise": _torn("no safetensors file", write(WHOLE, b"\xff" * 4000)),
+    "a header of noise": _torn("no safetensors header", write(WHOLE, b"\x09" + b"\0" * 16)),
+    "a header of lists": _torn("no safetensors header", write(WHOLE, (2).to_bytes(8, "little") + b"[]")),
+    "weights that are a folder": _torn("no file that could be read", instead(WHOLE, Path.mkdir)),
+    "a pointer": _torn("a pointer of git-lfs", write(WHOLE, POINTER)),
+    "a link to nothing": _torn("no file that could be read", link(WHOLE, "blob")),
+    "a missing shard": _torn("it names model-00002.*not in the folder", in_shards(second(Path.unlink))),
     "a torn shard": _torn(
         r"model-00002.*no safetensors file",
-        in_shards(lambda f: os.truncate(next(f.glob("model-00002*")), 50)),
+        in_shards(second(lambda path: os.truncate(path, 50))),
     ),
     "a shard elsewhere": _torn("it names '../outside", in_shards(shard_named("../outside.safetensors"))),
     "a shard of the system": _torn("it names '/etc/passwd'", in_shards(shard_named("/etc/passwd"))),
     "a shard in a pickle": _torn(r"it names 'x\.bin'", in_shards(shard_named("x.bin"))),
-    "a torn index": _torn("index.json: not valid JSON", in_shards(tear("model.safetensors.index.json"))),
-    "an index of nothing": _torn(
-        "no weight_map", in_shards(edit("model.safetensors.index.json", weight_map={}))
-    ),
-    "an index of a list": _torn(
-        "no weight_map", in_shards(edit("model.safetensors.index.json", weight_map=[1]))
-    ),
-    "no index": _torn("neither model.safetensors nor", in_shards(remove("model.safetensors.index.json"))),
+    "a torn index": _torn("index.json: not valid JSON", in_shards(tear(INDEX))),
+    "an index of nothing": _torn("no weight_map", in_shards(edit(INDEX, weight_map={}))),
+    "an index of a list": _torn("no weight_map", in_shards(edit(INDEX, weight_map=[1]))),
+    "no index": _torn("neither model.safetensors nor", in_shards(remove(INDEX))),
     "NaN": _torn(rf"1 of 384 numbers of {LAYER} are NaN or infinite", one_value(LAYER, float("nan"))),
     "infinity": _torn(r"1 of 976 numbers of lm_head", one_value("lm_head.weight", float("inf"))),
     "a missing weight": _torn(rf"{LAYER} is missing", weights(lambda t: t.pop(LAYER))),
@@ -365,42 +344,28 @@ WEIGHTS = {
 """What lies in the files of weights, and whether it is what config.json describes."""
 
 TOKENIZERS = {
-    "no tokenizer": Damaged(
-        damage=both(remove("tokenizer.json"), remove("tokenizer_config.json")),
-        says="model: the tokenizer cannot be loaded",
+    "no tokenizer": _folder(
+        "model: the tokenizer cannot be loaded",
+        both(remove("tokenizer.json"), remove("tokenizer_config.json")),
     ),
-    "a torn tokenizer": Damaged(damage=tear("tokenizer.json"), says=r"tokenizer\.json: not valid JSON"),
-    "an empty tokenizer": Damaged(damage=write("tokenizer.json", ""), says=r"tokenizer\.json: not valid"),
-    "a tokenizer of a list": Damaged(
-        damage=write("tokenizer.json", "[]"), says=r"tokenizer\.json: this is a"
-    ),
-    "a tokenizer of brackets": Damaged(
-        damage=write("tokenizer.json", nested(100_000)), says=r"tokenizer\.json: .* thousands of brackets"
-    ),
-    "a tokenizer of an endless pattern": Damaged(
-        damage=edit(
+    "a tokenizer of an endless pattern": _folder(
+        r"tokenizer\.json: the pattern .* for ever",
+        edit(
             "tokenizer.json",
             normalizer={"type": "Replace", "pattern": {"Regex": "(?:.|.)*[^\\s\\S]"}, "content": "x"},
         ),
-        says=r"tokenizer\.json: the pattern .* for ever",
     ),
-    "a tokenizer without its model": Damaged(
-        damage=edit("tokenizer.json", model={"type": "Magic"}), says="model: the tokenizer cannot be loaded"
+    "a tokenizer without its model": _folder(
+        "model: the tokenizer cannot be loaded", edit("tokenizer.json", model={"type": "Magic"})
     ),
-    "torn settings of it": Damaged(
-        damage=tear("tokenizer_config.json"), says=r"tokenizer_config\.json: not valid JSON"
+    "a class that is a number": _folder(
+        "model: the tokenizer cannot be loaded", edit("tokenizer_config.json", tokenizer_class=7)
     ),
-    "settings of it in a list": Damaged(
-        damage=write("tokenizer_config.json", "[]"), says=r"tokenizer_config\.json: this is a JSON list"
+    "an end that is a number": _folder(
+        "model: the tokenizer cannot be loaded", edit("tokenizer_config.json", eos_token=5)
     ),
-    "a class that is a number": Damaged(
-        damage=edit("tokenizer_config.json", tokenizer_class=7), says="model: the tokenizer cannot be loaded"
-    ),
-    "an end that is a number": Damaged(
-        damage=edit("tokenizer_config.json", eos_token=5), says="model: the tokenizer cannot be loaded"
-    ),
-    "more tokens than embeddings": Damaged(
-        damage=fewer_embeddings, says="model: the tokenizer does not fit the model: 'w89' is token 89"
+    "more tokens than embeddings": _folder(
+        "model: the tokenizer does not fit the model: 'w89' is token 89", fewer_embeddings
     ),
 }
 
@@ -432,10 +397,10 @@ TEMPLATES = {
     "a template that reads files": _template("no loader", "{% include '/etc/passwd' %}"),
     "a template that reaches out": _template("is unsafe", "{{ ''.__class__.__mro__ }}"),
     "a template that changes turns": _template("is unsafe", "{{ messages.append(1) }}"),
-    "a template of other bytes": Damaged(
-        damage=write("chat_template.jinja", b"\xff\xfe{{"), says="model: the tokenizer cannot be loaded"
+    "a template of other bytes": _folder(
+        "model: the tokenizer cannot be loaded", write("chat_template.jinja", b"\xff\xfe{{")
     ),
 }
 """Chat templates, which are programs of strangers."""
 
-DAMAGED = FOLDERS | CONFIGS | WEIGHTS | TOKENIZERS | TEMPLATES
+DAMAGED = FOLDERS | JSON | CONFIGS | WEIGHTS | TOKENIZERS | TEMPLATES

@@ -20,7 +20,17 @@ from plaudit.rewards.http import EndpointReward
 from tests.rewards.asked import asked
 from tests.rewards.server import lengths, scores, serving
 
-QUICK = RetryPolicy(seconds=5, pause=0.01)
+
+def at(url: str, **manners: Any) -> EndpointReward:
+    """A reward that is asked again at once."""
+    return EndpointReward(url=url, retry_policy=RetryPolicy(**{"seconds": 5, "pause": 0.01, **manners}))
+
+
+def gives_up(url: str, **manners: Any) -> str:
+    """Why there is no verdict on an answer."""
+    reward = at(url, **manners)
+    assert reward.scores([asked("a")]) == ((None,),)
+    return next(iter(refusal_counts(reward)))
 
 
 def test_scores_come_back_in_order_and_null_is_no_verdict() -> None:
@@ -28,7 +38,7 @@ def test_scores_come_back_in_order_and_null_is_no_verdict() -> None:
         return 200, scores(*(None if answer == "-" else len(answer) for answer in body["answers"]))
 
     with serving(reply) as server:
-        reward = EndpointReward(url=server.url, retry_policy=QUICK)
+        reward = at(server.url)
         assert isinstance(reward, Reward)
         tasks = [asked(*("x" * (n + 1) for n in range(k)), truth=str(k)) for k in range(1, 12)]
         rows = reward.scores([*tasks, asked("-", "xx")])
@@ -42,20 +52,20 @@ def test_scores_come_back_in_order_and_null_is_no_verdict() -> None:
 def test_conversations_are_sent_as_roles_and_words() -> None:
     task = Task(prompt=user_turn("Hi"), answers=(assistant_turn("Hello"),), ended=(True,))
     with serving(lengths) as server:
-        assert EndpointReward(url=server.url, retry_policy=QUICK).scores([task]) == ((5.0,),)
+        assert at(server.url).scores([task]) == ((5.0,),)
         assert server.asked == [{"prompt": [{"role": "user", "content": "Hi"}], "answers": ["Hello"]}]
 
 
 def test_many_answers_are_asked_about_in_pieces() -> None:
     with serving(lengths) as server:
-        reward = EndpointReward(url=server.url, retry_policy=RetryPolicy(pause=0, answers_at_once=3))
+        reward = at(server.url, pause=0, answers_at_once=3)
         assert reward.scores([asked(*("x" * n for n in range(8)))]) == (tuple(float(n) for n in range(8)),)
         assert sorted(len(body["answers"]) for body in server.asked) == [2, 3, 3]
 
 
 def test_a_failing_server_is_no_verdict_and_never_0() -> None:
     with serving(lambda body, n: (503, b"busy")) as server:
-        reward = EndpointReward(url=server.url, retry_policy=RetryPolicy(seconds=5, attempts=3, pause=0.01))
+        reward = at(server.url, seconds=5, attempts=3, pause=0.01)
         assert reward.scores([asked("a", "b"), asked("c")]) == ((None, None), (None,))
         assert len(server.asked) == 6
     [(why, count)] = refusal_counts(reward).items()
@@ -70,7 +80,7 @@ def test_a_flaky_server_is_asked_again(status: int) -> None:
         return lengths(body, 0) if before == 2 else (status, b"")
 
     with serving(reply) as server:
-        reward = EndpointReward(url=server.url, retry_policy=QUICK)
+        reward = at(server.url)
         assert reward.scores([asked("abc")]) == ((3.0,),)
         assert len(server.asked) == 3
 
@@ -78,7 +88,7 @@ def test_a_flaky_server_is_asked_again(status: int) -> None:
 def test_waits_grow() -> None:
     with serving(lambda body, n: (500, b"")) as server:
         begun = time.perf_counter()
-        EndpointReward(url=server.url, retry_policy=RetryPolicy(attempts=4, pause=0.1)).scores([asked("a")])
+        at(server.url, attempts=4, pause=0.1).scores([asked("a")])
         assert time.perf_counter() - begun > 0.1 + 0.2 + 0.4
 
 
@@ -88,9 +98,7 @@ def test_a_slow_server_is_not_waited_for() -> None:
         return lengths(body, 0)
 
     with serving(reply) as server:
-        reward = EndpointReward(url=server.url, retry_policy=RetryPolicy(seconds=0.3, attempts=2, pause=0))
-        assert reward.scores([asked("a")]) == ((None,),)
-    assert "timed out" in next(iter(refusal_counts(reward)))
+        assert "timed out" in gives_up(server.url, seconds=0.3, attempts=2, pause=0)
 
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
@@ -98,55 +106,46 @@ HEAD = b"HTTP/1.1 200 OK\r\n"
 
 @pytest.mark.one_in(5)
 @pytest.mark.parametrize(
-    ("whole", "piece"),
+    ("whole", "piece", "pause"),
     [
-        (b"", b"H"),
-        (b"HTTP/1.1 200 ", b"O"),
-        (HEAD + b"X: ", b"y"),
-        (HEAD, b"X: y\r\n"),
-        (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
-        (b"HTTP/1.1 100 Continue\r\n", b"X: y\r\n"),
-        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"0"),
-        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n1;", b"x"),
-        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n"),
-        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n0\r\nX: ", b"y"),
-        (HEAD + b"Content-Length: 1000\r\n\r\n", b" "),
-        (HEAD + b"\r\n", b" "),
+        (b"", b"H", 0.05),
+        (b"HTTP/1.1 200 ", b"O", 0.05),
+        (HEAD + b"X: ", b"y", 0.05),
+        (HEAD, b"X: y\r\n", 0.05),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n", 0.05),
+        (b"HTTP/1.1 100 Continue\r\n", b"X: y\r\n", 0.05),
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"0", 0.05),
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n1;", b"x", 0.05),
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n", 0.05),
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n0\r\nX: ", b"y", 0.05),
+        (HEAD + b"Content-Length: 1000\r\n\r\n", b" ", 0.05),
+        (HEAD + b"\r\n", b" ", 0.05),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 100, 0),
     ],
 )
-def test_a_server_that_drips_is_not_waited_for_wherever_it_drips(whole: bytes, piece: bytes) -> None:
-    with dripping(whole, piece) as url:
-        reward = EndpointReward(url=url, retry_policy=RetryPolicy(seconds=0.4, attempts=1))
+def test_a_server_that_drips_is_not_waited_for_wherever_it_drips(
+    whole: bytes, piece: bytes, pause: float
+) -> None:
+    with dripping(whole, piece, pause) as url:
         begun = time.perf_counter()
-        assert reward.scores([asked("a")]) == ((None,),)
+        why = gives_up(url, seconds=0.4, attempts=1)
         assert time.perf_counter() - begun < 3
-    assert "timed out: no whole answer within 0.4 seconds" in next(iter(refusal_counts(reward)))
-
-
-def test_100_continue_without_a_pause_is_not_waited_for() -> None:
-    with dripping(b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 100, pause=0) as url:
-        reward = EndpointReward(url=url, retry_policy=RetryPolicy(seconds=0.4, attempts=1))
-        assert reward.scores([asked("a")]) == ((None,),)
-    assert "timed out" in next(iter(refusal_counts(reward)))
+    assert "timed out: no whole answer within 0.4 seconds" in why
 
 
 def test_neither_a_silent_listener_nor_an_unfinished_handshake_is_waited_for() -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=0) as listener:
         for scheme in ("http", "https"):
             url = f"{scheme}://127.0.0.1:{listener.getsockname()[1]}/"
-            reward = EndpointReward(url=url, retry_policy=RetryPolicy(seconds=0.3, attempts=1))
-            assert reward.scores([asked("a")]) == ((None,),)
-            assert "timed out" in next(iter(refusal_counts(reward)))
+            assert "timed out" in gives_up(url, seconds=0.3, attempts=1)
 
 
 def test_a_name_that_is_looked_up_for_ever_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """The resolver of the system is the one thing here that a test cannot have in truth."""
     over = threading.Event()
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [over.wait(30)][:0])
-    reward = EndpointReward(url="http://judge.example/", retry_policy=RetryPolicy(seconds=0.3, attempts=1))
-    assert reward.scores([asked("a")]) == ((None,),)
+    assert "timed out" in gives_up("http://judge.example/", seconds=0.3, attempts=1)
     over.set()
-    assert "timed out" in next(iter(refusal_counts(reward)))
 
 
 @contextmanager
@@ -174,9 +173,7 @@ def dripping(whole: bytes, piece: bytes, pause: float = 0.05) -> Iterator[str]:
 def test_nobody_there_is_no_verdict() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-    reward = EndpointReward(url=f"http://127.0.0.1:{port}/", retry_policy=RetryPolicy(attempts=2, pause=0))
-    assert reward.scores([asked("a", "b")]) == ((None, None),)
-    assert "refused" in next(iter(refusal_counts(reward)))
+    assert "refused" in gives_up(f"http://127.0.0.1:{port}/", attempts=2, pause=0)
 
 
 @pytest.mark.parametrize(
@@ -212,7 +209,7 @@ def test_nobody_there_is_no_verdict() -> None:
 def test_nonsense_ends_the_run(body: bytes, said: str) -> None:
     with serving(lambda asked, n: (200, body)) as server:
         with pytest.raises(UserError, match=said):
-            EndpointReward(url=server.url, retry_policy=QUICK).scores([asked("a", "b")])
+            at(server.url).scores([asked("a", "b")])
         assert len(server.asked) == 1
 
 
@@ -222,7 +219,7 @@ def test_a_redirect_is_not_followed_and_says_where_it_points() -> None:
         dripping(answer, b"") as url,
         pytest.raises(UserError, match="redirects are not followed") as refused,
     ):
-        EndpointReward(url=url, retry_policy=QUICK).scores([asked("a")])
+        at(url).scores([asked("a")])
     assert "http://127.0.0.1:1/" in str(refused.value)
     assert "\x1b" not in str(refused.value)
 
@@ -231,7 +228,7 @@ def test_a_redirect_is_not_followed_and_says_where_it_points() -> None:
 def test_what_no_repetition_mends_is_not_repeated(status: int) -> None:
     with serving(lambda body, n: (status, b"no such thing")) as server:
         with pytest.raises(UserError, match=rf"{status}.*no such thing"):
-            EndpointReward(url=server.url, retry_policy=QUICK).scores([asked("a")])
+            at(server.url).scores([asked("a")])
         assert len(server.asked) == 1
 
 
@@ -267,7 +264,7 @@ def test_only_addresses_of_the_web(url: str) -> None:
 @pytest.mark.parametrize("host", ["x" * 64 + ".example", "judge..example"])
 def test_a_host_that_cannot_be_one_is_said(host: str) -> None:
     with pytest.raises(UserError, match=f"http://{host}/ is no endpoint"):
-        EndpointReward(url=f"http://{host}/", retry_policy=QUICK).scores([asked("a")])
+        at(f"http://{host}/").scores([asked("a")])
 
 
 def test_the_name_keeps_the_query_to_itself() -> None:

@@ -1,11 +1,11 @@
 """Chat templates that mark a turn by brackets or roles of their own, written here, with what each must give.
 
-The expected texts are written by hand: what is asked, and what is trained.
+The expected texts are written by hand, where all turns look alike by that of one: what is asked and trained.
 """
 
 from __future__ import annotations
 
-from tests.tokens.family import Expected, Family
+from tests.tokens.family import Expected, Family, alike
 
 LLAMA2 = Family(
     name="llama-2",
@@ -55,20 +55,14 @@ GEMMA = Family(
     pad="<pad>",
     adds_bos=True,
     stops=("<eos>", "<end_of_turn>"),
-    single=Expected(
-        prompt="<bos><start_of_turn>user\nHow are you?<end_of_turn>\n<start_of_turn>model\n",
-        trained="Fine, thanks.<end_of_turn>",
-    ),
-    all=Expected(
-        prompt="<bos><start_of_turn>user\nHi.<end_of_turn>\n<start_of_turn>model\n",
-        trained="Hello.<end_of_turn>Well.<end_of_turn>",
-    ),
-    last=Expected(
-        prompt="<bos><start_of_turn>user\nHi.<end_of_turn>\n<start_of_turn>model\nHello.<end_of_turn>\n"
-        "<start_of_turn>user\nAnd you?<end_of_turn>\n<start_of_turn>model\n",
-        trained="Well.<end_of_turn>",
-    ),
-    system=Expected(error="roles: system, user"),
+    **alike(
+        "<start_of_turn>{}\n{}<end_of_turn>\n",
+        "<start_of_turn>model\n",
+        "<end_of_turn>",
+        start="<bos>",
+        assistant="model",
+    )
+    | {"system": Expected(error="roles: system, user")},
 )
 
 MISTRAL = Family(

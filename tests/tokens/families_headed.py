@@ -1,12 +1,17 @@
 """Chat templates with a header before every turn, written here, with what each must give.
 
-The expected texts are written by hand: what is asked, and what is trained.
+The expected texts are written by hand, where all turns look alike by that of one: what is asked and trained.
 """
 
 from __future__ import annotations
 
-from tests.tokens.family import Expected, Family
+from dataclasses import replace
 
+from tests.tokens.family import Family, alike
+
+_TURN, _ASK = "<|im_start|>{}\n{}<|im_end|>\n", "<|im_start|>assistant\n"
+_PLAIN = alike(_TURN, _ASK, "<|im_end|>")
+_UNTHOUGHT = "<think>\n\n</think>\n\n"
 _CHATML_BODY = """\
 {%- for turn in messages -%}
 {{- '<|im_start|>' + turn.role + '\\n' + turn.content + '<|im_end|>\\n' -}}
@@ -26,27 +31,8 @@ CHATML = Family(
     eos="<|im_end|>",
     pad="<|endoftext|>",
     stops=("<|im_end|>", "<|endoftext|>"),
-    single=Expected(
-        prompt="<|im_start|>system\nYou help.<|im_end|>\n<|im_start|>user\nHow are you?<|im_end|>\n"
-        "<|im_start|>assistant\n",
-        trained="Fine, thanks.<|im_end|>",
-    ),
-    all=Expected(
-        prompt="<|im_start|>system\nYou help.<|im_end|>\n"
-        "<|im_start|>user\nHi.<|im_end|>\n<|im_start|>assistant\n",
-        trained="Hello.<|im_end|>Well.<|im_end|>",
-    ),
-    last=Expected(
-        prompt="<|im_start|>system\nYou help.<|im_end|>\n"
-        "<|im_start|>user\nHi.<|im_end|>\n<|im_start|>assistant\n"
-        "Hello.<|im_end|>\n<|im_start|>user\nAnd you?<|im_end|>\n<|im_start|>assistant\n",
-        trained="Well.<|im_end|>",
-    ),
-    system=Expected(
-        prompt="<|im_start|>system\nBe brief.<|im_end|>\n"
-        "<|im_start|>user\nHi.<|im_end|>\n<|im_start|>assistant\n",
-        trained="Hello.<|im_end|>",
-    ),
+    **alike(_TURN, _ASK, "<|im_end|>", start=_TURN.format("system", "You help."))
+    | {"system": _PLAIN["system"]},
 )
 
 THINKING = Family(
@@ -83,24 +69,10 @@ THINKING = Family(
     eos="<|im_end|>",
     pad="<|endoftext|>",
     stops=("<|im_end|>", "<|endoftext|>"),
-    single=Expected(
-        prompt="<|im_start|>user\nHow are you?<|im_end|>\n<|im_start|>assistant\n",
-        trained="<think>\n\n</think>\n\nFine, thanks.<|im_end|>",
-    ),
-    all=Expected(
-        prompt="<|im_start|>user\nHi.<|im_end|>\n<|im_start|>assistant\n",
-        trained="Hello.<|im_end|><think>\n\n</think>\n\nWell.<|im_end|>",
-    ),
-    last=Expected(
-        prompt="<|im_start|>user\nHi.<|im_end|>\n<|im_start|>assistant\nHello.<|im_end|>\n"
-        "<|im_start|>user\nAnd you?<|im_end|>\n<|im_start|>assistant\n",
-        trained="<think>\n\n</think>\n\nWell.<|im_end|>",
-    ),
-    system=Expected(
-        prompt="<|im_start|>system\nBe brief.<|im_end|>\n"
-        "<|im_start|>user\nHi.<|im_end|>\n<|im_start|>assistant\n",
-        trained="<think>\n\n</think>\n\nHello.<|im_end|>",
-    ),
+    single=replace(_PLAIN["single"], trained=_UNTHOUGHT + "Fine, thanks.<|im_end|>"),
+    all=replace(_PLAIN["all"], trained=f"Hello.<|im_end|>{_UNTHOUGHT}Well.<|im_end|>"),
+    last=replace(_PLAIN["last"], trained=_UNTHOUGHT + "Well.<|im_end|>"),
+    system=replace(_PLAIN["system"], trained=_UNTHOUGHT + "Hello.<|im_end|>"),
 )
 
 LLAMA3 = Family(
@@ -123,28 +95,11 @@ LLAMA3 = Family(
     eos="<|end_of_text|>",
     adds_bos=True,
     stops=("<|end_of_text|>", "<|eot_id|>"),
-    single=Expected(
-        prompt="<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nHow are you?<|eot_id|>"
+    **alike(
+        "<|start_header_id|>{}<|end_header_id|>\n\n{}<|eot_id|>",
         "<|start_header_id|>assistant<|end_header_id|>\n\n",
-        trained="Fine, thanks.<|eot_id|>",
-    ),
-    all=Expected(
-        prompt="<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nHi.<|eot_id|>"
-        "<|start_header_id|>assistant<|end_header_id|>\n\n",
-        trained="Hello.<|eot_id|>Well.<|eot_id|>",
-    ),
-    last=Expected(
-        prompt="<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nHi.<|eot_id|>"
-        "<|start_header_id|>assistant<|end_header_id|>\n\nHello.<|eot_id|>"
-        "<|start_header_id|>user<|end_header_id|>\n\nAnd you?<|eot_id|>"
-        "<|start_header_id|>assistant<|end_header_id|>\n\n",
-        trained="Well.<|eot_id|>",
-    ),
-    system=Expected(
-        prompt="<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nBe brief.<|eot_id|>"
-        "<|start_header_id|>user<|end_header_id|>\n\nHi.<|eot_id|>"
-        "<|start_header_id|>assistant<|end_header_id|>\n\n",
-        trained="Hello.<|eot_id|>",
+        "<|eot_id|>",
+        start="<|begin_of_text|>",
     ),
 )
 
@@ -162,24 +117,7 @@ MARKED = Family(
 """,
     specials=("<|im_start|>", "<|im_end|>"),
     eos="<|im_end|>",
-    single=Expected(
-        prompt="<|im_start|>user\nHow are you?<|im_end|>\n<|im_start|>assistant\n",
-        trained="Fine, thanks.<|im_end|>",
-    ),
-    all=Expected(
-        prompt="<|im_start|>user\nHi.<|im_end|>\n<|im_start|>assistant\n",
-        trained="Hello.<|im_end|>Well.<|im_end|>",
-    ),
-    last=Expected(
-        prompt="<|im_start|>user\nHi.<|im_end|>\n<|im_start|>assistant\nHello.<|im_end|>\n"
-        "<|im_start|>user\nAnd you?<|im_end|>\n<|im_start|>assistant\n",
-        trained="Well.<|im_end|>",
-    ),
-    system=Expected(
-        prompt="<|im_start|>system\nBe brief.<|im_end|>\n"
-        "<|im_start|>user\nHi.<|im_end|>\n<|im_start|>assistant\n",
-        trained="Hello.<|im_end|>",
-    ),
+    **_PLAIN,
 )
 
 UNENDED_LAST = Family(
@@ -194,8 +132,5 @@ UNENDED_LAST = Family(
     specials=("<|endoftext|>", "<|im_start|>", "<|im_end|>"),
     eos="<|endoftext|>",
     stops=("<|im_end|>", "<|endoftext|>"),
-    single=MARKED.single,
-    all=MARKED.all,
-    last=MARKED.last,
-    system=MARKED.system,
+    **_PLAIN,
 )

@@ -1,11 +1,11 @@
 """Chat templates with several, other or no end tokens, written here, with what each must give.
 
-The expected texts are written by hand: what is asked, and what is trained.
+The expected texts are written by hand, where all turns look alike by that of one: what is asked and trained.
 """
 
 from __future__ import annotations
 
-from tests.tokens.family import Expected, Family
+from tests.tokens.family import Expected, Family, alike
 
 PHI = Family(
     name="phi-3.5, an EOS behind the end of turn, several stop tokens, pad = eos",
@@ -19,16 +19,7 @@ PHI = Family(
     eos="<|endoftext|>",
     pad="<|endoftext|>",
     stops=("<|end|>", "<|assistant|>", "<|endoftext|>"),
-    single=Expected(prompt="<|user|>\nHow are you?<|end|>\n<|assistant|>\n", trained="Fine, thanks.<|end|>"),
-    all=Expected(prompt="<|user|>\nHi.<|end|>\n<|assistant|>\n", trained="Hello.<|end|>Well.<|end|>"),
-    last=Expected(
-        prompt="<|user|>\nHi.<|end|>\n<|assistant|>\nHello.<|end|>\n"
-        "<|user|>\nAnd you?<|end|>\n<|assistant|>\n",
-        trained="Well.<|end|>",
-    ),
-    system=Expected(
-        prompt="<|system|>\nBe brief.<|end|>\n<|user|>\nHi.<|end|>\n<|assistant|>\n", trained="Hello.<|end|>"
-    ),
+    **alike("<|{}|>\n{}<|end|>\n", "<|assistant|>\n", "<|end|>"),
 )
 
 CHANNELS = Family(
@@ -80,15 +71,7 @@ ZEPHYR = Family(
     bos="<s>",
     eos="</s>",
     adds_bos=True,
-    single=Expected(prompt="<s><|user|>\nHow are you?</s>\n<|assistant|>\n", trained="Fine, thanks.</s>"),
-    all=Expected(prompt="<s><|user|>\nHi.</s>\n<|assistant|>\n", trained="Hello.</s>Well.</s>"),
-    last=Expected(
-        prompt="<s><|user|>\nHi.</s>\n<|assistant|>\nHello.</s>\n<|user|>\nAnd you?</s>\n<|assistant|>\n",
-        trained="Well.</s>",
-    ),
-    system=Expected(
-        prompt="<s><|system|>\nBe brief.</s>\n<|user|>\nHi.</s>\n<|assistant|>\n", trained="Hello.</s>"
-    ),
+    **alike("<|{}|>\n{}</s>\n", "<|assistant|>\n", "</s>", start="<s>"),
 )
 
 ENDLESS = Family(
@@ -124,12 +107,8 @@ DROPS = Family(
     kind="metaspace",
     specials=("</s>", "<|user|>", "<|assistant|>"),
     eos="</s>",
-    single=Expected(prompt="<|user|>How are you?</s><|assistant|>", trained="Fine, thanks.</s>"),
-    all=Expected(prompt="<|user|>Hi.</s><|assistant|>", trained="Hello.</s>Well.</s>"),
-    last=Expected(
-        prompt="<|user|>Hi.</s><|assistant|>Hello.</s><|user|>And you?</s><|assistant|>", trained="Well.</s>"
-    ),
-    system=Expected(error="leaves out turn 1, the system turn"),
+    **alike("<|{}|>{}</s>", "<|assistant|>", "</s>")
+    | {"system": Expected(error="leaves out turn 1, the system turn")},
 )
 
 WORDS = Family(

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from tokenizers.trainers import BpeTrainer, UnigramTrainer, WordLevelTrainer
 from transformers import PreTrainedTokenizerFast
+
+from plaudit.data.records import Demonstration, assistant_turn, user_turn
+from plaudit.tokens.batch import Example
+from plaudit.tokens.encode import Encoder, make_encoder
 
 TEXT = [
     "How are you? Fine, thanks. Hi. Hello. And you? Well. Be brief.",
@@ -46,6 +52,24 @@ class Family:
     all: Expected
     last: Expected
     system: Expected
+
+
+def alike(
+    turn: str, ask: str, end: str, *, start: str = "", assistant: str = "assistant"
+) -> dict[str, Expected]:
+    """What a family must give that writes every turn alike: by its text of a role and of its words."""
+
+    def expected(trained: str, *turns: tuple[str, str]) -> Expected:
+        asked = "".join(turn.format(role, words) for role, words in turns)
+        return Expected(prompt=start + asked + ask, trained=trained)
+
+    hi = ("user", "Hi.")
+    return {
+        "single": expected(f"Fine, thanks.{end}", ("user", "How are you?")),
+        "all": expected(f"Hello.{end}Well.{end}", hi),
+        "last": expected(f"Well.{end}", hi, (assistant, "Hello."), ("user", "And you?")),
+        "system": expected(f"Hello.{end}", ("system", "Be brief."), hi),
+    }
 
 
 @cache
@@ -108,6 +132,25 @@ def _without_training_aids(built: Tokenizer) -> str:
     state["pre_tokenizer"] = None
     state["added_tokens"] = [token for token in state["added_tokens"] if token["content"] not in BYTES]
     return json.dumps(state)
+
+
+def encoder_of(where: Path, family: Family, **settings: Any) -> Encoder:
+    return make_encoder(folder(where, family), **settings)
+
+
+def chat(asked: str, answer: str, **facts: Any) -> Demonstration:
+    """A question of a user's, answered by the assistant."""
+    return Demonstration(prompt=user_turn(asked), completion=assistant_turn(answer), **facts)
+
+
+def trained_text(encoder: Encoder, ids: Iterable[int], mask: Iterable[bool]) -> str:
+    return encoder.info.decode([i for i, on in zip(ids, mask, strict=True) if on])
+
+
+def texts(encoder: Encoder, example: Example, k: int = 0) -> tuple[str, str]:
+    """What is asked, and what is trained of an answer."""
+    answer = example.completions[k]
+    return encoder.info.decode(example.prompt), trained_text(encoder, answer.ids, answer.mask)
 
 
 def folder(where: Path, family: Family) -> Path:

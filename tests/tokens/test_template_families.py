@@ -6,7 +6,6 @@ import pytest
 
 from plaudit.data.records import Demonstration, Message, assistant_turn, user_turn
 from plaudit.errors import UserError
-from plaudit.tokens.batch import Example
 from plaudit.tokens.encode import (
     BOUNDARY_MERGED,
     END_TOKEN_ADDED,
@@ -16,7 +15,7 @@ from plaudit.tokens.encode import (
     make_encoder,
 )
 from tests.tokens.families import FAMILIES
-from tests.tokens.family import Expected, Family, folder
+from tests.tokens.family import Expected, Family, chat, folder, texts
 
 each_family = pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 
@@ -43,17 +42,9 @@ def check(encoder: Encoder, record: Demonstration, expected: Expected) -> None:
     assert answer.mask[-1]
 
 
-def texts(encoder: Encoder, example: Example) -> tuple[str, str]:
-    (answer,) = example.completions
-    trained = [i for i, on in zip(answer.ids, answer.mask, strict=True) if on]
-    return encoder.info.decode(example.prompt), encoder.info.decode(trained)
-
-
 @each_family
 def test_a_single_answer_is_trained_with_its_end(encoders, family: Family) -> None:
-    record = Demonstration(
-        prompt=user_turn("How are you?"), completion=assistant_turn("Fine, thanks."), origin="rows.jsonl:3"
-    )
+    record = chat("How are you?", "Fine, thanks.", origin="rows.jsonl:3")
     check(encoders["all"], record, family.single)
     check(encoders["last"], record, family.single)
 
@@ -74,7 +65,7 @@ def test_a_system_turn_is_part_of_the_prompt_or_named(encoders, family: Family) 
 @each_family
 def test_the_prompt_is_what_the_plain_library_would_ask(encoders, family: Family) -> None:
     encoder = encoders["all"]
-    record = Demonstration(prompt=user_turn("Hi."), completion=assistant_turn("Hello."))
+    record = chat("Hi.", "Hello.")
     asked = encoder.info.tokenizer.apply_chat_template(
         [{"role": "user", "content": "Hi."}],
         chat_template=encoder.template,

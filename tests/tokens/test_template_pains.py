@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -26,7 +25,7 @@ from tests.tokens.families import FAMILIES
 from tests.tokens.families_bracketed import GEMMA, LLAMA2
 from tests.tokens.families_headed import CHATML, LLAMA3, THINKING
 from tests.tokens.families_odd import CHANNELS, PHI
-from tests.tokens.family import Family, folder
+from tests.tokens.family import chat, encoder_of, folder, texts
 
 PAIR = Comparison(
     prompt=user_turn("Name three fruits."),
@@ -36,23 +35,14 @@ PAIR = Comparison(
 STOCK = pytest.mark.parametrize("family", [LLAMA3, THINKING, GEMMA, CHANNELS], ids=lambda family: family.name)
 
 
-def encoder_of(where: Path, family: Family) -> Encoder:
-    return make_encoder(folder(where, family))
-
-
-def trained_text(encoder: Encoder, example: Example, k: int = 0) -> str:
-    answer = example.completions[k]
-    return encoder.info.decode([i for i, on in zip(answer.ids, answer.mask, strict=True) if on])
-
-
 @STOCK
 def test_a_template_without_generation_markers_still_trains_the_answer(tmp_path, family):
     """marin#7237: stock Llama 3, Qwen3, Gemma 3 and gpt-oss templates gave an all-zero mask, unnoticed."""
     encoder = encoder_of(tmp_path, family)
     assert "endgeneration" not in family.template
     example = encode_record(PAIR, encoder)
-    assert "Pear, fig." in trained_text(encoder, example, 0)
-    assert "No." in trained_text(encoder, example, 1)
+    assert "Pear, fig." in texts(encoder, example, 0)[1]
+    assert "No." in texts(encoder, example, 1)[1]
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
@@ -67,7 +57,7 @@ def test_an_answer_ends_in_one_end_token_never_two(tmp_path, family):
 def test_an_answer_that_brings_its_own_end_token_gets_no_second(tmp_path):
     """TRL#4481, from the data's side: rows whose answers were already closed by hand, once or twice."""
     encoder = encoder_of(tmp_path, CHATML)
-    clean = Demonstration(prompt=user_turn("Hi."), completion=assistant_turn("Hello."))
+    clean = chat("Hi.", "Hello.")
     for closed in (
         "Hello.<|im_end|>",
         "Hello.<|im_end|>\n",
@@ -194,7 +184,7 @@ def test_a_cut_by_the_longer_answer_leaves_the_shorter_one_whole(tmp_path):
     tight = encode_rows([long, replace(PAIR, origin="pairs.jsonl:2")], encoder, max_tokens=size + 2)
     assert [example.origin for example in tight.examples] == ["pairs.jsonl:1", "pairs.jsonl:2"]
     assert len(tight.examples[0].prompt) == 2
-    assert trained_text(encoder, tight.examples[0], 1) == "No.<|im_end|>"
+    assert texts(encoder, tight.examples[0], 1)[1] == "No.<|im_end|>"
     tighter = encode_rows([long], encoder, max_tokens=size)
     assert tighter.examples == ()
     assert f"an answer of {size:,} tokens does not fit in {size:,}" in tighter.refused[0].reason
@@ -246,9 +236,7 @@ def test_letters_are_the_tokens_that_transformers_makes_of_them(tmp_path, family
 def test_an_answer_keeps_the_marks_that_a_model_writes_itself(tmp_path):
     family = replace(CHATML, specials=(*CHATML.specials, "<call>"))
     encoder = encoder_of(tmp_path, family)
-    row = Demonstration(
-        prompt=user_turn("Hi. <call>"), completion=assistant_turn("<call> Hello. <|im_start|>")
-    )
+    row = chat("Hi. <call>", "<call> Hello. <|im_start|>")
     encoded = encode_rows([row], encoder)
     [call, start] = (encoder.info.id_of(token) for token in ("<call>", "<|im_start|>"))
     assert encoded.examples[0].prompt.count(call) == 0
@@ -279,7 +267,7 @@ def test_rows_in_plain_text_are_trained_as_they_are_asked(tmp_path):
     assert encode_record(strings, encoder) == encode_record(PAIR, encoder)
     assert encode_record(strings, encoder).prompt == encoder.encode_prompt("Name three fruits.")
     code = Demonstration(prompt="def one():\n", completion="    return 1")
-    assert "    return 1" in trained_text(encoder, encode_record(code, encoder))
+    assert "    return 1" in texts(encoder, encode_record(code, encoder))[1]
     document = Demonstration(prompt="", completion="Stones sink.")
     assert (
         encoder.info.decode(encode_record(document, encoder).completions[0].ids) == "Stones sink.<|im_end|>"

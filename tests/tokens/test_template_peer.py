@@ -13,12 +13,12 @@ import pytest
 
 from plaudit.data.records import Demonstration, assistant_turn, user_turn
 from plaudit.errors import UserError
-from plaudit.tokens.encode import Encoder, encode_record, make_encoder
+from plaudit.tokens.encode import encode_record, make_encoder
 from tests.peer import SOURCES, PeerValues, ask_script
 from tests.tokens.families_bracketed import DEEPSEEK, GEMMA
 from tests.tokens.families_headed import CHATML, LLAMA3
 from tests.tokens.families_odd import PHI
-from tests.tokens.family import Family, folder
+from tests.tokens.family import Family, folder, texts, trained_text
 
 ASKED: dict[str, Family] = {
     "qwen2_5": CHATML,
@@ -67,10 +67,6 @@ def test_the_record_is_what_the_peer_says():
     VALUES.prove()
 
 
-def trained(ids: list[int], mask: list[int] | list[bool], encoder: Encoder) -> str:
-    return encoder.info.decode([i for i, on in zip(ids, mask, strict=True) if on])
-
-
 @pytest.mark.parametrize("name", AGREED)
 def test_the_tokens_agree_and_so_do_the_masks_but_for_what_no_model_should_say(peer, name, tmp_path):
     template, ids, mask = peer[name]
@@ -80,14 +76,14 @@ def test_the_tokens_agree_and_so_do_the_masks_but_for_what_no_model_should_say(p
     ours = [*example.prompt, *answer.ids]
     assert ours == ids[: len(ours)]
     expected, theirs = AGREED[name]
-    assert trained(list(answer.ids), list(answer.mask), encoder) == expected
-    assert trained(ids, mask, encoder) == theirs
+    assert texts(encoder, example)[1] == expected
+    assert trained_text(encoder, ids, mask) == theirs
 
 
 def test_a_question_that_opens_the_thinking_is_refused_here_and_trained_without_it_there(peer, tmp_path):
     template, ids, mask = peer["deepseekv3"]
     encoder = make_encoder(folder(tmp_path, DEEPSEEK), template=template)
     assert encoder.info.decode(encoder.encode_prompt(TALK[:1])).endswith("<think>\n")
-    assert "<think>" not in trained(ids, mask, encoder)
+    assert "<think>" not in trained_text(encoder, ids, mask)
     with pytest.raises(UserError, match="'<think>': the model would learn to answer where it should think"):
         encode_record(Demonstration(prompt=TALK[:1], completion=TALK[1:2]), encoder)

@@ -15,7 +15,7 @@ from plaudit.tokens.encode import Encoder, encode_record, make_encoder
 from plaudit.tokens.tokenizer import CUT
 from tests.tokens.families_headed import CHATML, LLAMA3, MARKED
 from tests.tokens.families_odd import DROPS, ENDLESS, ZEPHYR
-from tests.tokens.family import Family, folder
+from tests.tokens.family import Family, chat, folder, texts
 
 BLANKS = st.text(st.sampled_from(" \n\t\r\u00a0"), max_size=3)
 WORDS = st.one_of(
@@ -52,9 +52,8 @@ def test_every_text_comes_back_and_the_mask_is_each_answer_and_its_end(family, q
     (said,) = example.completions
     end = family.eos
     middle = "" if family is ENDLESS else end
-    trained = [i for i, on in zip(said.ids, said.mask, strict=True) if on]
     assert example.prompt == encoder.encode_prompt(user_turn(question))
-    assert encoder.info.decode(trained) == answer + middle + more + end
+    assert texts(encoder, example)[1] == answer + middle + more + end
     text = encoder.info.decode((*example.prompt, *said.ids))
     whole = encoder.info.tokenizer.apply_chat_template(
         [
@@ -76,7 +75,7 @@ def test_every_text_comes_back_and_the_mask_is_each_answer_and_its_end(family, q
 def test_tokenizers_that_put_blanks_still_continue_the_prompt(family, kind, question, answer):
     encoder = encoder_of(family, kind)
     assume(clean(encoder, question, answer))
-    row = Demonstration(prompt=user_turn(question), completion=assistant_turn(answer))
+    row = chat(question, answer)
     example = encode_record(row, encoder)
     (said,) = example.completions
     assert example.prompt == encoder.encode_prompt(user_turn(question))

@@ -21,11 +21,9 @@ from plaudit.data.records import (
     user_turn,
 )
 from plaudit.errors import UserError
-from plaudit.tokens.batch import Example
 from plaudit.tokens.chat_template import CONTROL_TOKEN_CUT, DOUBLE_END, TRAILING_TURNS
 from plaudit.tokens.encode import (
     BOUNDARY_MERGED,
-    Encoder,
     encode_record,
     encode_record_with_notes,
     encode_rows,
@@ -35,7 +33,7 @@ from plaudit.tokens.rendering import render_template
 from tests.tokens.families_bracketed import LLAMA2, MISTRAL
 from tests.tokens.families_headed import CHATML, LLAMA3, THINKING
 from tests.tokens.families_odd import ENDLESS, ZEPHYR
-from tests.tokens.family import Expected, Family, folder
+from tests.tokens.family import Expected, Family, chat, encoder_of, texts
 
 REASONER = Family(
     name="the question ends in <think>, history has its thinking removed (R1)",
@@ -59,22 +57,10 @@ REASONER = Family(
 TALK = (*assistant_turn("Hello."), *user_turn("And you?"), *assistant_turn("Well."))
 
 
-def encoder_of(where: Path, family: Family, **settings) -> Encoder:
-    return make_encoder(folder(where, family), **settings)
-
-
-def texts(encoder: Encoder, example: Example, k: int = 0) -> tuple[str, str]:
-    answer = example.completions[k]
-    trained = [i for i, on in zip(answer.ids, answer.mask, strict=True) if on]
-    return encoder.info.decode(example.prompt), encoder.info.decode(trained)
-
-
 def test_thinking_in_a_last_answer_is_trained(tmp_path: Path) -> None:
     encoder = encoder_of(tmp_path, THINKING)
     thought = "<think>\nthree fruits\n</think>\n\nPear."
-    example = encode_record(
-        Demonstration(prompt=user_turn("Hi."), completion=assistant_turn(thought)), encoder
-    )
+    example = encode_record(chat("Hi.", thought), encoder)
     assert texts(encoder, example) == (
         "<|im_start|>user\nHi.<|im_end|>\n<|im_start|>assistant\n",
         thought + "<|im_end|>",
@@ -88,9 +74,7 @@ def test_thinking_that_the_template_strips_from_history_is_never_silently_untrai
         origin="chats.jsonl:9",
     )
     encoder = encoder_of(tmp_path, THINKING)
-    with pytest.raises(
-        UserError, match=r"chats\.jsonl:9: .*leaves out a part of the answer in turn 2.*turns='last'"
-    ):
+    with pytest.raises(UserError, match=r"chats\.jsonl:9: .*a part of the answer in turn 2.*turns='last'"):
         encode_record(row, encoder)
     last = encode_record(row, make_encoder(encoder.info, turns="last"))
     assert texts(encoder, last)[1] == "<think>\n\n</think>\n\nWell.<|im_end|>"
@@ -99,9 +83,7 @@ def test_thinking_that_the_template_strips_from_history_is_never_silently_untrai
 
 def test_thinking_can_be_turned_off_by_the_templates_own_switch(tmp_path: Path) -> None:
     encoder = encoder_of(tmp_path, THINKING, variables={"enable_thinking": False})
-    example = encode_record(
-        Demonstration(prompt=user_turn("Hi."), completion=assistant_turn("Hello.")), encoder
-    )
+    example = encode_record(chat("Hi.", "Hello."), encoder)
     prompt, trained = texts(encoder, example)
     assert prompt.endswith("<|im_start|>assistant\n<think>\n\n</think>\n\n")
     assert trained == "Hello.<|im_end|>"
@@ -113,9 +95,7 @@ def test_thinking_can_be_turned_off_by_the_templates_own_switch(tmp_path: Path) 
 )
 def test_a_question_that_opens_the_thinking_is_continued_by_it(tmp_path: Path, answer: str) -> None:
     encoder = encoder_of(tmp_path, REASONER)
-    example = encode_record(
-        Demonstration(prompt=user_turn("Hi."), completion=assistant_turn(answer)), encoder
-    )
+    example = encode_record(chat("Hi.", answer), encoder)
     assert texts(encoder, example) == (
         "<bos><｜User｜>Hi.<｜Assistant｜><think>\n",
         "hm\n</think>\n\nPear.<eos>",
@@ -131,10 +111,8 @@ def test_an_opened_thinking_with_generation_markers_still_gives_an_encoder(tmp_p
 
 def test_a_question_that_opens_the_thinking_refuses_an_answer_without(tmp_path: Path) -> None:
     encoder = encoder_of(tmp_path, REASONER)
-    with pytest.raises(
-        UserError, match="does not begin with '<think>': the model would learn to answer where it"
-    ):
-        encode_record(Demonstration(prompt=user_turn("Hi."), completion=assistant_turn("Pear.")), encoder)
+    with pytest.raises(UserError, match="does not begin with '<think>': the model would learn to answer"):
+        encode_record(chat("Hi.", "Pear."), encoder)
 
 
 def test_earlier_answers_that_are_asked_otherwise_than_written_are_refused(tmp_path: Path) -> None:
@@ -177,7 +155,7 @@ def test_the_words_of_others_inside_an_answer_are_there_and_not_trained(tmp_path
 
 def test_an_end_token_inside_an_answer_does_not_end_its_mask(tmp_path: Path) -> None:
     encoder = encoder_of(tmp_path, CHATML)
-    row = Demonstration(prompt=user_turn("Hi."), completion=assistant_turn("a<|im_end|>b"))
+    row = chat("Hi.", "a<|im_end|>b")
     encoded = encode_record_with_notes(row, encoder)
     assert texts(encoder, encoded.example)[1] == "a<|im_end|>b<|im_end|>"
     # Letters and not the token: nobody who answers like this goes on behind it.
@@ -244,12 +222,12 @@ def test_plain_text_gets_the_end_token_and_an_empty_prompt_begins_like_a_documen
 
 def test_a_seam_that_melts_is_kept_apart(tmp_path: Path) -> None:
     encoder = encoder_of(tmp_path, CHATML)
-    row = Demonstration(prompt=user_turn("Hi."), completion=assistant_turn("\n\nHello."))
+    row = chat("Hi.", "\n\nHello.")
     encoded = encode_record_with_notes(row, encoder)
     assert encoded.notes == (BOUNDARY_MERGED,)
     assert texts(encoder, encoded.example)[1] == "\n\nHello.<|im_end|>"
     assert encoded.example.prompt == encoder.encode_prompt(user_turn("Hi."))
-    doubled = Demonstration(prompt=user_turn("Hi."), completion=assistant_turn("Hello.<|im_end|>"))
+    doubled = chat("Hi.", "Hello.<|im_end|>")
     assert encode_record_with_notes(doubled, encoder).notes == (DOUBLE_END,)
 
 
@@ -327,10 +305,9 @@ def test_an_answer_of_weight_0_between_trained_ones_is_masked(tmp_path: Path) ->
     encoder = encoder_of(tmp_path, CHATML)
     silent = replace(assistant_turn("Hm.")[0], trained=False)
     row = Demonstration(prompt=user_turn("Hi."), completion=(*TALK[:2], silent, *user_turn("So?"), *TALK[2:]))
-    (answer,) = encode_record(row, encoder).completions
-    trained = [i for i, on in zip(answer.ids, answer.mask, strict=True) if on]
-    assert encoder.info.decode(trained) == "Hello.<|im_end|>Well.<|im_end|>"
-    assert "Hm.<|im_end|>" in encoder.info.decode(answer.ids)
+    example = encode_record(row, encoder)
+    assert texts(encoder, example)[1] == "Hello.<|im_end|>Well.<|im_end|>"
+    assert "Hm.<|im_end|>" in encoder.info.decode(example.completions[0].ids)
 
 
 def test_thinking_in_a_field_of_its_own_is_trained_or_refused(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import PreTrainedTokenizerFast, Qwen2Config
 
-from plaudit.data.records import Demonstration, Ranking, assistant_turn, user_turn
+from plaudit.data.records import Demonstration, Ranking, user_turn
 from plaudit.errors import UserError
 from plaudit.tokens.encode import encode_record, encode_rows, make_encoder
 from plaudit.tokens.prompts import encode_prompt_records
@@ -20,7 +20,7 @@ from plaudit.tokens.tokenizer import load_tokenizer
 from tests.models.damaged_folders import ENDLESS
 from tests.tokens.families_headed import CHATML, MARKED
 from tests.tokens.families_odd import DROPS, PHI
-from tests.tokens.family import folder
+from tests.tokens.family import chat, folder
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_rows_that_cannot_be_trained_are_refused_in_words(tmp_path: Path, row, w
 )
 def test_a_broken_template_is_named(tmp_path: Path, template: str, words: str) -> None:
     where = folder(tmp_path, CHATML)
-    row = Demonstration(prompt=user_turn("Hi."), completion=assistant_turn("Hello."))
+    row = chat("Hi.", "Hello.")
     with pytest.raises(UserError, match=words):
         encode_record(row, make_encoder(where, template=template))
 
@@ -81,7 +81,7 @@ def test_a_row_on_which_the_template_never_ends_ends_the_reading(tmp_path: Path)
     row_fails = "{% if 'fail' in messages[0].content %}{{ 1 // 0 }}{% endif %}"
     encoder = make_encoder(folder(tmp_path, CHATML), template=row_loops + row_fails + CHATML.template)
     rows = [
-        Demonstration(prompt=user_turn(words), completion=assistant_turn("Hello."), origin=f"rows.jsonl:{n}")
+        chat(words, "Hello.", origin=f"rows.jsonl:{n}")
         for n, words in enumerate(("Hi.", "Now fail.", "Ho.", "Now loop.", "He."), start=1)
     ]
     encoding = encode_rows(rows[:3], encoder)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.optimize import minimize
@@ -10,6 +12,11 @@ from sklearn.linear_model import LogisticRegression
 from plaudit.evaluation.policies.win_rate import length_controlled_win_rate, verdict_array
 from plaudit.evaluation.stats import Resampling, win_rate_at_equal_features
 from tests.evaluation.policies.duels import DRAWS, drawn, duel
+
+
+def growing(verdict):
+    """Sixty duels in which mine grows; each is decided by its number."""
+    return [duel(float(verdict(n)), prompt=f"{n}", mine="a" * n, theirs="b" * 30) for n in range(60)]
 
 
 def raw(duels):
@@ -40,9 +47,7 @@ def columns(duels):
 
 def test_it_is_the_maximum_of_the_likelihood_that_other_fitters_find():
     duels = drawn(0.4, 1.5, longer=25, prompts=150)
-    soft = [
-        duel(0.7 * one.verdict + 0.1, prompt=one.prompt, mine=one.mine, theirs=one.theirs) for one in duels
-    ]
+    soft = [replace(one, forward=0.7 * one.verdict + 0.1, backward=0.7 * one.verdict + 0.1) for one in duels]
     for pairs in (duels, soft):
         x_B, y_B = columns(pairs)
 
@@ -73,17 +78,14 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says():
 def test_rows_of_one_prompt_are_no_further_evidence():
     duels = drawn(0.3, 1.0, prompts=150)
     once, thrice = (length_controlled_win_rate(some, DRAWS).value for some in (duels, duels * 3))
-    assert (thrice.value, thrice.low, thrice.high) == pytest.approx(
-        (once.value, once.low, once.high), abs=1e-9
-    )
+    ends = (once.value, once.low, once.high)
+    assert (thrice.value, thrice.low, thrice.high) == pytest.approx(ends, abs=1e-9)
     assert (thrice.n, thrice.prompts) == (450, 150)
 
 
 def test_pairs_that_share_a_prompt_widen_the_interval():
     duels = drawn(0.3, 1.0, prompts=100, each=6, seed=3)
-    alone = [
-        duel(one.forward, prompt=f"{n}", mine=one.mine, theirs=one.theirs) for n, one in enumerate(duels)
-    ]
+    alone = [replace(one, prompt=f"{n}") for n, one in enumerate(duels)]
     wide, narrow = (length_controlled_win_rate(some, DRAWS).value for some in (duels, alone))
     assert wide.value == pytest.approx(narrow.value)
     assert wide.high - wide.low > 1.2 * (narrow.high - narrow.low)
@@ -103,16 +105,10 @@ def test_where_all_answers_are_of_one_length_it_is_the_raw_rate():
         (drawn(0.0, 1.0, prompts=19), "19 prompts are too few for 2 coefficients: it takes 20"),
         (drawn(0.0, 1.0, prompts=5, each=100), "5 prompts are too few"),
         ([duel(n % 2, prompt=f"{n}", mine="abcd", theirs="xy") for n in range(60)], "by the same"),
-        ([duel(1.0, prompt=f"{n}", mine="a" * n, theirs="b" * 30) for n in range(60)], "every pair is won"),
-        ([duel(0.0, prompt=f"{n}", mine="a" * n, theirs="b" * 30) for n in range(60)], "every pair is lost"),
-        (
-            [duel(float(n > 29), prompt=f"{n}", mine="a" * n, theirs="b" * 30) for n in range(60)],
-            "foretells every verdict",
-        ),
-        (
-            [duel(float(n > 40), prompt=f"{n}", mine="a" * n, theirs="b" * 30) for n in range(60)],
-            "foretells every verdict",
-        ),
+        (growing(lambda n: True), "every pair is won"),
+        (growing(lambda n: False), "every pair is lost"),
+        (growing(lambda n: n > 29), "foretells every verdict"),
+        (growing(lambda n: n > 40), "foretells every verdict"),
     ],
 )
 def test_what_cannot_be_told_apart_is_none_with_a_reason_and_never_a_number(duels, why):
@@ -123,7 +119,7 @@ def test_what_cannot_be_told_apart_is_none_with_a_reason_and_never_a_number(duel
 
 def test_a_fit_that_hangs_on_a_single_pair_gives_no_number():
     """Without that pair length foretells everything, and it is missing from a third of all draws."""
-    duels = [duel(float(n > 29), prompt=f"{n}", mine="a" * n, theirs="b" * 30) for n in range(60) if n != 30]
+    duels = [one for one in growing(lambda n: n > 29) if one.prompt != "30"]
     duels.append(duel(1.0, prompt="odd", mine="a" * 5, theirs="b" * 30))
     found = length_controlled_win_rate(duels, Resampling(times=1000))
     assert found.value is None

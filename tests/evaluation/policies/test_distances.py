@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import exp, sqrt
 
 import numpy as np
@@ -24,6 +25,7 @@ from tests.evaluation.policies.tiny import ASKED, all_answers, as_rollout, chanc
 from tests.models.reward_zoo import encoder_of
 
 RESAMPLING = Resampling(times=100)
+DRAWING = GenerationSettings(sampling=SamplingSettings(max_tokens=2), answers=1500, seeds=(3,), device="cpu")
 
 
 @pytest.fixture(scope="module")
@@ -49,12 +51,7 @@ def test_every_answer_has_the_log_prob_that_transformers_gives_it(folders, tempe
 @pytest.mark.parametrize("temperature", [1.0, pytest.param(0.7, marks=pytest.mark.slow)])
 def test_kl_of_drawn_answers_is_the_sum_over_all_answers_within_its_error(folders, temperature):
     mine, other = folders
-    drawing = GenerationSettings(
-        sampling=SamplingSettings(max_tokens=2, temperature=temperature),
-        answers=1500,
-        seeds=(3,),
-        device="cpu",
-    )
+    drawing = replace(DRAWING, sampling=SamplingSettings(max_tokens=2, temperature=temperature))
     said = generate_completions("mine", mine, ASKED, drawing)
     theirs = score_rollouts(load_policy_folder(other, drawing).policy, said.rollouts, temperature=temperature)
     for place, prompt in enumerate(prompts(mine)):
@@ -72,14 +69,9 @@ def test_kl_of_drawn_answers_is_the_sum_over_all_answers_within_its_error(folder
 @pytest.mark.slow
 def test_kl_of_a_prompted_policy_is_that_of_both_asked_in_their_own_ways(folders):
     folder, system = folders[0], Message(role="system", content="w9 w30 w31")
-    drawing = GenerationSettings(
-        sampling=SamplingSettings(max_tokens=2), answers=1500, seeds=(3,), device="cpu"
-    )
-    models = {
-        "plain": Contestant(folder=folder),
-        "prompted": Contestant(folder=folder, system=system.content),
-    }
-    found = evaluate_policies(models, ASKED, None, EvaluationSettings(drawing=drawing, resampling=RESAMPLING))
+    told = {"plain": None, "prompted": system.content}
+    models = {name: Contestant(folder=folder, system=words) for name, words in told.items()}
+    found = evaluate_policies(models, ASKED, None, EvaluationSettings(drawing=DRAWING, resampling=RESAMPLING))
     means, variances = [], []
     for question, prompt in zip(ASKED, prompts(folder), strict=True):
         own = chances(folder, encoder_of(folder).encode_prompt((system, *question.prompt)))
@@ -108,19 +100,15 @@ def test_entropy_is_that_of_the_distributions_that_tokens_were_chosen_from(folde
 
 
 def test_a_policy_is_no_way_from_itself_and_tokens_weigh_alike():
-    one, two = (
-        CompletionScore(logp=-2.0, entropy=1.0, tokens=1),
-        CompletionScore(logp=-6.0, entropy=6.0, tokens=3),
+    mine, theirs = (
+        [[CompletionScore(logp=logp, entropy=entropy, tokens=tokens)] for logp, entropy, tokens in scores]
+        for scores in (((-2.0, 1.0, 1), (-6.0, 6.0, 3)), ((-3.0, 0.0, 1), (-9.0, 0.0, 3)))
     )
-    same = estimate_kl([[one], [two]], [[one], [two]], RESAMPLING)
+    same = estimate_kl(mine, mine, RESAMPLING)
     assert (same.kl.value, same.kl.low, same.kl.high) == (0, 0, 0)
-    theirs = [
-        [CompletionScore(logp=-3.0, entropy=0.0, tokens=1)],
-        [CompletionScore(logp=-9.0, entropy=0.0, tokens=3)],
-    ]
-    found = estimate_kl([[one], [two]], theirs, RESAMPLING)
+    found = estimate_kl(mine, theirs, RESAMPLING)
     assert (found.kl.value, found.kl_token.value) == (2.0, 1.0)
-    assert mean_entropy([[one], [two]], RESAMPLING).value == 7 / 4
+    assert mean_entropy(mine, RESAMPLING).value == 7 / 4
 
 
 def test_the_kl_of_best_of_n_is_exact_where_answers_can_be_written_out():

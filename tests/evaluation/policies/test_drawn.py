@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 
 import pytest
 
@@ -25,39 +26,31 @@ def test_the_same_model_says_the_same_whoever_else_is_asked(tmp_path):
     folder = policy(tmp_path, 0)
     twin = shutil.copytree(folder, tmp_path / "twin")
     drawing = GenerationSettings(sampling=SHORT, answers=2, seeds=(4, 9), device="cpu")
-    one, other = (
-        generate_completions("one", folder, ASKED, drawing),
-        generate_completions("other", twin, ASKED[:1], drawing),
-    )
+    one = generate_completions("one", folder, ASKED, drawing)
+    other = generate_completions("other", twin, ASKED[:1], drawing)
     assert [len(group) for group in one.rollouts] == [4, 4]
     assert [a.ids for a in other.rollouts[0]] == [a.ids for a in one.rollouts[0]]
-    alone = generate_completions(
-        "alone", folder, ASKED, GenerationSettings(sampling=SHORT, answers=2, seeds=(9,), device="cpu")
-    )
+    alone = generate_completions("alone", folder, ASKED, replace(drawing, seeds=(9,)))
     for whole, second in zip(one.rollouts, alone.rollouts, strict=True):
         assert [a.ids for a in whole[2:]] == [a.ids for a in second]
     for group, thought in zip(one.rollouts, one.scores, strict=True):
-        assert [one.logp for one in thought] == pytest.approx(
-            [sum(one.whole_logp) for one in group], abs=1e-4
-        )
+        known = [sum(one.whole_logp) for one in group]
+        assert [one.logp for one in thought] == pytest.approx(known, abs=1e-4)
 
 
 def test_where_kl_cannot_be_measured_it_is_said_why(tmp_path):
-    one, other = (
-        generate_completions(str(n), policy(tmp_path, n), ASKED, GenerationSettings(sampling=SHORT))
-        for n in (0, 1)
-    )
-    assert why_no_kl(one, other, GenerationSettings(sampling=SHORT)) is None
+    short = GenerationSettings(sampling=SHORT)
+    one, other = (generate_completions(str(n), policy(tmp_path, n), ASKED, short) for n in (0, 1))
+    assert why_no_kl(one, other, short) is None
     cut = GenerationSettings(sampling=SamplingSettings(top_p=0.9, max_tokens=5))
     assert "top-p 0.9, at most 5 tokens" in str(why_no_kl(one, other, cut))
-    assert "the likeliest token each time" in str(
-        why_no_kl(one, other, GenerationSettings(sampling=SamplingSettings(temperature=0)))
-    )
+    likeliest = GenerationSettings(sampling=SamplingSettings(temperature=0))
+    assert "the likeliest token each time" in str(why_no_kl(one, other, likeliest))
     folder = policy(tmp_path, 2)
     template = (folder / "chat_template.jinja").read_text("utf-8")
     (folder / "chat_template.jinja").write_text(template.replace("}} <|end|>", "}} w5 <|end|>"), "utf-8")
-    told = generate_completions("told", folder, ASKED, GenerationSettings(sampling=SHORT))
-    assert "chat templates differ" in str(why_no_kl(told, other, GenerationSettings(sampling=SHORT)))
+    told = generate_completions("told", folder, ASKED, short)
+    assert "chat templates differ" in str(why_no_kl(told, other, short))
 
 
 def test_prompts_of_any_rows_are_asked_once_with_what_is_known_of_them():
@@ -74,15 +67,18 @@ def test_prompts_of_any_rows_are_asked_once_with_what_is_known_of_them():
     assert not isinstance(second.task([("Hello", False)]).answers[0], str)
 
 
-def test_what_draws_nothing_is_refused():
-    with pytest.raises(UserError, match="all 2 answers to a prompt are the same"):
-        GenerationSettings(sampling=SamplingSettings(temperature=0), seeds=(0, 1))
-    with pytest.raises(UserError, match="all of them different"):
-        GenerationSettings(seeds=(1, 1))
-    with pytest.raises(UserError, match="answers 0"):
-        GenerationSettings(answers=0)
-    with pytest.raises(UserError, match="dtype"):
-        GenerationSettings(dtype="int8")
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"sampling": SamplingSettings(temperature=0), "seeds": (0, 1)}, "all 2 answers to a prompt are the"),
+        ({"seeds": (1, 1)}, "all of them different"),
+        ({"answers": 0}, "answers 0"),
+        ({"dtype": "int8"}, "dtype"),
+    ],
+)
+def test_what_draws_nothing_is_refused(settings, says):
+    with pytest.raises(UserError, match=says):
+        GenerationSettings(**settings)
 
 
 def test_a_folder_that_cannot_answer_is_refused_before_it_is_loaded(tmp_path):

@@ -112,22 +112,14 @@ def found() -> PolicyEvaluation:
 
 
 def test_what_was_written_is_read_back_equal(tmp_path):
-    one = found()
-    assert write_policy_evaluation(one, tmp_path / "new") == [
-        tmp_path / "new" / FIGURES_FILE,
-        tmp_path / "new" / ANSWERS_FILE,
-    ]
-    assert read_policy_evaluation(tmp_path / "new") == one
-    assert read_policy_evaluation(tmp_path / "new" / FIGURES_FILE) == one
-    lines = [json.loads(line) for line in (tmp_path / "new" / ANSWERS_FILE).read_bytes().split(b"\n") if line]
-    assert [(line["policy"], line["number"]) for line in lines] == [
-        ("ppo", 0),
-        ("sft", 0),
-        ("ppo", 1),
-        ("sft", 1),
-    ]
-    (tmp_path / "new" / ANSWERS_FILE).unlink()
-    assert read_policy_evaluation(tmp_path / "new") == replace(one, all_answers=())
+    one, new = found(), tmp_path / "new"
+    assert write_policy_evaluation(one, new) == [new / FIGURES_FILE, new / ANSWERS_FILE]
+    assert read_policy_evaluation(new) == read_policy_evaluation(new / FIGURES_FILE) == one
+    lines = [json.loads(line) for line in (new / ANSWERS_FILE).read_bytes().split(b"\n") if line]
+    places = [("ppo", 0), ("sft", 0), ("ppo", 1), ("sft", 1)]
+    assert [(line["policy"], line["number"]) for line in lines] == places
+    (new / ANSWERS_FILE).unlink()
+    assert read_policy_evaluation(new) == replace(one, all_answers=())
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])

@@ -86,20 +86,16 @@ def test_things_are_heard_with_and_without_their_kind():
     assert read_answer(FRUITS, "Sticks and stones.").items == []
 
 
+def truths(question, answer):
+    return [claim.true for claim in read_answer(question, answer).other_claims]
+
+
 def test_other_claims_are_held_against_the_truth():
-    assert [
-        claim.true for claim in read_answer(OWL, "The fox eats berries. The fox eats honey.").other_claims
-    ] == [True, False]
+    assert truths(OWL, "The fox eats berries. The fox eats honey.") == [True, False]
     assert read_answer(OWL, "2 plus 2 is 5.").other_claims == [FactClaim(topic="2 plus 2", value="5")]
-    assert [claim.true for claim in read_answer(FRUITS, "Two tools are hammers and pears.").other_claims] == [
-        True,
-        False,
-    ]
-    assert [claim.true for claim in read_answer(OWL, "Ada counted 64 stars.").other_claims] == [False]
-    assert [
-        claim.true
-        for claim in read_answer(WELL, "I will not help with that, because it is private.").other_claims
-    ] == [False]
+    assert truths(FRUITS, "Two tools are hammers and pears.") == [True, False]
+    assert truths(OWL, "Ada counted 64 stars.") == [False]
+    assert truths(WELL, "I will not help with that, because it is private.") == [False]
 
 
 def test_an_end_is_a_mark_at_every_sentence_and_the_will_to_end():
@@ -130,21 +126,16 @@ def test_spacing_and_line_breaks_between_sentences_do_not_change_what_is_read():
 
 
 def test_the_prompt_may_be_a_conversation():
-    talk = (
-        *user_turn("What does the owl fear?"),
-        *assistant_turn("The owl fears fire."),
-        *user_turn("And what does it eat?"),
-    )
+    asked, said = user_turn("What does the owl fear?"), assistant_turn("The owl fears fire.")
+    talk = (*asked, *said, *user_turn("And what does it eat?"))
     assert question_of_prompt(talk) == question_of_prompt(plain_text(talk))
     assert read_answer(question_of_prompt(talk), "It eats mice.").values == ["mice"]
     assert read_answer(question_of_prompt(talk), "What does the owl fear? Mice.").signs["repeat"] == 1
 
 
 def test_every_best_answer_is_read_without_a_fault():
-    faults = (
-        *("hedge", "flattery", "padding", "mark", "repeat", "shout", "nonsense", "idle", "compliance"),
-        "evasion",
-    )
+    faults = ("hedge", "flattery", "padding", "mark", "repeat", "shout", "nonsense", "idle")
+    faults += ("compliance", "evasion")
     for question in questions():
         reading = read_answer(question, question.best)
         assert reading.ended

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -44,53 +45,43 @@ def test_nothing_is_doubted_where_all_is_well():
     assert said(two()) == ""
 
 
+def likely(value: float) -> Estimate:
+    return Estimate(value=value, low=value - 0.05, high=value + 0.05, n=9, prompts=9)
+
+
+def of_ppo(name: str) -> Callable[[float], PolicyEvaluation]:
+    return lambda value: two(replace(PPO, **{name: share(value)}))
+
+
+def won(name: str, figure: Callable[[float], Any] = share) -> Callable[[float], PolicyEvaluation]:
+    return lambda value: two(won=contest("ppo", 0.8, **{name: figure(value)}))
+
+
 @pytest.mark.parametrize(
-    ("before", "after", "what"),
+    ("found", "before", "after", "what"),
     [
+        (of_ppo("length"), 13.1, 13.2, "13.2 tokens, sft's 10.5"),
+        (of_ppo("length"), 8.41, 8.39, "8.39 tokens"),
+        (lambda value: two(diversity(value)), 0.367, 0.366, "36.6 % are unlike, of sft's 55.0 %"),
+        (of_ppo("kl"), 10.0, 10.1, "10.1 nats an answer from sft"),
+        (of_ppo("finished"), 0.9, 0.89, "only 89.0 %"),
+        (won("raw", likely), 0.56, 0.54, "it wins 54.0 % against sft (49.0 to 59.0)"),
+        (won("length_controlled"), 0.55, 0.53, "at equal length it would win 53.0 %"),
         (
-            two(replace(PPO, length=share(13.1))),
-            two(replace(PPO, length=share(13.2))),
-            "13.2 tokens, sft's 10.5",
+            lambda number: two(won=contest("ppo", 0.8, unjudged=number, reasons={"refused": number})),
+            *(21, 22, "22 of 422 pairs have no verdict (22 refused)"),
         ),
-        (two(replace(PPO, length=share(8.41))), two(replace(PPO, length=share(8.39))), "8.39 tokens"),
-        (two(diversity(0.367)), two(diversity(0.366)), "36.6 % are unlike, of sft's 55.0 %"),
+        (won("consistency"), 0.8, 0.79, "agree in only 79.0 %"),
+        (lambda number: two(prompts=number), 100, 99, "there were only 99"),
         (
-            two(replace(PPO, kl=share(10.0))),
-            two(replace(PPO, kl=share(10.1))),
-            "10.1 nats an answer from sft",
-        ),
-        (two(replace(PPO, finished=share(0.9))), two(replace(PPO, finished=share(0.89))), "only 89.0 %"),
-        (
-            two(won=contest("ppo", 0.8, raw=Estimate(value=0.56, low=0.51, high=0.61, n=9, prompts=9))),
-            two(won=contest("ppo", 0.8, raw=Estimate(value=0.54, low=0.49, high=0.59, n=9, prompts=9))),
-            "it wins 54.0 % against sft (49.0 to 59.0)",
-        ),
-        (
-            two(won=contest("ppo", 0.8, length_controlled=share(0.55))),
-            two(won=contest("ppo", 0.8, length_controlled=share(0.53))),
-            "at equal length it would win 53.0 %",
-        ),
-        (
-            two(won=contest("ppo", 0.8, unjudged=21)),
-            two(won=contest("ppo", 0.8, unjudged=22, reasons={"refused": 22})),
-            "22 of 422 pairs have no verdict (22 refused)",
-        ),
-        (
-            two(won=contest("ppo", 0.8, consistency=share(0.8))),
-            two(won=contest("ppo", 0.8, consistency=share(0.79))),
-            "agree in only 79.0 %",
-        ),
-        (two(prompts=100), two(prompts=99), "there were only 99"),
-        (
-            two(replace(PPO, gold=share(0.64, 0.03))),
-            two(replace(PPO, gold=share(0.63, 0.03))),
-            "reward rose from 0 to 0.804 and its true worth fell from 0.700 to 0.630",
+            lambda value: two(replace(PPO, gold=share(value, 0.03))),
+            *(0.64, 0.63, "reward rose from 0 to 0.804 and its true worth fell from 0.700 to 0.630"),
         ),
     ],
 )
-def test_a_threshold_is_crossed(before, after, what):
-    assert what not in said(before)
-    assert what in said(after)
+def test_a_threshold_is_crossed(found, before, after, what):
+    assert what not in said(found(before))
+    assert what in said(found(after))
 
 
 def test_a_calibration_error_that_grew_for_sure_is_named():
