@@ -123,13 +123,13 @@ class _RecordEntry:
 RECORDS = (
     _RecordEntry(
         records=("PreferenceAlgorithm", "UnpairedAlgorithm"),
-        config="plaudit.methods.preference.config:PreferenceConfig",
-        function="plaudit.methods.preference.run:preference",
+        config="preference.config:PreferenceConfig",
+        function="preference.run:preference",
     ),
     _RecordEntry(
         records=("PolicyAlgorithm",),
-        config="plaudit.methods.policy.config:PolicyConfig",
-        function="plaudit.methods.policy.run:policy",
+        config="policy.config:PolicyConfig",
+        function="policy.run:policy",
     ),
 )
 """The records that an algorithm can be given as: of which config, and what trains by them."""

@@ -212,7 +212,7 @@ def test_the_runs_own_record_is_fed_first_and_closed_last(tmp_path):
 
 
 def test_a_name_with_a_slip_gets_the_nearest_suggestion(tmp_path):
-    with pytest.raises(UserError, match=r"called 'tensorbord' to log to; did you mean 'tensorboard'\?"):
+    with pytest.raises(UserError, match=r"called 'tensorbord' to log to; did you mean tensorboard\?"):
         sinks_for(["console", "tensorbord"], tmp_path)
     with pytest.raises(UserError, match=r"called 'xyzzy' to log to\. Choose from jsonl, console"):
         sinks_for(["xyzzy"], tmp_path)

@@ -122,10 +122,7 @@ def with_label(record: Record, row: Node, label: str | None) -> Record:
         completion=record.completion,
         score=float(row.get(label).verdict()),
         thumb=True,
-        annotator=record.annotator,
-        group=record.group,
-        category=record.category,
-        origin=record.origin,
+        **record.provenance,
     )
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from plaudit.data.fields import (
     ROW_LIMIT,
-    ProblemKind,
+    BadRowError,
     RawRow,
     bad_row,
     describe_value,
@@ -80,7 +80,7 @@ def json_rows(path: Path, limit: int) -> Iterator[RawRow]:
     with _open_bytes(path) as stream:
         content = b"".join(iter(lambda: stream.read(_CHUNK_BYTES), b""))
     try:
-        document, faulty = _load_with_faults(content.removeprefix(_BOM))
+        document, faults = _load_with_faults(content.removeprefix(_BOM))
     except UnicodeDecodeError as error:
         raise UserError(
             f"{path}: byte {error.start + 1} is not UTF-8; a JSON file is read as a whole, so mend it or "
@@ -95,10 +95,8 @@ def json_rows(path: Path, limit: int) -> Iterator[RawRow]:
         ) from error
     for number, value in enumerate(_row_list(document, path), start=1):
         origin = f"{path.name}:{number}"
-        fault = _fault_in(value) if faulty else None
-        if fault is not None:
-            text = json.dumps(value, ensure_ascii=False, default=lambda _: None)
-            yield bad_row(fault.kind, origin, expected=fault.expected, found=fault.found, text=text)
+        if faults and (fault := _fault_in(value)) is not None:
+            yield _faulty_row(fault, origin, json.dumps(value, ensure_ascii=False, default=lambda _: None))
             continue
         row = row_from_value(value, origin)
         yield too_large_row(origin, limit, row.text) if len(row.text) > limit else row
@@ -126,71 +124,51 @@ def _parse_line(line: bytes, origin: str) -> RawRow:
     if "\0" in text:
         return bad_row("NUL", origin, expected="text without NUL", found="a NUL byte", text=text)
     try:
-        value = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=object_of_pairs)
-    except (ValueError, RecursionError) as error:
-        kind, expected, found = _json_problem(error, text)
-        return bad_row(kind, origin, expected=expected, found=found, text=text)
-    return row_from_value(value, origin, text)
+        value, faults = _load_with_faults(text)
+    except json.JSONDecodeError as error:
+        found = f"{error.msg} at position {error.pos + 1}: {shorten(text)}"
+        return bad_row("broken row", origin, expected="a JSON object", found=found, text=text)
+    except RecursionError:
+        found = "thousands of brackets"
+        return bad_row("broken row", origin, expected="a JSON object", found=found, text=text)
+    except ValueError as error:
+        # Integers of more than 4,300 digits; behind the semicolon stands Python's advice.
+        found = str(error).split(";")[0]
+        return bad_row("broken row", origin, expected="finite numbers", found=found, text=text)
+    return _faulty_row(faults[0], origin, text) if faults else row_from_value(value, origin, text)
 
 
-def _json_problem(error: Exception, text: str) -> tuple[ProblemKind, str, str]:
-    match error:
-        case RecursionError():
-            return "broken row", "a JSON object", "thousands of brackets"
-        case json.JSONDecodeError():
-            return "broken row", "a JSON object", f"{error.msg} at position {error.pos + 1}: {shorten(text)}"
-        case RepeatedKeyError():
-            return "repeated key", _ONCE, str(error)
-        case _NonFiniteError():
-            return "non-finite number", "finite numbers", str(error)
-        case _:
-            # Integers of more than 4,300 digits; behind the semicolon stands Python's advice.
-            return "broken row", "finite numbers", str(error).split(";")[0]
+def _faulty_row(fault: BadRowError, origin: str, text: str) -> RawRow:
+    return RawRow(origin=origin, problem=fault.problem_at(origin), text=text)
 
 
-_ONCE = "each key once"
+def _load_with_faults(content: bytes | str) -> tuple[Any, list[BadRowError]]:
+    """A document with each fault in its place, and all of them: one bad row is no reason to refuse the rest.
 
+    JSON has no NaN and no infinity, though some writers do, and each key once.
+    """
+    faults: list[BadRowError] = []
 
-class _NonFiniteError(ValueError):
-    """JSON has no NaN and no infinity, though some writers do."""
-
-
-def _refuse_constant(constant: str) -> object:
-    raise _NonFiniteError(constant)
-
-
-class _JsonFault:
-    """What stands in a row of a file that was read as a whole, in the place of what JSON should not have."""
-
-    def __init__(self, kind: ProblemKind, expected: str, found: str) -> None:
-        self.kind: ProblemKind = kind
-        self.expected, self.found = expected, found
-
-
-def _load_with_faults(content: bytes) -> tuple[Any, bool]:
-    """A document, and whether any fault stands in it: one bad row is no reason to refuse all others."""
-    faults: list[_JsonFault] = []
-
-    def constant(word: str) -> _JsonFault:
-        faults.append(_JsonFault("non-finite number", "finite numbers", word))
+    def constant(word: str) -> BadRowError:
+        faults.append(BadRowError("non-finite number", "", expected="finite numbers", found=word))
         return faults[-1]
 
     def object_or_fault(pairs: Sequence[tuple[str, Any]]) -> Any:
         try:
             return object_of_pairs(pairs)
         except RepeatedKeyError as error:
-            faults.append(_JsonFault("repeated key", _ONCE, str(error)))
+            faults.append(BadRowError("repeated key", "", expected="each key once", found=str(error)))
             return faults[-1]
 
     document = json.loads(content, parse_constant=constant, object_pairs_hook=object_or_fault)
-    return document, bool(faults)
+    return document, faults
 
 
-def _fault_in(value: object) -> _JsonFault | None:
+def _fault_in(value: object) -> BadRowError | None:
     left = [value]
     while left:
         match value := left.pop():
-            case _JsonFault():
+            case BadRowError():
                 return value
             case dict():
                 left += value.values()
@@ -338,9 +316,7 @@ def _open_bytes(path: Path) -> Iterator[BufferedIOBase]:
                 # Lines are found by the buffer; the bound is looked at once for each of its fillings.
                 yield BufferedReader(_Bounded(path, stream), _CHUNK_BYTES)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise UserError(
-                f"{path}: the compressed file is damaged ({error}); copy or make it again"
-            ) from error
+            raise UserError(f"{path}: the compressed file is damaged ({error}); make it again") from error
 
 
 def _unzipping(path: Path, raw: BufferedReader) -> gzip.GzipFile | pyarrow.NativeFile:

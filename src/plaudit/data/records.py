@@ -140,7 +140,26 @@ def assistant_turn(content: str) -> tuple[Message, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Demonstration:
+class Provenance:
+    """Whose a fact is, and where it stands: what all records have but prompts, behind their own fields."""
+
+    annotator: str | None = None
+    """Who wrote or judged it, as a pseudonym."""
+    group: str | None = None
+    """The group that the annotator belongs to."""
+    category: str | None = None
+    """The kind of question, or the subset of a benchmark."""
+    origin: str = ""
+    """File and row."""
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """These four by name, for another record of the same fact."""
+        return {part.name: getattr(self, part.name) for part in fields(Provenance)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demonstration(Provenance):
     """An answer to learn from.
 
     Example: ``Demonstration(prompt="2 + 2 =", completion=" 4")``
@@ -152,18 +171,10 @@ class Demonstration:
     """What was answered: a string, or turns that begin with the assistant's."""
     answer: str | None = None
     """The result alone, where the row names it (GSM8K): the reference of a rule."""
-    annotator: str | None = None
-    """Who wrote it, as a pseudonym."""
-    group: str | None = None
-    """The group that the annotator belongs to."""
-    category: str | None = None
-    """The kind of question, or the subset of a benchmark."""
-    origin: str = ""
-    """File and row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class Comparison(Provenance):
     """Of two answers, the one that was preferred.
 
     Example: ``Comparison(prompt="Capital of France?", chosen="Paris.", rejected="Lyon.", strength=3)``
@@ -181,14 +192,6 @@ class Comparison:
     """The reward gap that the loss should ask for (Llama 2)."""
     probability: float | None = None
     """The chance that ``chosen`` is the better one; 0.5 is a tie, None means it was simply chosen."""
-    annotator: str | None = None
-    """Who judged, as a pseudonym."""
-    group: str | None = None
-    """The group that the annotator belongs to."""
-    category: str | None = None
-    """The kind of question, or the subset of a benchmark."""
-    origin: str = ""
-    """File and row."""
 
 
 def preference_probability(record: Comparison) -> float:
@@ -203,7 +206,7 @@ def preference_probability(record: Comparison) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ranking:
+class Ranking(Provenance):
     """K answers in order.
 
     Example: ``Ranking(prompt="Name a fruit.", completions=("Pear.", "Fig!", "No."), ranks=(1, 1, 3))``
@@ -215,21 +218,13 @@ class Ranking:
     """The K answers, K ≥ 2."""
     ranks: tuple[float, ...]
     """The rank of each, 1 is best; equal ranks are ties."""
-    annotator: str | None = None
-    """Who ranked, as a pseudonym."""
-    group: str | None = None
-    """The group that the annotator belongs to."""
-    category: str | None = None
-    """The kind of question, or the subset of a benchmark."""
-    origin: str = ""
-    """File and row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rating:
+class Rating(Provenance):
     """One answer with a score or a thumb.
 
-    Example: ``Rating(prompt="Tell a joke.", completion="No.", score=0.0)``
+    Example: a joke with a thumb down has ``score=0.0, thumb=True``.
     """
 
     prompt: Text
@@ -244,18 +239,10 @@ class Rating:
     """The word that stood at the score, where the scale had words: ``Adequate``."""
     thumb: bool = False
     """True when the score is a thumb (only 0 and 1 occur), not a point on a scale."""
-    annotator: str | None = None
-    """Who rated, as a pseudonym."""
-    group: str | None = None
-    """The group that the annotator belongs to."""
-    category: str | None = None
-    """The kind of question, or the subset of a benchmark."""
-    origin: str = ""
-    """File and row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Steps:
+class Steps(Provenance):
     """A solution in steps, each with its label.
 
     Example: ``Steps(prompt="Solve 2x = 6.", steps=("Divide by 2.", "x = 4."), labels=(1.0, 0.0))``
@@ -267,14 +254,6 @@ class Steps:
     """The steps, in order."""
     labels: tuple[float, ...]
     """One label a step: 1 right, 0 wrong; a neutral step is 0.5 or what the reader was told."""
-    annotator: str | None = None
-    """Who labelled, as a pseudonym."""
-    group: str | None = None
-    """The group that the annotator belongs to."""
-    category: str | None = None
-    """The kind of question, or the subset of a benchmark."""
-    origin: str = ""
-    """File and row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -351,7 +330,8 @@ def record_kind(record: Record) -> str:
 def record_to_dict(record: Record) -> dict[str, object]:
     """A record as an object that JSON can hold; fields at their default are left out."""
     row: dict[str, object] = {"kind": record_kind(record)}
-    for record_field in fields(record):
+    shared = {part.name for part in fields(Provenance)}
+    for record_field in sorted(fields(record), key=lambda part: part.name in shared):
         value: object = getattr(record, record_field.name)
         factory = record_field.default_factory
         if value != (record_field.default if factory is MISSING else factory()):

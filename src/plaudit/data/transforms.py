@@ -85,9 +85,7 @@ def preferred_demonstration(record: Record) -> Demonstration | None:
         case Ranking():
             return _as_demonstration(record, _best_ranked(record))
         case Rating():
-            return _as_demonstration(
-                record, record.completion if record.thumb and record.score == 1 else None
-            )
+            return _as_demonstration(record, record.completion if record.thumb and record.score else None)
         case Steps() | Prompt():
             return None
 
@@ -95,14 +93,7 @@ def preferred_demonstration(record: Record) -> Demonstration | None:
 def _as_demonstration(record: Comparison | Ranking | Rating, completion: Text | None) -> Demonstration | None:
     if completion is None:
         return None
-    return Demonstration(
-        prompt=record.prompt,
-        completion=completion,
-        annotator=record.annotator,
-        group=record.group,
-        category=record.category,
-        origin=record.origin,
-    )
+    return Demonstration(prompt=record.prompt, completion=completion, **record.provenance)
 
 
 def prefers_nothing(record: Record) -> bool:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
-import importlib
 import inspect
 import math
-import os
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -17,8 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
+from plaudit.config import did_you_mean
 from plaudit.engine.settings import OptimizerSettings
 from plaudit.errors import UserError
+from plaudit.files.user_code import import_user_module
 
 ParamGroup = dict[str, object]
 """Parameters that share their settings, as torch wants them."""
@@ -66,11 +64,9 @@ def make_optimizer(
             )
         return optimizer
     if settings.name not in OPTIMIZERS:
-        suggestions = difflib.get_close_matches(settings.name, OPTIMIZERS, n=1)
-        hint = f"; did you mean {suggestions[0]!r}?" if suggestions else ""
         raise UserError(
-            f"optimizer.name: {settings.name!r} is not one of {', '.join(OPTIMIZERS)} "
-            f"nor of the form package.module:function{hint}"
+            f"optimizer.name: {settings.name!r} is not one of {', '.join(OPTIMIZERS)} nor of the form "
+            f"package.module:function{did_you_mean(settings.name, OPTIMIZERS)}"
         )
     return OPTIMIZERS[settings.name](groups, rate, settings)
 
@@ -90,8 +86,7 @@ def _adamw(groups: list[ParamGroup], rate: float, settings: OptimizerSettings) -
         # Weight decay is set in each group and not here: vectors have none.
         betas=(settings.beta1, settings.beta2),
         eps=settings.eps,
-        # A few kernels for all weights in place of several for each:
-        # the update is bound by memory, not arithmetic.
+        # A few kernels for all weights, not several for each: memory and not arithmetic bounds the update.
         fused=True,
     )
 
@@ -264,18 +259,11 @@ def _parameter_groups(module: nn.Module, weight_decay: float, rates: Mapping[str
     for part in (None, *rates):
         part_parameters = [p for name, p in trained.items() if _part_of(name, rates) == part]
         multiple: ParamGroup = {} if part is None else {RATE_MULTIPLE_KEY: rates[part]}
-        matrices: ParamGroup = {
-            # Decay pulls towards 0, which is no neutral value for a norm's gain or a bias.
-            "params": [p for p in part_parameters if p.ndim >= 2],
-            "weight_decay": weight_decay,
-            **multiple,
-        }
-        vectors: ParamGroup = {
-            "params": [p for p in part_parameters if p.ndim < 2],
-            "weight_decay": 0.0,
-            **multiple,
-        }
-        groups += [matrices, vectors]
+        matrices = [p for p in part_parameters if p.ndim >= 2]
+        vectors = [p for p in part_parameters if p.ndim < 2]
+        # Decay pulls towards 0, which is no neutral value for a norm's gain or a bias.
+        for params, decay in ((matrices, weight_decay), (vectors, 0.0)):
+            groups.append({"params": params, "weight_decay": decay, **multiple})
     return [group for group in groups if group["params"]]
 
 
@@ -286,11 +274,8 @@ def _part_of(name: str, rates: Mapping[str, float]) -> str | None:
 
 def _import_optimizer(path: str) -> Callable[..., object]:
     module, _, function = path.partition(":")
-    if not {"", os.getcwd()} & {*sys.path}:
-        # An installed command does not look in the present folder, where a user's own module lies.
-        sys.path.append(os.getcwd())
     try:
-        loaded = getattr(importlib.import_module(module), function)
+        loaded = getattr(import_user_module(module), function)
     except (ImportError, AttributeError) as error:
         raise UserError(f"optimizer.name: {path!r} cannot be imported: {error}") from error
     if not callable(loaded):

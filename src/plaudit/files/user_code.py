@@ -99,24 +99,12 @@ def accepted_arguments(
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError) as error:
         raise UserError(f"{name}: it does not say what it takes: {error}") from error
-    by_name = [
-        parameter
-        for parameter in parameters
-        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
-    ]
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    accepted = tuple(entry.name for entry in parameters if entry.kind in named and entry.name in available)
     several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    mandatory = [
-        parameter.name
-        for parameter in parameters
-        if parameter.default is parameter.empty and parameter.kind not in several
-    ]
-    unavailable = [
-        this_parameter
-        for this_parameter in mandatory
-        if this_parameter not in available or this_parameter not in [parameter.name for parameter in by_name]
-    ]
-    accepted = tuple(entry.name for entry in by_name if entry.name in available)
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+    mandatory = (entry for entry in parameters if entry.default is entry.empty and entry.kind not in several)
+    unavailable = [entry.name for entry in mandatory if entry.name not in accepted]
+    if any(entry.kind is entry.VAR_KEYWORD for entry in parameters):
         accepted = tuple(dict.fromkeys((*accepted, *available)))
     missing = [name for name in required if name not in accepted]
     if unavailable or missing:
@@ -152,7 +140,5 @@ def _file_of(function: Callable[..., object]) -> str:
 def line_in(error: Exception, file: str) -> str:
     """The line of a user's file at which an error left it; empty where that is not known."""
     frames = traceback.extract_tb(error.__traceback__)
-    lines = [
-        frame.lineno for frame in frames if file and Path(frame.filename).resolve() == Path(file).resolve()
-    ]
+    lines = [at.lineno for at in frames if file and Path(at.filename).resolve() == Path(file).resolve()]
     return f" ({Path(file).name}, line {lines[-1]})" if lines else ""

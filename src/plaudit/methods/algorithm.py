@@ -23,13 +23,13 @@ import dataclasses
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from functools import wraps
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, get_args, get_type_hints
 
 from plaudit.bounds import Bound, bound_in, refuse_unless
+from plaudit.config import did_you_mean
 from plaudit.errors import UserError
 from plaudit.files.user_code import import_user_module
 
@@ -290,8 +290,7 @@ def load_algorithm(word: str, *records: type, example: str) -> Algorithm:
 def find_algorithm(algorithms: Mapping[str, Algorithm], name: str, what: str) -> Algorithm:
     """The algorithm of a name; one that is not there is refused with the closest."""
     if name not in algorithms:
-        closest = get_close_matches(name, algorithms, n=1)
-        hint = f"; did you mean {closest[0]}?" if closest else ""
+        hint = did_you_mean(name, algorithms)
         raise UserError(f"no {what} is called {name!r}: there are {', '.join(algorithms)}{hint}")
     return algorithms[name]
 

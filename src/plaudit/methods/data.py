@@ -23,7 +23,7 @@ from plaudit.files.stored import joined, selected
 from plaudit.methods.config import RowSettings, RunConfig
 from plaudit.methods.shelf import CachedRows, open_shelf
 from plaudit.tokens.batch import Example
-from plaudit.tokens.encode import EncodedRows, Encoder, RefusedRow
+from plaudit.tokens.encode import EncodedRows, Encoder
 from plaudit.tokens.parallel import RowProgress
 
 
@@ -80,8 +80,8 @@ def load_rows(
     """All rows of a run; ``quarantine_folder`` is where unusable ones are listed (the first rank's only)."""
     read = partial(_read_and_encode, config=config, encoder=encoder, recipe=encode)
     sources = [
-        (read(Path(source), aside=_BadRowFiles(folder=quarantine_folder, role=role)), weight)
-        for role, source, weight in _roles(config.data)
+        (read(Path(source), quarantine_folder and quarantine_folder / name), weight)
+        for name, source, weight in _listed_sources(config.data)
     ]
     parts = [part for part, _ in sources]
     everything = joined([part.encoding.examples for part in parts])
@@ -92,9 +92,8 @@ def load_rows(
     held_out, held_out_records = everything[:0], ()
     trained: Sequence[int] = range(len(everything))
     if share is None:
-        held_out_data = read(
-            Path(config.held_out), aside=_BadRowFiles(folder=quarantine_folder, role="held-out")
-        )
+        aside = quarantine_folder and quarantine_folder / "held-out.jsonl"
+        held_out_data = read(Path(config.held_out), aside)
         held_out, notes = held_out_data.encoding.examples, notes + held_out_data.notes
         held_out_records = held_out_data.records
         teacher_prompts.update(held_out_data.teacher_prompts)
@@ -117,10 +116,10 @@ def load_rows(
     )
 
 
-def _roles(data: Path) -> Iterable[tuple[str, str, float]]:
-    """For each source of rows what its list of bad rows is called, where it lies, and its weight."""
+def _listed_sources(data: Path) -> Iterable[tuple[str, str, float]]:
+    """For each source of rows what lists of its bad rows are called, where it lies, and its weight."""
     for number, (source, weight) in enumerate(sources_of(data), start=1):
-        yield ("data" if number == 1 else f"data-{number}"), source, weight
+        yield ("data.jsonl" if number == 1 else f"data-{number}.jsonl"), source, weight
 
 
 def weighted(rows: Sequence[int], weights: Sequence[float], seed: int) -> Sequence[int]:
@@ -199,30 +198,20 @@ def _leak_notes(train: Sequence[PromptRow], held_out: Sequence[PromptRow], name:
         yield f"{count} of {len(held_out)} rows in {name} have a prompt that is also trained"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _BadRowFiles:
-    """The files that list the rows of one data file which could not be read or not be encoded."""
-
-    folder: Path | None
-    role: str
-
-    @property
-    def quarantine_file(self) -> Path | None:
-        return None if self.folder is None else self.folder / f"quarantine-{self.role}.jsonl"
-
-    @property
-    def refused_file(self) -> Path | None:
-        return None if self.folder is None else self.folder / f"refused-{self.role}.jsonl"
+_LISTS = ("quarantine", "refused")
+"""What lists of rows that could not be read, and of those that could not be encoded, are called."""
 
 
 def _read_and_encode(
-    path: Path, *, config: RunConfig, encoder: Encoder, recipe: EncodeRecords[Row], aside: _BadRowFiles
+    path: Path, aside: Path | None, *, config: RunConfig, encoder: Encoder, recipe: EncodeRecords[Row]
 ) -> EncodedData[Row]:
-    progress = RowProgress(path.name, shown=aside.folder is not None)
+    """The rows of one source; those of no use are listed in two files whose names end as ``aside`` does."""
+    quarantine, refused = (aside and aside.with_name(f"{kind}-{aside.name}") for kind in _LISTS)
+    progress = RowProgress(path.name, shown=aside is not None)
     with open_shelf(path, config, encoder, recipe, progress) as shelf:
         cached = shelf.cached_rows()
         if cached is not None:
-            if aside.folder is not None:
+            if aside is not None:
                 print(f"{path}: {len(cached.examples):,} rows as they were read before", file=sys.stderr)
             encoding = EncodedRows(examples=cached.examples, refused=(), notes={})
             return EncodedData(encoding=encoding, notes=cached.notes, records=cached.records)
@@ -230,7 +219,7 @@ def _read_and_encode(
             path,
             format=config.format,
             threshold=config.rows.threshold,
-            quarantine=aside.quarantine_file,
+            quarantine=quarantine,
             options=config.read_options,
             on_disk=shelf.record_files,
         )
@@ -238,8 +227,8 @@ def _read_and_encode(
         counting = replace(encoder, on_row=progress.on_row, workshop=shelf.workshop)
         prepared = recipe(reading.records, counting, config.max_length)
         progress.close()
-        _refuse_too_many_bad_rows(path, prepared.encoding, config.rows, aside)
-        notes = tuple(_reading_notes(reading, prepared, aside))
+        _refuse_too_many_bad_rows(path, prepared.encoding, config.rows, refused)
+        notes = tuple(_reading_notes(reading, prepared, refused))
         read = CachedRows(records=reading.records, examples=prepared.encoding.examples, notes=notes)
         # Sound is what needs no telling again when the rows are taken as they were read before.
         reported = reading.problems or prepared.encoding.refused
@@ -248,7 +237,7 @@ def _read_and_encode(
     return replace(prepared, encoding=encoding, notes=notes, records=cached.records)
 
 
-def _reading_notes(reading: ReadResult, prepared: EncodedData[Row], aside: _BadRowFiles) -> Iterable[str]:
+def _reading_notes(reading: ReadResult, prepared: EncodedData[Row], listed: Path | None) -> Iterable[str]:
     encoding = prepared.encoding
     yield reading.format_sentence
     yield from prepared.notes
@@ -257,20 +246,22 @@ def _reading_notes(reading: ReadResult, prepared: EncodedData[Row], aside: _BadR
     yield from (f"{count} rows left out: {reason}" for reason, count in reading.left_out.items())
     yield from (f"{count} rows: {note}" for note, count in encoding.notes.items())
     if encoding.refused:
-        where = "" if aside.refused_file is None else f"; they are listed in {aside.refused_file}"
+        where = "" if listed is None else f"; they are listed in {listed}"
         yield f"{len(encoding.refused)} rows cannot be trained ({encoding.refused[0].reason} …){where}"
 
 
 def _refuse_too_many_bad_rows(
-    path: Path, encoding: EncodedRows[Row], rows: RowSettings, aside: _BadRowFiles
+    path: Path, encoding: EncodedRows[Row], rows: RowSettings, listed: Path | None
 ) -> None:
     total = len(encoding.examples) + len(encoding.refused)
     # Listed before the refusal: whoever has to mend the rows needs the list most.
-    if aside.refused_file is not None and encoding.refused:
+    if listed is not None and encoding.refused:
         lines = (json.dumps(asdict(refused), ensure_ascii=False) for refused in encoding.refused)
-        atomic.write_text(aside.refused_file, "".join(f"{line}\n" for line in lines))
+        atomic.write_text(listed, "".join(f"{line}\n" for line in lines))
     if len(encoding.refused) > math.floor(rows.threshold * total + 1e-9):
-        first = "\n".join(f"  {_refusal_line(refused)}" for refused in encoding.refused[:5])
+        # Where a reason begins with the origin, it is not said twice.
+        reported = ((f"{row.origin}: ", row.reason) for row in encoding.refused[:5])
+        first = "\n".join(f"  {origin}{reason.removeprefix(origin)}" for origin, reason in reported)
         raise UserError(
             f"{path}: {len(encoding.refused)} of {total} rows cannot be trained, above the threshold of "
             f"{rows.threshold:.1%}. The first:\n{first}\n{mend_advice(len(encoding.refused), total)}"
@@ -289,9 +280,3 @@ def mend_advice(refused: int, total: int) -> str:
         return "Mend them: without them no row would be left"
     # Rounded up, so that the very share that is named is enough.
     return f"Mend them, or leave them out with --rows.threshold {math.ceil(refused / total * 1000) / 1000:g}"
-
-
-def _refusal_line(refused: RefusedRow) -> str:
-    """A refused row as ``origin: reason``, without the origin twice where the reason begins with it."""
-    origin = f"{refused.origin}: "
-    return origin + refused.reason.removeprefix(origin)

@@ -82,9 +82,8 @@ def cached_reference(
     if ranks.all_gather([float(cached_M is not None)])[0][0]:
         logp_M = torch.zeros(size, dtype=source.dtype) if cached_M is None else cached_M
         ranks.broadcast([logp_M])
-        return CachedReference(
-            span_by_id=offsets, logp_M=logp_M
-        ), note or f"reference: log-probs found in {folder}"
+        found_note = note or f"reference: log-probs found in {folder}"
+        return CachedReference(span_by_id=offsets, logp_M=logp_M), found_note
     logp_M = torch.zeros(size, dtype=source.dtype)
     rank_examples = _unique_completions(examples)[ranks.rank :: ranks.world_size]
     values = compute_reference_logps(reference, rank_examples, tokens_at_once, ranks.device)
@@ -94,9 +93,7 @@ def cached_reference(
     # Still 0 where other ranks computed, so that the sum puts the parts together without rounding.
     ranks.all_reduce_sum([logp_M])
     if ranks.is_first:
-        note = "; ".join(
-            sentence for sentence in (note, _write_cache(folder, logp_M, source, len(offsets))) if sentence
-        )
+        note = "; ".join(filter(None, (note, _write_cache(folder, logp_M, source, len(offsets)))))
     return CachedReference(span_by_id=offsets, logp_M=logp_M), note
 
 
@@ -155,9 +152,8 @@ def _write_cache(folder: Path, logp_M: Tensor, source: ReferenceSource, answers:
 
 def _cache_key(source: ReferenceSource, examples: Sequence[Example]) -> str:
     # The leading 2 numbers this scheme: files of another one are never taken for these.
-    digest = hashlib.sha256(
-        f"2/{source.model_hash}/{source.precision.weights}/{source.precision.products}".encode()
-    )
+    numbers = f"{source.precision.weights}/{source.precision.products}"
+    digest = hashlib.sha256(f"2/{source.model_hash}/{numbers}".encode())
     if source.base != "auto":
         digest.update(f"/{source.base}".encode())
     # In their order, since spans of the one long tensor are counted along the rows.
@@ -186,11 +182,8 @@ class PreparedReference:
 def refuse_unused_reference_settings(name: str, settings: ReferenceSettings, *, referenced: bool) -> None:
     """Raise for settings of a reference, or of a moving average, that the run does not have."""
     defaults = ReferenceSettings()
-    changed = [
-        setting
-        for setting in ReferenceSettings.__dataclass_fields__
-        if getattr(settings, setting) != getattr(defaults, setting)
-    ]
+    names = ReferenceSettings.__dataclass_fields__
+    changed = [name for name in names if getattr(settings, name) != getattr(defaults, name)]
     if changed and not referenced:
         words = " and ".join(f"reference.{setting}" for setting in changed)
         raise UserError(f"{words}: {name} has no reference; leave out what is said of one")
@@ -205,22 +198,15 @@ def refuse_other_vocabulary(config: PreferenceConfig | PolicyConfig, encoder: En
     folder = config.reference.model
     if folder is None or folder == config.model:
         return
-    vocabulary, other_vocabulary = (
-        encoder.info.tokenizer.get_vocab(),
-        make_encoder(folder).info.tokenizer.get_vocab(),
-    )
-    if vocabulary == other_vocabulary:
+    here, there = (each.info.tokenizer.get_vocab() for each in (encoder, make_encoder(folder)))
+    if here == there:
         return
-    token = next(
-        token
-        for token in {**vocabulary, **other_vocabulary}
-        if vocabulary.get(token) != other_vocabulary.get(token)
-    )
+    token = next(token for token in {**here, **there} if here.get(token) != there.get(token))
     raise UserError(
-        f"reference.model {folder}: its tokenizer is another one ({len(other_vocabulary):,} tokens, the "
-        f"policy's has {len(vocabulary):,}; {token!r} is {other_vocabulary.get(token, 'unknown')} there and "
-        f"{vocabulary.get(token, 'unknown')} here), "
-        "so log-probs of the same tokens mean different texts. Take a reference of the policy's own family"
+        f"reference.model {folder}: its tokenizer is another one ({len(there):,} tokens, the policy's has "
+        f"{len(here):,}; {token!r} is {there.get(token, 'unknown')} there and {here.get(token, 'unknown')} "
+        "here), so log-probs of the same tokens mean different texts. Take a reference of the policy's own "
+        "family"
     )
 
 
@@ -244,25 +230,13 @@ def prepare_reference(
     # By content as well: a copy of the folder under another name is the same model.
     is_starting_model = folder == config.model or hash_path(folder) == hash_path(config.model)
     if settings.kind == "average":
-        return _ema_reference(
-            config,
-            policy,
-            run,
-            ModelReference(load_frozen_policy(folder, policy, moving=True)),
-            is_starting_model=is_starting_model,
-        )
+        moving = ModelReference(load_frozen_policy(folder, policy, moving=True))
+        return _ema_reference(config, policy, run, moving, is_starting_model=is_starting_model)
     if settings.kind == "live" and is_starting_model and has_fresh_adapter(config):
-        note = "reference: the model beneath the adapters, so there is no second one in memory"
-        return PreparedReference(
-            reference=AdapterOffReference(policy), is_starting_model=True, notes=(note,), live=True
-        )
+        return _beneath_adapters(AdapterOffReference(policy))
     if settings.kind == "live":
-        frozen = load_frozen_policy(folder, policy)
-        shard_or_broadcast(frozen, config, run.ranks)
-        note = f"reference: {folder}, beside the policy in memory"
-        return PreparedReference(
-            reference=ModelReference(frozen), is_starting_model=is_starting_model, notes=(note,), live=True
-        )
+        frozen = ModelReference(load_frozen_policy(folder, policy))
+        return _beside_policy(frozen, config, run, is_starting_model=is_starting_model)
     # At this point the policy is still the model that the run starts from, adapters and all.
     source = ModelReference(policy if is_starting_model else load_frozen_policy(folder, policy))
     return _precomputed_reference(config, source, run, examples, is_starting_model=is_starting_model)
@@ -291,9 +265,21 @@ def _precomputed_reference(
         cache=settings.cache or cache_folder() / "reference",
         tokens_at_once=config.memory.tokens_at_once,
     )
-    return PreparedReference(
-        reference=cached, is_starting_model=is_starting_model, notes=(note,) if note else ()
-    )
+    notes = (note,) if note else ()
+    return PreparedReference(reference=cached, is_starting_model=is_starting_model, notes=notes)
+
+
+def _beneath_adapters(reference: AdapterOffReference) -> PreparedReference:
+    note = "reference: the model beneath the adapters, so there is no second one in memory"
+    return PreparedReference(reference=reference, is_starting_model=True, notes=(note,), live=True)
+
+
+def _beside_policy(
+    frozen: ModelReference, config: PreferenceConfig | PolicyConfig, run: Run, *, is_starting_model: bool
+) -> PreparedReference:
+    shard_or_broadcast(frozen.policy, config, run.ranks)
+    note = f"reference: {config.reference.model or config.model}, beside the policy in memory"
+    return PreparedReference(reference=frozen, is_starting_model=is_starting_model, notes=(note,), live=True)
 
 
 def has_fresh_adapter(config: RunConfig) -> bool:
@@ -354,15 +340,12 @@ def prepare_policy_reference(
     # The reference at the policy's temperature: the KL is one between what answers are drawn from.
     temperature = config.draw.temperature
     if is_starting_model and has_fresh_adapter(config) and settings.kind != "average":
-        note = "reference: the model beneath the adapters, so there is no second one in memory"
-        adapter_off = AdapterOffReference(policy, temperature=temperature)
-        return PreparedReference(reference=adapter_off, is_starting_model=True, notes=(note,), live=True)
+        return _beneath_adapters(AdapterOffReference(policy, temperature=temperature))
     loaded = load_frozen_policy(folder, policy, moving=settings.kind == "average")
     frozen = ModelReference(loaded, temperature=temperature)
     if settings.kind == "average":
         if draws and config.shard:
             raise UserError("--shard: a reference.kind average that draws answers is not divided; take live")
         return _ema_reference(config, policy, run, frozen, is_starting_model=is_starting_model)
-    shard_or_broadcast(frozen.policy, replace(config, shard=config.shard and not draws), run.ranks)
-    note = f"reference: {folder}, beside the policy in memory"
-    return PreparedReference(reference=frozen, is_starting_model=is_starting_model, notes=(note,), live=True)
+    placed = replace(config, shard=config.shard and not draws)
+    return _beside_policy(frozen, placed, run, is_starting_model=is_starting_model)

@@ -29,61 +29,41 @@ from plaudit.methods.reward_model.config import (
 )
 
 METHODS: dict[str, tuple[str, str, type]] = {
-    "sft": ("plaudit.methods.supervised.run:sft", "learn to say what demonstrations say", SftConfig),
-    "preferred": ("plaudit.methods.supervised.run:preferred", "learn the answers that were liked", SftConfig),
-    "control": (
-        "plaudit.methods.supervised.run:control",
-        "learn good and bad, told apart by a word",
-        ControlConfig,
-    ),
-    "context": (
-        "plaudit.methods.supervised.run:context",
-        "answer as if a context had been read",
-        ContextConfig,
-    ),
-    "distil": ("plaudit.methods.supervised.run:distil", "learn from a teacher's distribution", DistilConfig),
+    "sft": ("supervised.run:sft", "learn to say what demonstrations say", SftConfig),
+    "preferred": ("supervised.run:preferred", "learn the answers that were liked", SftConfig),
+    "control": ("supervised.run:control", "learn good and bad, told apart by a word", ControlConfig),
+    "context": ("supervised.run:context", "answer as if a context had been read", ContextConfig),
+    "distil": ("supervised.run:distil", "learn from a teacher's distribution", DistilConfig),
     "group": (
-        "plaudit.methods.reward_model.group_preference:group",
+        "reward_model.group_preference:group",
         "learn how groups of people differ in what they prefer",
         GroupConfig,
     ),
-    "reward": (
-        "plaudit.methods.reward_model.run:reward",
-        "learn to score answers as people judged them",
-        RewardConfig,
-    ),
+    "reward": ("reward_model.run:reward", "learn to score answers as people judged them", RewardConfig),
     "text-reward": (
-        "plaudit.methods.reward_model.model:text_reward",
+        "reward_model.model:text_reward",
         "learn to say in a word whether an answer is good",
         TextRewardConfig,
     ),
-    "ranker": (
-        "plaudit.methods.reward_model.model:ranker",
-        "learn to say which of two answers is better",
-        RankerConfig,
-    ),
-    "critic": (
-        "plaudit.methods.reward_model.model:critic",
-        "learn to write critiques, and points after them",
-        CriticConfig,
-    ),
+    "ranker": ("reward_model.model:ranker", "learn to say which of two answers is better", RankerConfig),
+    "critic": ("reward_model.model:critic", "learn to write critiques, and points after them", CriticConfig),
     "preference": (
-        "plaudit.methods.preference.run:own_preference",
+        "preference.run:own_preference",
         "learn from preferences by an algorithm of your own (--algorithm mine.py:name)",
         OwnPreferenceConfig,
     ),
     "policy": (
-        "plaudit.methods.policy.run:own_policy",
+        "policy.run:own_policy",
         "improve a policy by an algorithm of your own (--algorithm mine.py:name)",
         OwnPolicyConfig,
     ),
     "rlhf": (
-        "plaudit.methods.iterative.rlhf:rlhf",
+        "iterative.rlhf:rlhf",
         "compare its own answers, learn the reward, improve by it; and again",
         RlhfConfig,
     ),
 }
-"""Each method that is no row of a table: its entry point, a line for ``--list``, and its config."""
+"""Each method that is no row of a table: its entry point here, a line for ``--list``, and its config."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +73,7 @@ class AlgorithmTable:
     title: str
     rows: Mapping[str, Any]
     entry_point: str
-    """The entry point, as ``module:function``; it takes a name and a config."""
+    """The entry point, as ``module:function`` of this package; it takes a name and a config."""
     config: Callable[[str], type]
 
 
@@ -101,19 +81,19 @@ TABLES = (
     AlgorithmTable(
         title="Preference optimisation",
         rows=PREFERENCE.algorithms,
-        entry_point="plaudit.methods.preference.run:preference",
+        entry_point="preference.run:preference",
         config=PREFERENCE.config_type,
     ),
     AlgorithmTable(
         title="Policy optimisation",
         rows=POLICY.algorithms,
-        entry_point="plaudit.methods.policy.run:policy",
+        entry_point="policy.run:policy",
         config=POLICY.config_type,
     ),
     AlgorithmTable(
         title="Loops that make their own rows",
         rows=ITERATIVE_ALGORITHMS,
-        entry_point="plaudit.methods.iterative.run:loop",
+        entry_point="iterative.run:loop",
         config=loop_config_type,
     ),
 )
@@ -252,9 +232,8 @@ def _recorded_words(out: Path) -> tuple[Mapping[str, list[str]], Mapping[str, st
         return {}, {}
     loaded, _ = load_yaml(path)
     settings = flat_settings(loaded) if isinstance(loaded, Mapping) else {}
-    words = {
-        key: [*map(str, value if isinstance(value, list) else [value])] for key, value in settings.items()
-    }
+    several = {name: item if isinstance(item, list) else [item] for name, item in settings.items()}
+    words = {name: [*map(str, items)] for name, items in several.items()}
     return words, read_lineage(lineage).revisions if lineage.is_file() else {}
 
 
@@ -269,4 +248,4 @@ def run_method(name: str, config: Any) -> Any:
 
 def load_entry_point(path: str) -> Any:
     module, _, name = path.partition(":")
-    return getattr(import_module(module), name)
+    return getattr(import_module(f"plaudit.methods.{module}"), name)

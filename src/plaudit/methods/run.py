@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from plaudit.config import did_you_mean
 from plaudit.engine import run_folder
 from plaudit.engine.checkpoint.state import deterministic_kernels, seed_everything
 from plaudit.engine.distributed import InterruptedRunError, Ranks, is_sharded, process_group, unsharded
@@ -372,8 +372,7 @@ def total_steps(config: RunConfig, order: BatchOrder, inner: int) -> int:
 def _refuse_unmeasured_best_metric(config: RunConfig, job: TrainingJob[Any]) -> None:
     keep = config.keep
     if keep.best not in job.held_out_metrics:
-        closest = get_close_matches(keep.best, job.held_out_metrics, n=1)
-        hint = f"; did you mean {closest[0]}?" if closest else ""
+        hint = did_you_mean(keep.best, job.held_out_metrics)
         raise UserError(f"keep.best: {keep.best!r} is not one of {', '.join(job.held_out_metrics)}{hint}")
     if keep.use_best and job.evaluate is None:
         raise UserError("keep.use_best needs held-out rows, and none is left: give more rows, or a file")

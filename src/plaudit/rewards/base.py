@@ -105,7 +105,8 @@ class HasRefusalReasons(Protocol):
 
 def refusal_counts(reward: object) -> Mapping[str, int]:
     """Why the reward had no verdict so far, where it remembers; nothing of one that does not."""
-    return reward.refused if isinstance(reward, HasRefusalReasons) else {}
+    # A copy: what was counted so far is not to grow with what is counted later.
+    return dict(reward.refused) if isinstance(reward, HasRefusalReasons) else {}
 
 
 def refusal_reasons(reward: Reward) -> str:
@@ -160,12 +161,8 @@ class RuleReward:
     """What tables and pages call it."""
     check: Callable[[str, Task], ScoreOrReason]
     traits: ClassVar[RewardTraits] = RewardTraits(exact=True)
-    reasons: Counter[str] = field(default_factory=Counter[str], compare=False)
+    refused: Counter[str] = field(default_factory=Counter[str], compare=False)
     """How often each reason for having no verdict occurred; counted while answers are scored."""
-
-    @property
-    def refused(self) -> Mapping[str, int]:
-        return dict(self.reasons)
 
     def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
         return tuple(
@@ -175,7 +172,7 @@ class RuleReward:
     def _score(self, text: str, task: Task) -> float | None:
         result = self.check(text, task)
         if isinstance(result, str):
-            self.reasons[result] += 1
+            self.refused[result] += 1
             return None
         return result
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
@@ -38,7 +38,7 @@ class EndpointReward:
     """Where to POST: http or https."""
     retry_policy: RetryPolicy = field(default_factory=RetryPolicy)
     traits: ClassVar[RewardTraits] = RewardTraits(exact=True, remote=True)
-    reasons: Counter[str] = field(default_factory=Counter[str], compare=False)
+    refused: Counter[str] = field(default_factory=Counter[str], compare=False)
 
     def __post_init__(self) -> None:
         parse_url(self.url)
@@ -49,10 +49,6 @@ class EndpointReward:
         """What tables and pages call it: where it is, without what may be secret in a query."""
         parts = parse_url(self.url)
         return f"{parts.netloc}{parts.path}"
-
-    @property
-    def refused(self) -> Mapping[str, int]:
-        return dict(self.reasons)
 
     def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
         """A row for each task; None where the endpoint says null, or could not be had."""
@@ -66,7 +62,7 @@ class EndpointReward:
             results = list(pool.map(self._request_scores, requests))
         for row in results:
             if isinstance(row, tuple) and isinstance(row[0], str):
-                self.reasons[row[0]] += len(row)
+                self.refused[row[0]] += len(row)
         scores = iter([None if isinstance(item, str) else item for row in results for item in row])
         return tuple(tuple(next(scores) for _ in task.answers) for task in tasks)
 

@@ -79,5 +79,5 @@ def test_a_local_task_is_asked_and_paired(tmp_path):
     assert {one.score for one in found} <= {0.0, 1.0}
     [same] = paired_changes(found, run_harness(SHIPPED_MODEL_FOLDER, asked), DRAWS)
     assert (same.task, same.change.value) == ("little_sums (acc)", 0.0)
-    with pytest.raises(UserError, match=r"there is no task litle_sums in .*Did you mean little_sums"):
+    with pytest.raises(UserError, match=r"there is no task litle_sums in .*did you mean little_sums"):
         run_harness(SHIPPED_MODEL_FOLDER, HarnessTasks(tasks=("litle_sums",), folder=tmp_path / "tasks"))

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from plaudit.config import did_you_mean
 from plaudit.engine.sinks.base import RunStart, Sample, Sink, Summary
 from plaudit.engine.sinks.console import ConsoleSink
 from plaudit.engine.step_report import StepReport
@@ -22,12 +22,8 @@ from plaudit.files.jsonl import JsonlFile, JsonlRecord
 
 SYNCS_FILE = "syncs.jsonl"
 """A line for each delivery of weights to servers that draw, and its proof."""
-METRICS_FILE, SAMPLES_FILE, NOTES_FILE, SUMMARY_FILE = (
-    "metrics.jsonl",
-    "samples.jsonl",
-    "notes.jsonl",
-    "summary.json",
-)
+METRICS_FILE, SAMPLES_FILE, NOTES_FILE = "metrics.jsonl", "samples.jsonl", "notes.jsonl"
+SUMMARY_FILE = "summary.json"
 
 
 class JsonlSink:
@@ -174,18 +170,17 @@ def sinks_for(names: Iterable[str], folder: Path, *, quiet: bool = False) -> tup
     requested = list(names)
     for name in requested:
         if name not in SINK_NAMES:
-            raise UserError(_unknown_sink_message(name))
-    quiet = quiet or "console" not in requested
-    return tuple(
-        _make_sink(name, folder, quiet) for name in SINK_NAMES if name in ("jsonl", "console", *requested)
-    )
+            hint = f"{did_you_mean(name, SINK_NAMES) or '.'} Choose from {', '.join(SINK_NAMES)}."
+            raise UserError(f"there is no place called {name!r} to log to{hint}")
+    makers = _sink_makers(folder, quiet or "console" not in requested)
+    return tuple(makers[name]() for name in SINK_NAMES if name in ("jsonl", "console", *requested))
 
 
-def _make_sink(name: str, folder: Path, quiet: bool) -> Sink:
+def _sink_makers(folder: Path, quiet: bool) -> dict[str, Callable[[], Sink]]:
     # Most runs have none of them.
     from plaudit.engine.sinks.trackers import MlflowSink, TrackioSink, WandbSink
 
-    makers: dict[str, Callable[[], Sink]] = {
+    return {
         "jsonl": lambda: JsonlSink(folder),
         "console": lambda: ConsoleSink(quiet=quiet),
         "tensorboard": lambda: TensorboardSink(folder),
@@ -193,10 +188,3 @@ def _make_sink(name: str, folder: Path, quiet: bool) -> Sink:
         "mlflow": lambda: MlflowSink(folder),
         "trackio": lambda: TrackioSink(folder),
     }
-    return makers[name]()
-
-
-def _unknown_sink_message(name: str) -> str:
-    near = get_close_matches(name.lower(), SINK_NAMES, n=1, cutoff=0.5)
-    suggestion = f"; did you mean {near[0]!r}?" if near else "."
-    return f"there is no place called {name!r} to log to{suggestion} Choose from {', '.join(SINK_NAMES)}."

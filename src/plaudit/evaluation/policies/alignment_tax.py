@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
+from plaudit.config import did_you_mean
 from plaudit.data.records import plain_text
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.generate import EvaluationPrompt, LoadedPolicy
@@ -242,7 +242,5 @@ def _check_tasks(harness: HarnessTasks, available: Iterable[str]) -> None:
         raise UserError(f"{harness.folder}: there is no such folder; it is to hold the YAML files of tasks")
     for task in harness.tasks:
         if task not in names:
-            matches = get_close_matches(task, names, n=1)
-            hint = f" Did you mean {matches[0]}?" if matches else ""
             where = "lm-evaluation-harness" if harness.folder is None else str(harness.folder)
-            raise UserError(f"there is no task {task} in {where}.{hint}")
+            raise UserError(f"there is no task {task} in {where}{did_you_mean(task, names)}")

@@ -46,15 +46,11 @@ class GroupReward:
         comparisons: Sequence[Comparison],
     ) -> None:
         """Look at the comparisons once; both models are on one device, the embedder in its proven layout."""
-        self._name, self._module, self._embedder = name, module.eval(), embedder
+        self.name, self._module, self._embedder = name, module.eval(), embedder
         self._scorer = BatchScorer(
             name=name, encoder=encoder, limits=model_limits([embedder]), device=embedder.device
         )
         self._context = self._build_context(comparisons)
-
-    @property
-    def name(self) -> str:
-        return self._name
 
     @property
     def refused(self) -> Mapping[str, int]:
@@ -102,7 +98,7 @@ class GroupReward:
         # E = 1: the comparisons are one group's context, and all K answers its targets.
         score_K = self._module(self._context, embedding_KH[None]).score_EN[0]
         if not bool(score_K.isfinite().all()):
-            raise UserError(f"{self._name} gave a score that is no number: its weights are damaged")
+            raise UserError(f"{self.name} gave a score that is no number: its weights are damaged")
         scores = dict(zip(places, score_K.tolist(), strict=True))
         return tuple(scores.get(place) for place in range(len(task.answers)))
 

@@ -32,19 +32,11 @@ class LearnedReward:
         self, name: str, model: RewardModel, encoder: Encoder, *, tokens_at_once: int = TOKENS_AT_ONCE
     ) -> None:
         """Take a model that is on its device, in the layout that it was proven in."""
-        self._name = name
-        self._model = model
+        self.name = name
+        self.model = model
         self._scorer = BatchScorer(
             name=name, encoder=encoder, limits=model_limits([model], tokens_at_once), device=model.device
         )
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def model(self) -> RewardModel:
-        return self._model
 
     @property
     def encoder(self) -> Encoder:
@@ -60,8 +52,8 @@ class LearnedReward:
 
     def score_tasks(self, tasks: Sequence[Task]) -> ScoringResult:
         """The scores of the tasks, with the reason of every None."""
-        with evaluation_mode(self._model):
-            return self._scorer.score_tasks(tasks, self._model.rewards)
+        with evaluation_mode(self.model):
+            return self._scorer.score_tasks(tasks, self.model.rewards)
 
     def step_logits(self, solutions: Sequence[Solution]) -> tuple[tuple[float, ...] | None, ...]:
         """For each solution a score for each step, read at the step's last token.
@@ -104,9 +96,9 @@ class LearnedReward:
         # C steps of the longest solution; −1 pads the others, and its scores are cut off again below.
         longest = max(map(len, ends))
         end_NC = torch.tensor([[*row_ends, *[-1] * (longest - len(row_ends))] for row_ends in ends])
-        with evaluation_mode(self._model):
+        with evaluation_mode(self.model):
             numbers = self._scorer.finite_scores(
-                lambda batch: self._model.step_rewards(batch, end_NC), micro_batch
+                lambda batch: self.model.step_rewards(batch, end_NC), micro_batch
             )
         for n, row_ends in enumerate(ends):
             yield tuple(numbers[n * longest : n * longest + len(row_ends)])
@@ -155,7 +147,7 @@ class ImplicitReward:
         refuse_beta(beta)
         if reference is not None and policy.device != reference.device:
             raise UserError(f"the policy is on {policy.device} and its reference on {reference.device}")
-        self._name = name
+        self.name = name
         self._policy, self._reference = policy, reference
         self._models = (policy,) if reference is None else (policy, reference)
         self._beta = beta
@@ -165,10 +157,6 @@ class ImplicitReward:
             limits=model_limits([*self._models], tokens_at_once),
             device=policy.device,
         )
-
-    @property
-    def name(self) -> str:
-        return self._name
 
     @property
     def refused(self) -> Mapping[str, int]:

@@ -48,15 +48,11 @@ class CodeReward:
     """How many programs run at the same time."""
     name: str = "code"
     traits: ClassVar[RewardTraits] = RewardTraits(exact=True)
-    reasons: Counter[str] = field(default_factory=Counter[str], compare=False)
+    refused: Counter[str] = field(default_factory=Counter[str], compare=False)
 
     def __post_init__(self) -> None:
         if self.workers < 1:
             raise UserError(f"code: {self.workers} programs at once; give 1 or more")
-
-    @property
-    def refused(self) -> Mapping[str, int]:
-        return dict(self.reasons)
 
     def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
         """A row for each task; None where there are no tests or the sandbox failed."""
@@ -68,7 +64,7 @@ class CodeReward:
         # Counted here in one thread, since adding to a Counter is not atomic.
         for score in (item for row in rows for item in row):
             if isinstance(score, str):
-                self.reasons[score] += 1
+                self.refused[score] += 1
         return tuple(tuple(None if isinstance(item, str) else item for item in row) for row in rows)
 
     def _score(self, task: Task, answer: str) -> ScoreOrReason:

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, ClassVar
@@ -304,7 +304,7 @@ class PatternReward:
     """In the syntax of Python's `re`."""
     seconds: int | float = 0.2
     traits: ClassVar[RewardTraits] = RewardTraits(exact=True)
-    reasons: Counter[str] = field(default_factory=Counter[str], compare=False)
+    refused: Counter[str] = field(default_factory=Counter[str], compare=False)
 
     def __post_init__(self) -> None:
         try:
@@ -318,10 +318,6 @@ class PatternReward:
     def name(self) -> str:
         return f"pattern:{self.pattern}"
 
-    @property
-    def refused(self) -> Mapping[str, int]:
-        return dict(self.reasons)
-
     def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
         texts = [plain_text(answer) for task in tasks for answer in task.answers]
         # Isolated and without site: it starts quickly, and no module of the user's can shadow json or re.
@@ -331,5 +327,5 @@ class PatternReward:
         return tuple(tuple(self._score(next(matches)) for _ in task.answers) for task in tasks)
 
     def _score(self, matched: bool | None) -> float | None:
-        self.reasons.update([TOO_SLOW] * (matched is None))
+        self.refused.update([TOO_SLOW] * (matched is None))
         return None if matched is None else binary_score(matched)

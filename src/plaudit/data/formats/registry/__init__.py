@@ -5,10 +5,10 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from plaudit.config import did_you_mean
 from plaudit.data.formats.annotation_tools import ANNOTATION_FORMATS
 from plaudit.data.formats.instructions import INSTRUCTION_FORMATS
 from plaudit.data.formats.layout import (
@@ -83,9 +83,8 @@ def format_named(name: str) -> RowFormat:
     named = {other: row_format for row_format in FORMATS for other in (row_format.name, *row_format.aliases)}
     if name in named:
         return named[name]
-    near = get_close_matches(name, named, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]}? " if near else ""
-    raise UserError(f"unknown format {name!r}: {hint}Known formats: {', '.join(named)}.")
+    hint = did_you_mean(name, named) or "."
+    raise UserError(f"unknown format {name!r}{hint} Known formats: {', '.join(named)}.")
 
 
 def formats_table() -> str:
