@@ -7,6 +7,7 @@ checkpoint, so a run that stops between two moves goes on with the same answers.
 from __future__ import annotations
 
 import json
+import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -19,11 +20,16 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from plaudit.engine.distributed import Ranks
-from plaudit.engine.metrics import Metric
-from plaudit.methods.policy.row import LossCounts
+from plaudit.engine.metrics import Metric, max_metric, mean_metric
+from plaudit.losses.divergence import k3
+from plaudit.losses.policy import explained_variance
+from plaudit.losses.ratio import completion_log_ratio, log_ratio
+from plaudit.methods.policy.collect import CollectedRollouts, reward_part_means, step_metrics
+from plaudit.methods.policy.row import AdvantageInputs, LossCounts, PolicyAlgorithm
 from plaudit.models.backbone import Head
 from plaudit.models.policy import StateReader, TokenScores, readout_of
 from plaudit.tensors.divergences import coarse_distribution
+from plaudit.tensors.masked import masked_mean
 from plaudit.tokens.batch import Completion, Example, Extra, TokenBatch, batch_of
 from plaudit.tokens.microbatch import split_rows
 
@@ -193,6 +199,41 @@ class Round:
         )
 
 
+@dataclass(slots=True)
+class RoundMemory:
+    beta: float
+    """The current KL coefficient."""
+    score_count: int = 0
+    mean_score: float = 0.0
+    stopped_round: int = 0
+    """The newest round that was ended early."""
+    idle_round: int = 0
+    """The newest round that had nothing to learn."""
+    rounds_without_verdict: int = 0
+    rounds_without_signal: int = 0
+    """Rounds since the beginning in which no prompt told two answers apart; −1 once one has."""
+
+    def to_numbers(self) -> list[float]:
+        counts = (self.score_count, self.stopped_round, self.idle_round)
+        in_a_row = (self.rounds_without_verdict, self.rounds_without_signal)
+        return [self.beta, self.mean_score, *map(float, counts + in_a_row)]
+
+    @classmethod
+    def from_numbers(cls, numbers: Sequence[float]) -> RoundMemory:
+        beta, mean, *counts = numbers
+        # A checkpoint of an earlier version does not say whether a prompt has told two answers apart.
+        scores, stopped, idle, bad, flat = map(int, counts if len(counts) == 5 else [*counts, -1])
+        return cls(
+            beta=beta,
+            mean_score=mean,
+            score_count=scores,
+            stopped_round=stopped,
+            idle_round=idle,
+            rounds_without_verdict=bad,
+            rounds_without_signal=flat,
+        )
+
+
 def minibatches_of(groups: int, epochs: int, minibatches: int, seed: str) -> list[list[list[int]]]:
     """For each epoch and minibatch the indices of its groups; the first epoch is not shuffled.
 
@@ -296,3 +337,64 @@ def _example_from_json(group: int, record: Mapping[str, Any], tensors: Mapping[s
     return Example(
         prompt=tuple(record["prompt"]), completions=completions, origin=record["origin"], extras=extras
     )
+
+
+KL_METRICS = ("kl", "kl_k3", "sqrt_kl")
+"""The KL metrics, estimated on the policy's own completions."""
+
+
+def sampling_logp_diff_metrics(
+    old_logp_NT: Tensor, sampler_logp_NT: Tensor, mask_NT: Tensor
+) -> tuple[Metric, ...]:
+    gap_NT = (old_logp_NT - sampler_logp_NT).abs().masked_fill(~mask_NT, 0.0)
+    average = mean_metric("sampling_logp_diff_mean", float(masked_mean(gap_NT, mask_NT)), 1)
+    return average, max_metric("sampling_logp_diff_max", float(gap_NT.max()))
+
+
+def round_metrics(
+    row: PolicyAlgorithm,
+    inputs: AdvantageInputs,
+    experience: ExperienceTensors,
+    collected: CollectedRollouts,
+    sampler_logp_NT: Tensor,
+) -> tuple[Metric, ...]:
+    """The metrics of a round; the same on every rank, so all are means."""
+    # Of new answers alone: those of earlier policies say nothing of how this one speaks, or how far it is.
+    fresh = slice(collected.new_completions)
+    mask_NT = inputs.mask_NT[fresh]
+    scores, length_N = collected.scores[fresh], mask_NT.sum(-1)
+    metrics = {
+        "reward": float(scores.mean()),
+        "reward_std": float(scores.std(unbiased=False)),
+        **(reward_part_means(collected) | step_metrics(collected)),
+        # −E log μ over what was drawn: an estimate without another pass over the vocabulary.
+        "entropy": -float(masked_mean(sampler_logp_NT[fresh], mask_NT)),
+        "length_mean": float(length_N.double().mean()),
+        "frac_finished": float(inputs.finished_N[fresh].double().mean()),
+        "frac_no_verdict": collected.no_verdict / collected.generated,
+        "frac_zero_std": collected.zero_std / len(collected.all_groups),
+        "frac_filtered": 1 - len(collected.groups) / len(collected.all_groups),
+        "frac_replayed": len(collected.replayed) / len((*collected.groups, *collected.replayed)),
+        "advantage_std": float(experience.advantage_NT[inputs.mask_NT].std(unbiased=False)),
+    }
+    if "reference" in row.needs:
+        shift_NT = log_ratio(experience.old_logp_NT[fresh], experience.ref_logp_NT[fresh], mask_NT)
+        metrics |= {**_kl_means(shift_NT, mask_NT), "kl_coef": float(inputs.kl_coefficient)}
+    if "rival" in row.needs:
+        metrics["win_prob"] = float(inputs.win_probability_N[fresh].mean())
+    if "critic" in row.needs:
+        value_NT, return_NT = experience.value_NT[fresh], experience.return_NT[fresh]
+        metrics["value_mean"] = float(masked_mean(value_NT, mask_NT))
+        metrics["explained_variance"] = float(explained_variance(value_NT, return_NT, mask_NT))
+    return (
+        *(mean_metric(name, value, 1) for name, value in metrics.items()),
+        max_metric("length_max", int(length_N.max())),
+    )
+
+
+def _kl_means(shift_NT: Tensor, mask_NT: Tensor) -> dict[str, float]:
+    """The estimates of the KL to the reference, by log π − log π_ref of the policy's own completions."""
+    kl = float(completion_log_ratio(shift_NT, mask_NT).mean())
+    k3_mean = float(completion_log_ratio(k3(shift_NT), mask_NT).mean())
+    # √KL is the distance of over-optimisation (Gao et al. 2022, arXiv:2210.10760).
+    return {"kl": kl, "kl_k3": k3_mean, "sqrt_kl": math.sqrt(max(0.0, k3_mean))}

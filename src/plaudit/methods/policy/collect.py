@@ -380,45 +380,47 @@ class RolloutCollector:
 
     def _generate_and_score(self, prompts: Sequence[EncodedPrompt], round_number: int) -> list[ScoredGroup]:
         """All groups, each drawn and scored by one rank; every rank gets all of them."""
-        own = self.own_share(prompts)
+        share = self.share_of(prompts)
         settings = self._settings(round_number)
         groups = (
-            generate_completions(own, self.sampler, settings, n=self.completions_per_prompt) if own else []
+            generate_completions(share, self.sampler, settings, n=self.completions_per_prompt)
+            if share
+            else []
         )
-        if self.rival is not None and own:
-            rivals = generate_completions(own, self.rival.sampler, self._rival_settings(settings), n=1)
+        if self.rival is not None and share:
+            rivals = generate_completions(share, self.rival.sampler, self._rival_settings(settings), n=1)
             groups = [[*group, *rival] for group, rival in zip(groups, rivals, strict=True)]
-        return self.exchange(self._score(own, groups), prompts)
+        return self.exchange(self._score(share, groups), prompts)
 
     def draw_each(
         self, prompts: Sequence[EncodedPrompt], round_number: int, take: Callable[[ScoredGroup], None]
     ) -> None:
         """This rank's share of a round, in order: each group is handed over once it is drawn and scored."""
-        own, settings = self.own_share(prompts), self._settings(round_number)
-        shown = [prompt.shown for prompt in own]
+        share, settings = self.share_of(prompts), self._settings(round_number)
+        texts = [prompt.shown for prompt in share]
         assert isinstance(self.sampler, EachSampler)
-        drawn = [self.sampler.generate_each(shown, settings, n=self.completions_per_prompt)]
+        drawn = [self.sampler.generate_each(texts, settings, n=self.completions_per_prompt)]
         if self.rival is not None:
             assert isinstance(self.rival.sampler, EachSampler)
-            drawn.append(self.rival.sampler.generate_each(shown, self._rival_settings(settings), n=1))
+            drawn.append(self.rival.sampler.generate_each(texts, self._rival_settings(settings), n=1))
         with ExitStack() as stack:
             for each in drawn:
                 stack.enter_context(closing(each))
-            for prompt, *groups in zip(own, *drawn, strict=True):
+            for prompt, *groups in zip(share, *drawn, strict=True):
                 # One by one, however they come: of a model the scores of several differ in their last bits.
                 for scored in self._score([prompt], [[each for group in groups for each in group]]):
                     take(scored)
 
-    def own_share(self, prompts: Sequence[EncodedPrompt]) -> Sequence[EncodedPrompt]:
+    def share_of(self, prompts: Sequence[EncodedPrompt]) -> Sequence[EncodedPrompt]:
         # Dealt in turn and not in blocks: long prompts that stand together are spread over the ranks.
         return prompts[self.ranks.rank :: self.ranks.world_size]
 
-    def exchange(self, own: Sequence[ScoredGroup], prompts: Sequence[EncodedPrompt]) -> list[ScoredGroup]:
+    def exchange(self, groups: Sequence[ScoredGroup], prompts: Sequence[EncodedPrompt]) -> list[ScoredGroup]:
         """The groups of all ranks, in the order of the prompts; every rank has to build the same round."""
         world = self.ranks.world_size
         if world == 1:
-            return list(own)
-        lines = [group_as_json(self.ranks.rank + world * n, group) for n, group in enumerate(own)]
+            return list(groups)
+        lines = [group_as_json(self.ranks.rank + world * n, group) for n, group in enumerate(groups)]
         by_index = dict(group_from_json(line, prompts) for line in self.ranks.all_gather_strings(lines))
         return [by_index[index] for index in range(len(prompts))]
 

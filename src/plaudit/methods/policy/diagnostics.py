@@ -1,4 +1,4 @@
-"""Metrics of a round, and diagnostics: known failure modes, reported as a sentence when they occur.
+"""Diagnostics of policy optimisation: known failure modes, reported as a sentence when they occur.
 
 Each sentence has a beginning by which it is known again, so that a run says it once, and names the page
 that explains it.
@@ -10,17 +10,8 @@ import math
 from collections.abc import Mapping, Sequence
 from statistics import NormalDist, fmean, stdev
 
-from torch import Tensor
-
-from plaudit.engine.metrics import Metric, max_metric, mean_metric
 from plaudit.engine.step_report import StepReport, finite_series
-from plaudit.losses.divergence import k3
-from plaudit.losses.policy import explained_variance
-from plaudit.losses.ratio import completion_log_ratio, log_ratio
-from plaudit.methods.policy.batch import ExperienceTensors
-from plaudit.methods.policy.collect import CollectedRollouts, reward_part_means, step_metrics
-from plaudit.methods.policy.row import AdvantageInputs, PolicyAlgorithm
-from plaudit.tensors.masked import masked_mean
+from plaudit.methods.policy.row import PolicyAlgorithm
 
 DOCS_PAGE = "docs/policy.md"
 FALSE_ALARMS = 0.05
@@ -257,64 +248,3 @@ def _first_and_last_means(name: str, reports: Sequence[StepReport]) -> tuple[flo
     # Half of the series at most, so that the first and the last window share no report.
     count = min(WINDOW, len(series) // 2)
     return (fmean(series[:count]), fmean(series[-count:])) if count else (math.nan, math.nan)
-
-
-KL_METRICS = ("kl", "kl_k3", "sqrt_kl")
-"""The KL metrics, estimated on the policy's own completions."""
-
-
-def sampling_logp_diff_metrics(
-    old_logp_NT: Tensor, sampler_logp_NT: Tensor, mask_NT: Tensor
-) -> tuple[Metric, ...]:
-    gap_NT = (old_logp_NT - sampler_logp_NT).abs().masked_fill(~mask_NT, 0.0)
-    average = mean_metric("sampling_logp_diff_mean", float(masked_mean(gap_NT, mask_NT)), 1)
-    return average, max_metric("sampling_logp_diff_max", float(gap_NT.max()))
-
-
-def round_metrics(
-    row: PolicyAlgorithm,
-    inputs: AdvantageInputs,
-    experience: ExperienceTensors,
-    collected: CollectedRollouts,
-    sampler_logp_NT: Tensor,
-) -> tuple[Metric, ...]:
-    """The metrics of a round; the same on every rank, so all are means."""
-    # Of new answers alone: those of earlier policies say nothing of how this one speaks, or how far it is.
-    fresh = slice(collected.new_completions)
-    mask_NT = inputs.mask_NT[fresh]
-    scores, length_N = collected.scores[fresh], mask_NT.sum(-1)
-    metrics = {
-        "reward": float(scores.mean()),
-        "reward_std": float(scores.std(unbiased=False)),
-        **(reward_part_means(collected) | step_metrics(collected)),
-        # −E log μ over what was drawn: an estimate without another pass over the vocabulary.
-        "entropy": -float(masked_mean(sampler_logp_NT[fresh], mask_NT)),
-        "length_mean": float(length_N.double().mean()),
-        "frac_finished": float(inputs.finished_N[fresh].double().mean()),
-        "frac_no_verdict": collected.no_verdict / collected.generated,
-        "frac_zero_std": collected.zero_std / len(collected.all_groups),
-        "frac_filtered": 1 - len(collected.groups) / len(collected.all_groups),
-        "frac_replayed": len(collected.replayed) / len((*collected.groups, *collected.replayed)),
-        "advantage_std": float(experience.advantage_NT[inputs.mask_NT].std(unbiased=False)),
-    }
-    if "reference" in row.needs:
-        shift_NT = log_ratio(experience.old_logp_NT[fresh], experience.ref_logp_NT[fresh], mask_NT)
-        metrics |= {**_kl_means(shift_NT, mask_NT), "kl_coef": float(inputs.kl_coefficient)}
-    if "rival" in row.needs:
-        metrics["win_prob"] = float(inputs.win_probability_N[fresh].mean())
-    if "critic" in row.needs:
-        value_NT, return_NT = experience.value_NT[fresh], experience.return_NT[fresh]
-        metrics["value_mean"] = float(masked_mean(value_NT, mask_NT))
-        metrics["explained_variance"] = float(explained_variance(value_NT, return_NT, mask_NT))
-    return (
-        *(mean_metric(name, value, 1) for name, value in metrics.items()),
-        max_metric("length_max", int(length_N.max())),
-    )
-
-
-def _kl_means(shift_NT: Tensor, mask_NT: Tensor) -> dict[str, float]:
-    """The estimates of the KL to the reference, by log π − log π_ref of the policy's own completions."""
-    kl = float(completion_log_ratio(shift_NT, mask_NT).mean())
-    k3_mean = float(completion_log_ratio(k3(shift_NT), mask_NT).mean())
-    # √KL is the distance of over-optimisation (Gao et al. 2022, arXiv:2210.10760).
-    return {"kl": kl, "kl_k3": k3_mean, "sqrt_kl": math.sqrt(max(0.0, k3_mean))}

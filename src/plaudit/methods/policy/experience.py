@@ -36,16 +36,18 @@ from plaudit.losses.ratio import (
 )
 from plaudit.methods.algorithm import usable
 from plaudit.methods.policy.batch import (
+    KL_METRICS,
     ExperienceTensors,
     FirstPass,
     GroupRef,
     Round,
     assemble_over_ranks,
     distribution_reader,
+    round_metrics,
+    sampling_logp_diff_metrics,
     unpacked_distributions,
 )
 from plaudit.methods.policy.collect import CollectedRollouts, step_payments
-from plaudit.methods.policy.diagnostics import KL_METRICS, round_metrics, sampling_logp_diff_metrics
 from plaudit.methods.policy.row import AdvantageInputs, PolicyAlgorithm
 from plaudit.methods.policy.shaping import ScoreShaper
 from plaudit.models.backbone import head_of

@@ -28,7 +28,7 @@ from plaudit.engine.step import GrowingBatch, merge_over_ranks
 from plaudit.engine.step_report import Number
 from plaudit.errors import UserError
 from plaudit.losses.divergence import double_or_halve_beta, proportional_beta
-from plaudit.methods.policy.batch import GroupRef, Round, assemble_over_ranks
+from plaudit.methods.policy.batch import GroupRef, Round, RoundMemory, assemble_over_ranks
 from plaudit.methods.policy.collect import (
     CollectedRollouts,
     RolloutCollector,
@@ -37,9 +37,9 @@ from plaudit.methods.policy.collect import (
     group_from_json,
 )
 from plaudit.methods.policy.experience import ExperienceMaker
-from plaudit.methods.policy.memory import KlControl, PassRateCurriculum, ReplayBuffer, RoundMemory
+from plaudit.methods.policy.memory import PassRateCurriculum, ReplayBuffer
 from plaudit.methods.policy.objective import AnyMicrobatch, PolicyMicrobatch, old_kl_reader
-from plaudit.methods.policy.row import LossCounts
+from plaudit.methods.policy.row import KlControl, LossCounts
 from plaudit.rollouts.sampler import WeightsVersion
 from plaudit.tensors.masked import masked_sum
 from plaudit.tokens.microbatch import micro_batches_in_order
@@ -259,21 +259,21 @@ class RolloutRounds:
         answers, longest = len(prompts) * self.collector.completions_per_prompt, self.experience.max_tokens
         most = LossCounts(tokens=answers * longest, completions=answers, max_tokens=longest)
         waited = 0.0
-        own, references = list[ScoredGroup](), list[Tensor]()
-        coming = self._coming(sampler, number, prompts, own)
+        here, references = list[ScoredGroup](), list[Tensor]()
+        coming = self._coming(sampler, number, prompts, here)
         while True:
             waiting = time.perf_counter()
             collected = next(coming, None)
             waited += time.perf_counter() - waiting
-            if not any(here for [here] in self.ranks.all_gather([collected is not None])):
+            if not any(more for [more] in self.ranks.all_gather([collected is not None])):
                 break
-            piece = self._piece(number, collected, own, most)
+            piece = self._piece(number, collected, here, most)
             if collected is not None:
                 sizes = [len(group.rollouts) for group in collected.groups]
                 references += piece.round.experience.ref_logp_NT.split(sizes)
             yield piece
         self._timing["wait_seconds"] = waited
-        all_groups = self.collector.exchange(own, prompts)
+        all_groups = self.collector.exchange(here, prompts)
         collected = self.collector.assemble(all_groups, len(prompts))
         self.current = self._new_round(number, collected, self._references(all_groups, references))
         # Of a round that teaches nothing after all nothing is learnt.
@@ -286,9 +286,9 @@ class RolloutRounds:
         sampler: BackgroundSampler,
         number: int,
         prompts: Sequence[EncodedPrompt],
-        own: list[ScoredGroup],
+        here: list[ScoredGroup],
     ) -> Iterator[CollectedRollouts]:
-        """This rank's groups, as many together as are learnt from at once; all are added to ``own``."""
+        """This rank's groups, as many together as are learnt from at once; all are added to ``here``."""
 
         def draw(take: Callable[[ScoredGroup], None]) -> None:
             begin = time.perf_counter()
@@ -298,19 +298,19 @@ class RolloutRounds:
         groups = arriving(sampler, draw)
         if not self.streams_at_once:
             groups = iter(list(groups))
-        together = -(-len(self.collector.own_share(prompts)) // PIECES)
+        together = -(-len(self.collector.share_of(prompts)) // PIECES)
         while chunk := list(islice(groups, together)):
-            own += chunk
+            here += chunk
             for piece in micro_batches_in_order(chunk, self.experience.tokens_at_once):
                 if (collected := self.collector.assemble(piece, len(piece))).groups:
                     yield collected
 
     def _piece(
-        self, number: int, collected: CollectedRollouts | None, own: Sequence[ScoredGroup], most: LossCounts
+        self, number: int, collected: CollectedRollouts | None, here: Sequence[ScoredGroup], most: LossCounts
     ) -> PolicyMicrobatch:
         """Some groups of a round; without any the first one again, which then teaches nothing."""
         # Weights that are divided over ranks compute only where all do.
-        repeated = replace(own[0], scores=(0.0,) * len(own[0].rollouts)) if collected is None else None
+        repeated = replace(here[0], scores=(0.0,) * len(here[0].rollouts)) if collected is None else None
         groups = self.collector.assemble([repeated], 1) if repeated is not None else collected
         assert groups is not None
         alone = replace(self.experience, ranks=single_process(self.ranks.device))
@@ -327,11 +327,11 @@ class RolloutRounds:
             is_only_update=True,
         )
 
-    def _references(self, all_groups: Sequence[ScoredGroup], own: Sequence[Tensor]) -> Tensor | None:
+    def _references(self, all_groups: Sequence[ScoredGroup], here: Sequence[Tensor]) -> Tensor | None:
         """The reference's log-probs over a round, of which each rank has those of its own groups."""
-        if "reference" not in self.experience.row.needs or not own:
+        if "reference" not in self.experience.row.needs or not here:
             return None
-        rows, start, mine = [(torch.tensor([0]), torch.zeros_like(own[0][:1]))], 0, iter(own)
+        rows, start, mine = [(torch.tensor([0]), torch.zeros_like(here[0][:1]))], 0, iter(here)
         taught = [self.collector.assemble([group], 1).groups for group in all_groups]
         for place, groups in enumerate(taught):
             for group in groups:

@@ -1,4 +1,4 @@
-"""What a policy run remembers from round to round: coefficients, how prompts are passed, groups to replay."""
+"""What a policy run remembers of prompts from round to round: how they are passed, and groups to replay."""
 
 from __future__ import annotations
 
@@ -6,87 +6,15 @@ import json
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from plaudit.methods.policy.collect import ScoredGroup, group_as_json, group_from_json
-from plaudit.methods.policy.row import PolicyAlgorithm
 from plaudit.tokens.prompts import EncodedPrompt
 
 MIN_PROMPT_WEIGHT = 0.05
 """The smallest sampling weight, so that prompts that always or never pass are sampled now and then."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KlControl:
-    """The schedule of the KL coefficient, and the KL at which a round ends early."""
-
-    schedule: Literal["fixed", "proportional", "doubling"] = "fixed"
-    """Fixed, proportional to the KL (Ziegler et al. 2019), or doubling and halving (PPO)."""
-    start_coefficient: int | float = 0.0
-    target_kl: int | float = 0.0
-    horizon: int | float = 10_000
-    """Completions over which the proportional controller makes up the whole error."""
-    stop_at: int | float = 0.0
-    """KL(π_old ‖ π) a token beyond which the rest of a round is left out; 0 never."""
-
-    @classmethod
-    def of(cls, algorithm: PolicyAlgorithm) -> KlControl:
-        """The control that an algorithm has."""
-        stop_at = algorithm.target_kl or 0.0
-        if "adaptive_penalty" in algorithm.needs:
-            return cls(
-                schedule="doubling",
-                start_coefficient=algorithm.penalty_coef,
-                target_kl=algorithm.penalty_coef_target,
-                stop_at=stop_at,
-            )
-        if algorithm.kl_coef_target is None:
-            return cls(start_coefficient=algorithm.kl_coef, stop_at=stop_at)
-        return cls(
-            schedule="proportional",
-            start_coefficient=algorithm.kl_coef,
-            target_kl=algorithm.kl_coef_target,
-            horizon=algorithm.kl_coef_horizon,
-            stop_at=stop_at,
-        )
-
-
-@dataclass(slots=True)
-class RoundMemory:
-    beta: float
-    """The current KL coefficient."""
-    score_count: int = 0
-    mean_score: float = 0.0
-    stopped_round: int = 0
-    """The newest round that was ended early."""
-    idle_round: int = 0
-    """The newest round that had nothing to learn."""
-    rounds_without_verdict: int = 0
-    rounds_without_signal: int = 0
-    """Rounds since the beginning in which no prompt told two answers apart; −1 once one has."""
-
-    def to_numbers(self) -> list[float]:
-        counts = (self.score_count, self.stopped_round, self.idle_round)
-        in_a_row = (self.rounds_without_verdict, self.rounds_without_signal)
-        return [self.beta, self.mean_score, *map(float, counts + in_a_row)]
-
-    @classmethod
-    def from_numbers(cls, numbers: Sequence[float]) -> RoundMemory:
-        beta, mean, *counts = numbers
-        # A checkpoint of an earlier version does not say whether a prompt has told two answers apart.
-        scores, stopped, idle, bad, flat = map(int, counts if len(counts) == 5 else [*counts, -1])
-        return cls(
-            beta=beta,
-            mean_score=mean,
-            score_count=scores,
-            stopped_round=stopped,
-            idle_round=idle,
-            rounds_without_verdict=bad,
-            rounds_without_signal=flat,
-        )
 
 
 class PassRateCurriculum:

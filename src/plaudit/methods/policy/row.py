@@ -220,3 +220,38 @@ class PolicyAlgorithm:
     def updates_per_round(self) -> int:
         """Updates from the answers of one round."""
         return self.update_epochs * self.minibatches
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KlControl:
+    """The schedule of the KL coefficient, and the KL at which a round ends early."""
+
+    schedule: Literal["fixed", "proportional", "doubling"] = "fixed"
+    """Fixed, proportional to the KL (Ziegler et al. 2019), or doubling and halving (PPO)."""
+    start_coefficient: int | float = 0.0
+    target_kl: int | float = 0.0
+    horizon: int | float = 10_000
+    """Completions over which the proportional controller makes up the whole error."""
+    stop_at: int | float = 0.0
+    """KL(π_old ‖ π) a token beyond which the rest of a round is left out; 0 never."""
+
+    @classmethod
+    def of(cls, algorithm: PolicyAlgorithm) -> KlControl:
+        """The control that an algorithm has."""
+        stop_at = algorithm.target_kl or 0.0
+        if "adaptive_penalty" in algorithm.needs:
+            return cls(
+                schedule="doubling",
+                start_coefficient=algorithm.penalty_coef,
+                target_kl=algorithm.penalty_coef_target,
+                stop_at=stop_at,
+            )
+        if algorithm.kl_coef_target is None:
+            return cls(start_coefficient=algorithm.kl_coef, stop_at=stop_at)
+        return cls(
+            schedule="proportional",
+            start_coefficient=algorithm.kl_coef,
+            target_kl=algorithm.kl_coef_target,
+            horizon=algorithm.kl_coef_horizon,
+            stop_at=stop_at,
+        )

@@ -57,7 +57,7 @@ from plaudit.methods.policy.iterations import (
     RoundsAhead,
     policy_updates,
 )
-from plaudit.methods.policy.memory import KlControl, PassRateCurriculum, ReplayBuffer
+from plaudit.methods.policy.memory import PassRateCurriculum, ReplayBuffer
 from plaudit.methods.policy.objective import (
     ActorCritic,
     AnyMicrobatch,
@@ -65,7 +65,7 @@ from plaudit.methods.policy.objective import (
     policy_objective,
     ptx_loss,
 )
-from plaudit.methods.policy.row import PolicyAlgorithm
+from plaudit.methods.policy.row import KlControl, PolicyAlgorithm
 from plaudit.methods.policy.shaping import ScoreShaper, make_reward, process_notes
 from plaudit.methods.policy.trpo import TrpoStep
 from plaudit.methods.reference import PreparedReference, prepare_policy_reference, refuse_other_vocabulary
