@@ -1,7 +1,5 @@
 """The base model of the world is built again by an example."""
 
-from __future__ import annotations
-
 import pytest
 
 from examples.base_model.__main__ import main

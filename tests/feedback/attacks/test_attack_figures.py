@@ -14,17 +14,9 @@ from statsmodels.stats.proportion import proportion_confint
 from plaudit.data.records import user_turn
 from plaudit.errors import UserError
 from plaudit.evaluation.stats import Estimate
+from plaudit.feedback.attacks import summary
 from plaudit.feedback.attacks.attempt import AnswerFinding, Attempt, Finding
-from plaudit.feedback.attacks.summary import (
-    attack_share,
-    exact_p_value,
-    gap_between,
-    mirrored_of,
-    paired,
-    paired_interval,
-    rate,
-    read_attack,
-)
+from plaudit.feedback.attacks.summary import attack_share, gap_between, mirrored_of, paired, rate, read_attack
 
 
 def finding(words: str, *shares: float | None, unit: str = "") -> Finding:
@@ -61,19 +53,19 @@ def test_rewordings_of_one_prompt_are_no_independent_attempts():
 def test_the_exact_test_is_that_of_statsmodels(first, second):
     table: Any = mcnemar([[7, first], [second, 11]], exact=True)
     expected = table.pvalue
-    assert exact_p_value(first, second) == pytest.approx(min(expected, 1.0), abs=1e-12)
+    assert summary.exact_p_value(first, second) == pytest.approx(min(expected, 1.0), abs=1e-12)
 
 
 def test_the_interval_of_a_paired_difference_is_newcombes():
     """Newcombe 1998, table II, method 10: 36, 12, 2 and 0."""
-    assert paired_interval(36, 12, 2, 0) == pytest.approx((0.0569, 0.3404), abs=5e-5)
+    assert summary.paired_interval(36, 12, 2, 0) == pytest.approx((0.0569, 0.3404), abs=5e-5)
 
 
 def test_the_interval_of_a_paired_difference_covers():
     rng, covered, runs = np.random.default_rng(0), 0, 2000
     shares = (0.2, 0.15, 0.05, 0.6)
     for _ in range(runs):
-        low, high = paired_interval(*(int(n) for n in rng.multinomial(60, shares)))
+        low, high = summary.paired_interval(*(int(n) for n in rng.multinomial(60, shares)))
         covered += low <= shares[1] - shares[2] <= high
     assert 0.93 <= covered / runs <= 0.98
 
@@ -116,7 +108,7 @@ def test_mirrored_pairs_count_the_side_that_is_refused():
 def test_every_small_table_has_an_interval_that_holds_its_difference():
     for cells in itertools.product(range(4), repeat=4):
         if sum(cells):
-            low, high = paired_interval(*cells)
+            low, high = summary.paired_interval(*cells)
             assert -1 <= low <= (cells[1] - cells[2]) / sum(cells) <= high <= 1
 
 
