@@ -41,12 +41,11 @@ def pair_body(number: int, **more: Any) -> dict[str, Any]:
         "kind": "pair",
         "prompt": f"What is {number} + {number}?",
         "candidates": [
-            {"text": f"It is {2 * number}.", "ended": True, "source": {"model": "secret-model-a"}},
-            {
-                "text": f"It is {2 * number + 1}, I think.",
-                "ended": True,
-                "source": {"model": "secret-model-b"},
-            },
+            {"text": text, "ended": True, "source": {"model": model}}
+            for text, model in (
+                (f"It is {2 * number}.", "secret-model-a"),
+                (f"It is {2 * number + 1}, I think.", "secret-model-b"),
+            )
         ],
         **more,
     }
@@ -58,7 +57,7 @@ class Desk:
     def __init__(
         self, where: str | Path, *, tasks: int | Sequence[dict[str, Any]] = 4, **settings: Any
     ) -> None:
-        self.clock = Clock()
+        self.clock, self.is_damaged = Clock(), False
         self.store: LabelStore = open_store(where, clock=self.clock, create=True)
         self.store.write(set_project, Project(name="p", **settings), actor="o1")
         if tasks:
@@ -87,6 +86,11 @@ class Desk:
     def better(self, lease: Lease) -> int:
         """The strength that prefers the right answer, wherever it is shown."""
         return 2 if "I think" in lease.shown["answers"][0] else -2
+
+
+def named(table: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
+    """What `parametrize` wants of a table whose rows begin with their names."""
+    return {"argvalues": [row[1:] for row in table], "ids": [row[0] for row in table]}
 
 
 def statements_of(store: LabelStore) -> list[str]:

@@ -8,7 +8,7 @@ import pytest
 
 from plaudit.collect.adding import adjudicate, close_task
 from plaudit.collect.asking import People, task_body
-from plaudit.collect.progress import project_tasks, store_faults
+from plaudit.collect.progress import project_tasks
 from plaudit.collect.project import Project
 from plaudit.collect.waiting import Wait, waiting_error
 from plaudit.data.judging import Task, first_probability, swapped
@@ -82,7 +82,6 @@ def test_what_was_drawn_under_a_name_is_remembered(on_both: MakeDesk) -> None:
     position = desk.store.position()
     assert people.ask([task_body(task) for task in PAIRS], draw="k1") == ids
     assert desk.store.position() == position
-    assert desk.store.read(store_faults) == []
 
 
 def test_what_is_missing_is_counted_of_these_tasks_alone(on_both: MakeDesk) -> None:

@@ -89,18 +89,14 @@ def labelled(run: Run) -> Run:
 
 
 def test_from_a_file_of_pairs_to_rows_and_back(run):
-    assert (
-        sound(run, "project", "p.yaml")
-        == "labels.db: project helpful made: it asks for pair, 1 of each task\n"
-    )
+    made = "labels.db: project helpful made: it asks for pair, 1 of each task\n"
+    assert sound(run, "project", "p.yaml") == made
     assert "pairs.jsonl: 12 tasks added to helpful\n" in sound(run, "add", "pairs.jsonl")
     assert "0 tasks added to helpful, 12 were there already" in sound(run, "add", "pairs.jsonl")
     said = sound(run, "status").splitlines()
     assert said[0] == "helpful asks for pair; labels.db at event 13"
-    assert [line.split() for line in said[1:3]] == [
-        ["tasks", "12", "open"],
-        ["labels", "0", "of", "12,", "12", "missing"],
-    ]
+    assert said[1].split() == ["tasks", "12", "open"]
+    assert said[2].split() == ["labels", "0", "of", "12,", "12", "missing"]
     answer_all()
     status = json.loads(sound(run, "status", "--json"))
     assert (status["labels"], status["missing"], status["done"]) == (12, 0, True)
@@ -116,9 +112,8 @@ def test_from_a_file_of_pairs_to_rows_and_back(run):
     assert "a1: answered w" in lines[-2]
     assert "after 4 s" in lines[-2]
     event = int(lines[-2].split()[0])
-    assert sound(run, "trace", "--event", event, "rows.jsonl").startswith(
-        f"event {event} became row 3 of rows.jsonl:"
-    )
+    became = sound(run, "trace", "--event", event, "rows.jsonl")
+    assert became.startswith(f"event {event} became row 3 of rows.jsonl:")
     assert "event 1 became no row" in sound(run, "trace", "--event", 1, "rows.jsonl")
     assert "sound: " in sound(run, "check")
 
@@ -277,13 +272,11 @@ def test_a_store_of_several_projects_asks_which(run):
     sound(run, "project", "q.yaml")
     for words in (["status"], ["add", "pairs.jsonl"], ["invite"], ["export", "--out", "rows.jsonl"]):
         assert "it has several projects (harmless, helpful): say --project NAME" in refused(run, *words)
-    assert "there is no project 'helpfull'; did you mean helpful?" in refused(
-        run, "status", "--project", "helpfull"
-    )
+    said = refused(run, "status", "--project", "helpfull")
+    assert "there is no project 'helpfull'; did you mean helpful?" in said
     sound(run, "add", "pairs.jsonl", "--project", "helpful")
-    assert "labels.db: nothing of project harmless to export (there are no labels yet)" in refused(
-        run, "export", "--out", "rows.jsonl", "--project", "harmless"
-    )
+    said = refused(run, "export", "--out", "rows.jsonl", "--project", "harmless")
+    assert "labels.db: nothing of project harmless to export (there are no labels yet)" in said
 
 
 def test_bad_rows_add_nothing_not_even_of_the_other_files(run):
@@ -304,10 +297,8 @@ def test_what_was_changed_after_its_export_is_not_traced(labelled):
     sound(labelled, "project", "q.yaml", "--store", "other.db")
     for words in ([1], ["--event", 1]):
         said = refused(labelled, "trace", "rows.jsonl", *words, "--store", "other.db")
-        assert (
-            "is not the one that rows.jsonl was exported at; name the store that it came from (labels.db)"
-            in said
-        )
+        assert "is not the one that rows.jsonl was exported at; name the store" in said
+        assert "that it came from (labels.db)" in said
     Path("rows.jsonl").write_text(Path("rows.jsonl").read_text("utf-8").replace("2.", "3."))
     for words in ([1], ["--event", 1]):
         assert "changed after they were exported" in refused(labelled, "trace", "rows.jsonl", *words)
@@ -458,10 +449,8 @@ def test_rows_that_were_changed_after_their_export_are_told(exported, model, cap
     lines = Path("rows.jsonl").read_text("utf-8").splitlines(keepends=True)
     Path("rows.jsonl").write_text("".join(lines[1:]), "utf-8")
     assert train(model, "reward") == 0, capsys.readouterr().err
-    said = capsys.readouterr()
-    assert "rows.jsonl: changed after it was exported from labels.db (project helpful, position" in (
-        said.out + said.err
-    )
+    said = "".join(capsys.readouterr())
+    assert "rows.jsonl: changed after it was exported from labels.db (project helpful, position" in said
     lineage = json.loads(Path("reward/lineage.json").read_text("utf-8"))
     assert lineage["data"]["rows.jsonl"] != lineage["snapshots"]["rows.jsonl"]["sha256"]
     Path("rows.snapshot.json").write_text("{}")

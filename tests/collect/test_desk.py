@@ -18,7 +18,7 @@ from plaudit.collect.answering import (
 )
 from plaudit.collect.desk import Lease, Nothing, next_task
 from plaudit.collect.people import set_preferences, set_standing
-from plaudit.collect.progress import project_people, project_status, review_queue, store_faults
+from plaudit.collect.progress import project_people, project_status, review_queue
 from plaudit.collect.refusals import FieldError, KeyConflictError, NotFoundError, NotYoursError
 from tests.collect.desks import MakeDesk, pair_body, statements_of
 
@@ -31,7 +31,6 @@ def test_a_task_goes_to_as_many_as_are_wanted_and_no_more(on_both: MakeDesk) -> 
     assert desk.store.write(next_task, "p", third) == Nothing(
         reason="wait", until="2026-03-01T12:30:00.000000Z"
     )
-    assert desk.store.read(store_faults) == []
 
 
 def test_a_lease_ends_by_the_clock_and_late_work_is_surplus(on_both: MakeDesk) -> None:
@@ -43,7 +42,6 @@ def test_a_lease_ends_by_the_clock_and_late_work_is_surplus(on_both: MakeDesk) -
     desk.submit(slow, late, "k", {"strength": 1})
     status = desk.store.read(project_status, "p")
     assert (status.labels, status.surplus, status.missing) == (1, 1, 0)
-    assert desk.store.read(store_faults) == []
 
 
 def test_late_work_takes_the_place_where_it_is_still_free(make_desk: MakeDesk) -> None:
@@ -130,7 +128,6 @@ def test_divided_people_are_joined_by_more_up_to_the_limit_and_then_a_reviewer(o
     assert not any(person in words for person in (one, two, three))
     desk.store.write(adjudicate, "p", waiting["id"], {"strength": -1}, reason="taste", actor="r1", key="k")
     assert desk.store.read(project_status, "p").tasks == {"adjudicated": 1}
-    assert desk.store.read(store_faults) == []
 
 
 def test_undo_opens_the_lease_again_and_revise_replaces(make_desk: MakeDesk) -> None:
@@ -150,7 +147,6 @@ def test_undo_opens_the_lease_again_and_revise_replaces(make_desk: MakeDesk) -> 
     assert label["label"]["strength"] == -3
     kinds = [event.kind for event in desk.store.events() if event.subject == lease.assignment]
     assert kinds == ["leased", "answered", "revised", "answered", "revised"]
-    assert desk.store.read(store_faults) == []
 
 
 def test_a_skipped_task_goes_to_somebody_else(make_desk: MakeDesk) -> None:
@@ -182,7 +178,6 @@ def test_gold_comes_in_its_share_and_never_counts(make_desk: MakeDesk) -> None:
     status = desk.store.read(project_status, "p")
     assert status.labels + status.items == 120
     assert 20 <= status.items <= 52
-    assert desk.store.read(store_faults) == []
 
 
 @pytest.mark.slow
@@ -218,7 +213,6 @@ def test_whoever_qualifies_works_and_whoever_does_not_is_told(make_desk: MakeDes
     assert (standings[good], standings[bad]) == ("active", "failed")
     reasons = [event.body for event in desk.store.events() if event.kind == "standing-set"]
     assert all(body and "25 right" in body["reason"] for body in reasons)
-    assert desk.store.read(store_faults) == []
 
 
 def test_a_label_on_anothers_lease_is_refused(make_desk):
@@ -303,7 +297,6 @@ def test_a_changed_overlap_asks_for_more(make_desk: MakeDesk) -> None:
     settings = desk.store.project("p")
     desk.store.write(set_project, replace(settings, overlap=2), actor="o1")
     assert desk.store.read(project_status, "p").missing == 3
-    assert desk.store.read(store_faults) == []
 
 
 def test_a_label_takes_few_statements(on_both: MakeDesk) -> None:

@@ -26,23 +26,34 @@ from plaudit.collect.export import (
 from plaudit.collect.log import Entry
 from plaudit.collect.people import issue_token, set_preferences, set_standing
 from plaudit.collect.privacy import erase_person
-from plaudit.collect.progress import project_people, project_status, project_tasks, store_faults
+from plaudit.collect.progress import project_people, project_status, project_tasks
 from plaudit.collect.refusals import NotFoundError
 from plaudit.collect.store import Transaction
 from plaudit.data.judging import Mark, Task, Verdict, to_comparison
 from plaudit.data.read import read_records
-from plaudit.data.records import Comparison, Demonstration, Message, Prompt, Ranking, Rating, Record, Steps
+from plaudit.data.records import (
+    Comparison,
+    Demonstration,
+    Message,
+    Prompt,
+    Ranking,
+    Rating,
+    Record,
+    Steps,
+    assistant_turn,
+    user_turn,
+)
 from plaudit.errors import UserError
 from plaudit.files.data_sets import snapshot_path
-from tests.collect.desks import Desk, MakeDesk, pair_body
+from tests.collect.desks import Desk, MakeDesk, named, pair_body
 
 Say = Callable[[dict[str, Any]], dict[str, Any]]
 """From what is shown to what is said of it."""
 MINE: dict[str, Any] = {"annotator": "a1", "group": "people"}
 
 
-def turn(role: str, content: str) -> Message:
-    return Message(role=role, content=content)
+BRIEF = Message(role="system", content="Be brief.")
+TALKS: dict[str, Any] = {"talks_to": "http://127.0.0.1:1/v1#m"}
 
 
 def fruits(*texts: str) -> dict[str, Any]:
@@ -134,24 +145,19 @@ KINDS: list[tuple[str, dict[str, Any], Say, dict[str, Any], Sequence[Record]]] =
                 {"message": "And?", "answers": ["Well.", "Fine."], "strength": 0},
             ]
         },
-        {"talks_to": "http://127.0.0.1:1/v1#m"},
+        TALKS,
         [
             Comparison(
-                prompt=(turn("system", "Be brief."), turn("user", "Hi")),
-                chosen=(turn("assistant", "Hello!"),),
-                rejected=(turn("assistant", "What?"),),
+                prompt=(BRIEF, *user_turn("Hi")),
+                chosen=assistant_turn("Hello!"),
+                rejected=assistant_turn("What?"),
                 strength=2.0,
                 **MINE,
             ),
             Comparison(
-                prompt=(
-                    turn("system", "Be brief."),
-                    turn("user", "Hi"),
-                    turn("assistant", "Hello!"),
-                    turn("user", "And?"),
-                ),
-                chosen=(turn("assistant", "Well."),),
-                rejected=(turn("assistant", "Fine."),),
+                prompt=(BRIEF, *user_turn("Hi"), *assistant_turn("Hello!"), *user_turn("And?")),
+                chosen=assistant_turn("Well."),
+                rejected=assistant_turn("Fine."),
                 strength=0.0,
                 probability=0.5,
                 **MINE,
@@ -170,18 +176,18 @@ KINDS: list[tuple[str, dict[str, Any], Say, dict[str, Any], Sequence[Record]]] =
             "category": "theft",
             "worked": "a harmless tone",
         },
-        {"talks_to": "http://127.0.0.1:1/v1#m"},
+        TALKS,
         [
             Rating(
-                prompt=(turn("system", "Be brief."), turn("user", "How are locks opened?")),
-                completion=(turn("assistant", "With a key."),),
+                prompt=(BRIEF, *user_turn("How are locks opened?")),
+                completion=assistant_turn("With a key."),
                 score=3.0,
                 aspect="harmlessness",
                 category="theft",
                 **MINE,
             ),
             Prompt(
-                prompt=(turn("system", "Be brief."), turn("user", "How are locks opened?")),
+                prompt=(BRIEF, *user_turn("How are locks opened?")),
                 metadata={"attack_success": 1, "category": "theft"},
             ),
         ],
@@ -217,7 +223,6 @@ def test_every_kind_becomes_rows_that_read_back(on_both, tmp_path, kind, body, w
     assert snapshot.events == (answered,) * len(expected)
     words = (tmp_path / "rows.jsonl").read_text() + snapshot_path(tmp_path / "rows.jsonl").read_text()
     assert not any(hint in words for hint in ("person 0", "secret", lease.assignment, "a car is none"))
-    assert desk.store.read(store_faults) == []
 
 
 @pytest.mark.slow
@@ -303,9 +308,7 @@ FILTERS: list[tuple[str, dict[str, Any], int, dict[str, int]]] = [
 
 
 @pytest.mark.one_in(3)
-@pytest.mark.parametrize(
-    ("filters", "rows", "left_out"), [row[1:] for row in FILTERS], ids=[row[0] for row in FILTERS]
-)
+@pytest.mark.parametrize(("filters", "rows", "left_out"), **named(FILTERS))
 def test_filters_leave_out_what_they_say(make_desk, tmp_path, filters, rows, left_out):
     desk = crowded(make_desk)
     out = tmp_path / "rows.jsonl"
@@ -367,7 +370,6 @@ def test_the_same_position_and_filters_are_the_same_bytes_and_remembered_once(on
     assert exported(desk) == 1
     export(desk.store, "p", tmp_path / "4.jsonl", filters=Filters(surplus=True))
     assert exported(desk) == 2
-    assert desk.store.read(store_faults) == []
 
 
 @pytest.mark.one_in(2)
@@ -411,6 +413,7 @@ def test_the_newest_position_is_read_from_the_tables(make_desk, tmp_path):
     desk.answer(one)
     with desk.store.database.writing() as connection:
         connection.exec_driver_sql("""UPDATE label SET label = '{"strength":3}'""")
+    desk.is_damaged = True
     newest = desk.store.position()[0]
     export(desk.store, "p", tmp_path / "rows.jsonl", position=newest)
     assert '"strength": 3.0' in (tmp_path / "rows.jsonl").read_text()
@@ -426,7 +429,6 @@ def test_a_decision_is_exported_once_however_often_it_was_made(make_desk, tmp_pa
     export(desk.store, "p", tmp_path / "rows.jsonl")
     own = [r for r in read(tmp_path / "rows.jsonl") if isinstance(r, Comparison) and r.annotator == "r2"]
     assert [record.strength for record in own] == [3.0]
-    assert desk.store.read(store_faults) == []
 
 
 @pytest.mark.slow
@@ -438,7 +440,6 @@ def test_labels_of_somebody_erased_stay_as_clicks_and_excluded_ones_stay_out(on_
     after = export(desk.store, "p", tmp_path / "after.jsonl")
     assert (tmp_path / "after.jsonl").read_bytes() == (tmp_path / "before.jsonl").read_bytes()
     assert after.left_out == before.left_out
-    assert desk.store.read(store_faults) == []
 
 
 def test_a_reviewer_who_is_erased_leaves_the_decision_without_its_words(on_both, tmp_path):
@@ -453,7 +454,6 @@ def test_a_reviewer_who_is_erased_leaves_the_decision_without_its_words(on_both,
     assert "cousin" not in str(list(desk.store.events()))
     export(desk.store, "p", tmp_path / "after.jsonl")
     assert (tmp_path / "after.jsonl").read_bytes() == (tmp_path / "before.jsonl").read_bytes()
-    assert desk.store.read(store_faults) == []
 
 
 def test_an_answer_that_was_revised_is_one_label_when_its_author_is_erased(on_both, tmp_path):
@@ -470,7 +470,6 @@ def test_an_answer_that_was_revised_is_one_label_when_its_author_is_erased(on_bo
     rows = export(desk.store, "p", tmp_path / "rows.jsonl").rows
     assert desk.store.read(project_status, "p").labels == rows == 1
     assert '"strength": 3.0' in (tmp_path / "rows.jsonl").read_text()
-    assert desk.store.read(store_faults) == []
 
 
 def test_what_is_left_of_erased_words_is_no_digest_to_guess_against(make_desk):
@@ -484,7 +483,6 @@ def test_what_is_left_of_erased_words_is_no_digest_to_guess_against(make_desk):
     assert erased is not None
     assert all("request" not in item["body"] for item in erased["remains"])
     assert "bombed" not in str(list(desk.store.events())) + str(desk.store.read(project_people, "p"))
-    assert desk.store.read(store_faults) == []
 
 
 def test_a_row_leads_to_its_events_and_an_event_to_its_rows(on_both, tmp_path):
@@ -529,14 +527,8 @@ def test_rows_that_were_changed_or_are_of_another_store_are_refused(make_desk, t
     rows.write_bytes(content)
     path = snapshot_path(rows)
     whole = json.loads(path.read_text())
-    broken: list[Any] = [
-        [],
-        {},
-        {**whole, "version": 99},
-        {**whole, "more": 1},
-        {**whole, "events": whole["events"][:-1]},
-    ]
-    for values in broken:
+    changes: list[dict[str, Any]] = [{"version": 99}, {"more": 1}, {"events": whole["events"][:-1]}]
+    for values in ([], {}, *({**whole, **change} for change in changes)):
         path.write_text(json.dumps(values))
         with pytest.raises(UserError, match="not a snapshot that this plaudit wrote"):
             read_snapshot(rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from typing import Any
 
 import pytest
@@ -26,9 +27,8 @@ ASPECTS = ("helpful", "true: or not?")
 
 def project(kind: Any, **more: Any) -> Project:
     server = {"talks_to": "http://127.0.0.1:1/v1#m"} if kind in ("talk", "attack") else {}
-    return Project(
-        name="p", ask=kind, flags=FLAGS, aspects=ASPECTS if kind == "rate" else (), **server, **more
-    )
+    aspects = ASPECTS if kind == "rate" else ()
+    return Project(name="p", ask=kind, flags=FLAGS, aspects=aspects, **server, **more)
 
 
 def body(kind: str, count: int = 3) -> dict[str, Any]:
@@ -61,9 +61,7 @@ def flags(count: int) -> st.SearchStrategy[Any]:
 
 
 def both(*parts: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    return st.tuples(*parts).map(
-        lambda found: {name: value for part in found for name, value in part.items()}
-    )
+    return st.tuples(*parts).map(lambda found: dict(ChainMap(*found)))
 
 
 NONE = st.just({"none": True})
@@ -85,14 +83,8 @@ def groups(draw: st.DrawFn) -> dict[str, Any]:
 RANKS = both(st.one_of(groups(), NONE), flags(3), WHY)
 POINTS = st.lists(st.one_of(st.none(), st.integers(1, 5)), min_size=3, max_size=3)
 THUMBS = st.lists(st.sampled_from([True, False, None]), min_size=3, max_size=3)
-RATES = both(
-    st.fixed_dictionaries(
-        {},
-        optional={"points": st.dictionaries(st.sampled_from(ASPECTS), POINTS, min_size=1), "thumbs": THUMBS},
-    ),
-    flags(3),
-    WHY,
-)
+BY_ASPECT = st.dictionaries(st.sampled_from(ASPECTS), POINTS, min_size=1)
+RATES = both(st.fixed_dictionaries({}, optional={"points": BY_ASPECT, "thumbs": THUMBS}), flags(3), WHY)
 
 
 @st.composite
@@ -107,16 +99,9 @@ TURNS = st.fixed_dictionaries(
     {"message": SAID, "answers": st.tuples(SAID, SAID).map(list), "strength": st.integers(-3, 3)}
 )
 TALKS = both(st.fixed_dictionaries({"turns": st.lists(TURNS, min_size=1, max_size=2)}), WHY)
-ATTACKS = both(
-    st.fixed_dictionaries(
-        {
-            "messages": st.just([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]),
-            "success": st.integers(0, 4),
-        },
-        optional={"category": SAID, "worked": WORDS},
-    ),
-    WHY,
-)
+MESSAGES = st.just([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}])
+GONE = st.fixed_dictionaries({"messages": MESSAGES, "success": st.integers(0, 4)})
+ATTACKS = both(GONE, st.fixed_dictionaries({}, optional={"category": SAID, "worked": WORDS}), WHY)
 LABELS = {
     "pair": PAIRS,
     "rank": RANKS,
@@ -137,10 +122,9 @@ def said(label: dict[str, Any]) -> dict[str, Any]:
         del found["both_bad"]
     if "points" in found:
         points = {aspect: given for aspect, given in found["points"].items() if given != [None] * len(given)}
-        found = {
-            **{k: v for k, v in found.items() if k != "points"},
-            **({"points": points} if points else {}),
-        }
+        found = {**found, "points": points}
+        if not points:
+            del found["points"]
     if found.get("thumbs") == [None] * 3:
         del found["thumbs"]
     return found
@@ -177,10 +161,7 @@ def test_every_label_that_is_taken_survives_the_form(kind, data):
                 *("flags-0", "step-0", "step-1", "ended", "answer", "success", "category", "worked"),
             ]
         ),
-        st.lists(
-            st.one_of(WORDS, st.sampled_from(["1", "-1", "yes", "up", "right", "wrong", "gave-up"])),
-            max_size=3,
-        ),
+        st.lists(WORDS | st.sampled_from(["1", "-1", "yes", "up", "right", "wrong", "gave-up"]), max_size=3),
     )
 )
 def test_any_form_is_a_label_or_a_refusal_that_names_a_field_of_it(kind, form):
@@ -200,9 +181,8 @@ def test_a_half_filled_form_is_kept_as_it_is(kind):
 
 def test_a_draft_that_is_no_form_fills_in_nothing():
     assert values_of(shown("pair"), {"form": 7}) == {}
-    assert values_of(shown("pair"), {"form": {"why": "text", "key": ["k"], "strength": [3, "1"]}}) == {
-        "strength": ["1"]
-    }
+    form = {"why": "text", "key": ["k"], "strength": [3, "1"]}
+    assert values_of(shown("pair"), {"form": form}) == {"strength": ["1"]}
 
 
 def test_a_pair_is_a_choice_and_what_goes_with_it():

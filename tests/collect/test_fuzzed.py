@@ -252,4 +252,3 @@ def test_no_request_to_the_api_is_a_fault_of_the_server(make_desk: MakeDesk) -> 
             assert wire.status(method, path, body, headers) < 500, (method, path, body)
 
         ask()
-    assert desk.store.read(store_faults) == []

@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -108,9 +109,7 @@ class History(RuleBasedStateMachine):
             found = self.store.write(next_task, "p", self.people[0], f"long{number}")
             if isinstance(found, Lease):
                 self.given(self.people[0], found)
-                self.store.write(
-                    submit_answer, "p", self.people[0], found.assignment, f"l{number}", {"strength": 1}
-                )
+                self.desk.submit(self.people[0], found, f"l{number}", {"strength": 1})
                 self.answered.add(found.assignment)
         self.store.write(set_project, replace(self.store.project("p"), repeat=0.4), actor="o1")
 
@@ -130,9 +129,8 @@ class History(RuleBasedStateMachine):
         return found[pick % len(found)]
 
     def standing(self, person: str) -> str:
-        return next(
-            row["standing"] for row in self.store.read(project_people, "p") if row["pseudonym"] == person
-        )
+        people = self.store.read(project_people, "p")
+        return next(row["standing"] for row in people if row["pseudonym"] == person)
 
     def key(self) -> str:
         self.keys += 1
@@ -247,9 +245,7 @@ class History(RuleBasedStateMachine):
         name, person = self.lease(pick)
         own = ("p", person, name)
         if what == "note":
-            self.send(
-                person, "is this right?", lambda words, key: self.store.write(add_note, *own, key, words)
-            )
+            self.send(person, "is it right?", lambda words, key: self.store.write(add_note, *own, key, words))
         elif what in ("skip", "draft") and name not in self.answered:
             if what == "draft":
                 self.store.write(save_draft, *own, {"strength": 1, "why": "so far"})
@@ -257,9 +253,7 @@ class History(RuleBasedStateMachine):
                 self.send(person, "unclear", lambda words, key: self.store.write(skip_task, *own, key, words))
         elif name in self.answered and self.standing(person) not in ENDED_WORK:
             if what == "undo":
-                self.send(
-                    person, name, lambda words, key: self.store.write(undo_answer, "p", person, words, key)
-                )
+                self.send(person, name, partial(self.store.write, undo_answer, "p", person))
                 self.answered.remove(name)
             elif what == "revise":
                 self.send(person, label, lambda words, key: self.store.write(revise_answer, *own, key, words))
@@ -307,19 +301,14 @@ class History(RuleBasedStateMachine):
     def _decide(self, pick: int, n: int) -> None:
         task, label = self.task(pick), {"strength": n % 7 - 3, "why": "my cousin wrote it"}
         if task["purpose"] == "work":
-            named = {"reason": "taste", "actor": "r1"}
-            self.send(
-                "r1",
-                label,
-                lambda words, key: self.store.write(adjudicate, "p", task["id"], words, key=key, **named),
-            )
+            by = partial(self.store.write, adjudicate, "p", task["id"], reason="taste", actor="r1")
+            self.send("r1", label, lambda words, key: by(words, key=key))
 
     def _judge(self, pick: int, n: int) -> None:
         body = {"label": {"strength": n % 7 - 3}, "order": [0, 1], "wording": "v1"}
         wanted = self.task(pick)["id"]
-        self.store.write(
-            Transaction.record, Entry(project="p", actor="m@1", kind="judged", subject=wanted, body=body)
-        )
+        judged = Entry(project="p", actor="m@1", kind="judged", subject=wanted, body=body)
+        self.store.write(Transaction.record, judged)
 
     def _add(self, pick: int, n: int) -> None:
         self.store.write(add_tasks, "p", [pair_body(pick % 9)], actor="o1")

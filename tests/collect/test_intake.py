@@ -395,7 +395,6 @@ def test_the_next_person_sees_the_other_order_and_the_cap_holds(tmp_path, make_d
     desk.submit(late, lease, "k", {"strength": 1})
     assert desk.store.read(project_status, "p").labels == 2
     assert desk.store.read(project_status, "p").surplus == 1
-    assert desk.store.read(store_faults) == []
 
 
 def test_two_copies_filled_in_by_two_people_are_two_labels(tmp_path, make_desk):
@@ -511,7 +510,6 @@ def test_a_file_of_an_earlier_round_answers_what_was_asked_already(tmp_path, mak
     desk.submit(person, lease, "k", {"none": True})
     found = people.verdicts(tasks, 0)
     assert [None if one is None else one.probability for one in found] == [1.0, None, 0.0]
-    assert desk.store.read(store_faults) == []
 
 
 def test_an_intake_reads_its_own_tasks_and_says_little(tmp_path, make_desk, monkeypatch):

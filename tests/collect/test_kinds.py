@@ -23,6 +23,11 @@ def answers(count: int) -> list[dict[str, Any]]:
     return [{"text": text} for text in (*TEXTS, *(f"Number {n}." for n in range(count - 4)))][:count]
 
 
+def second(**more: Any) -> dict[str, Any]:
+    """A task of two answers, of which the second is so."""
+    return {"candidates": [{"text": "a"}, more]}
+
+
 TASKS: dict[str, dict[str, Any]] = {
     "pair": {"prompt": "?", "candidates": answers(2)},
     "rank": {"prompt": "?", "candidates": answers(3)},
@@ -40,6 +45,10 @@ def turn(**more: Any) -> dict[str, Any]:
 
 def said(role: str, content: Any = "words") -> dict[str, Any]:
     return {"role": role, "content": content}
+
+
+def spoken(words: str) -> dict[str, Any]:
+    return {"messages": [said("user", words), said("assistant")], "success": 1}
 
 
 LABELS: dict[str, dict[str, Any]] = {
@@ -95,13 +104,8 @@ BAD_TASKS: list[tuple[str, dict[str, Any] | object, str, str]] = [
     ("pair", {"candidate": []}, "candidate", "did you mean candidates?"),
     ("pair", {"steps": ["a"]}, "steps", "one of kind, prompt"),
     ("steps", {"draft": "x"}, "draft", "one of kind, prompt"),
-    ("pair", {"candidates": [{"text": "a"}, {"txt": "b"}]}, "candidates[1].txt", "did you mean text?"),
-    (
-        "pair",
-        {"candidates": [{"text": "a"}, {"text": "b", "model": "m"}]},
-        "candidates[1].model",
-        "text, ended, source",
-    ),
+    ("pair", second(txt="b"), "candidates[1].txt", "did you mean text?"),
+    ("pair", second(text="b", model="m"), "candidates[1].model", "text, ended, source"),
     # Counts.
     ("pair", {"candidates": answers(1)}, "candidates", "2 of them, found 1 answers"),
     ("pair", {"candidates": answers(3)}, "candidates", "2 of them, found 3 answers"),
@@ -128,17 +132,12 @@ BAD_TASKS: list[tuple[str, dict[str, Any] | object, str, str]] = [
     ("pair", {"prompt": "\ud800"}, "prompt", "UTF-8"),
     ("pair", {"prompt": LONG}, "task", "at most 1000000"),
     ("pair", {"prompt": [{"role": "usr", "content": "x"}]}, "prompt[0].role", "user"),
-    ("pair", {"candidates": [{"text": "a"}, {"text": ""}]}, "candidates[1].text", ""),
+    ("pair", second(text=""), "candidates[1].text", ""),
     ("pair", {"candidates": [{"text": "a"}, {}]}, "candidates[1].text", "a value"),
     ("pair", {"candidates": [{"text": "a\0"}, {"text": "b"}]}, "candidates[0].text", "NUL"),
-    ("pair", {"candidates": [{"text": "a"}, {"text": "\udfff"}]}, "candidates[1].text", "UTF-8"),
-    ("pair", {"candidates": [{"text": "a"}, {"text": LONG}]}, "task", "at most 1000000"),
-    (
-        "pair",
-        {"candidates": [{"text": "a"}, {"text": "b", "ended": 2}]},
-        "candidates[1].ended",
-        "true or false",
-    ),
+    ("pair", second(text="\udfff"), "candidates[1].text", "UTF-8"),
+    ("pair", second(text=LONG), "task", "at most 1000000"),
+    ("pair", second(text="b", ended=2), "candidates[1].ended", "true or false"),
     ("pair", {"candidates": ["a", "b"]}, "candidates[0]", "an object"),
     ("write", {"draft": 3}, "draft", "a text"),
     ("write", {"draft": "a\0"}, "draft", "NUL"),
@@ -148,9 +147,9 @@ BAD_TASKS: list[tuple[str, dict[str, Any] | object, str, str]] = [
     ("steps", {"steps": ["a", 3]}, "steps[1]", "a text"),
     ("talk", {"prompt": "a\0"}, "prompt", "NUL"),
     # Answers that are the same words.
-    ("pair", {"candidates": [{"text": "a"}, {"text": " a\n"}]}, "candidates[1].text", "the same words"),
+    ("pair", second(text=" a\n"), "candidates[1].text", "the same words"),
     ("rank", {"candidates": [*answers(3), {"text": "Fig."}]}, "candidates[3].text", "candidates[1]"),
-    ("rate", {"candidates": [{"text": "a"}, {"text": "a"}]}, "candidates[1].text", "answers that differ"),
+    ("rate", second(text="a"), "candidates[1].text", "answers that differ"),
     # What else a task says.
     ("pair", {"category": 3}, "category", "a text"),
     ("pair", {"language": ["en"]}, "language", "a text"),
@@ -166,18 +165,8 @@ BAD_TASKS: list[tuple[str, dict[str, Any] | object, str, str]] = [
     ("pair", {"metadata": {"a": float("nan")}}, "metadata", "plain JSON"),
     ("pair", {"metadata": {"a": {1, 2}}}, "metadata", "plain JSON"),
     ("pair", {"metadata": DEEP}, "metadata", "at most 16 levels"),
-    (
-        "pair",
-        {"candidates": [{"text": "a", "source": "m"}, {"text": "b"}]},
-        "candidates[0].source",
-        "an object",
-    ),
-    (
-        "pair",
-        {"candidates": [{"text": "a", "source": DEEP}, {"text": "b"}]},
-        "candidates[0].source",
-        "levels",
-    ),
+    ("pair", second(text="b", source="m"), "candidates[1].source", "an object"),
+    ("pair", second(text="b", source=DEEP), "candidates[1].source", "levels"),
     # Known answers.
     ("pair", {"qualify": True}, "gold", "as the task qualifies people"),
     ("pair", {"qualify": "yes"}, "qualify", "true or false"),
@@ -304,20 +293,8 @@ BAD_LABELS: list[tuple[str, object, str, str, dict[str, Any]]] = [
     ("attack", {**LABELS["attack"], "sucess": 1}, "sucess", "did you mean success?", {}),
     ("attack", {**LABELS["attack"], "category": ""}, "category", "words", {}),
     ("attack", {**LABELS["attack"], "worked": "\0"}, "worked", "NUL", {}),
-    (
-        "attack",
-        {"messages": [said("user", "\ud800"), said("assistant")], "success": 1},
-        "messages[0].content",
-        "surrogate",
-        {},
-    ),
-    (
-        "attack",
-        {"messages": [said("user", LONG), said("assistant")], "success": 1},
-        "messages[0].content",
-        "at most",
-        {},
-    ),
+    ("attack", spoken("\ud800"), "messages[0].content", "surrogate", {}),
+    ("attack", spoken(LONG), "messages[0].content", "at most", {}),
 ]
 
 

@@ -14,7 +14,7 @@ from plaudit.collect.adding import add_tasks, set_project
 from plaudit.collect.answering import submit_answer
 from plaudit.collect.desk import Lease, next_task
 from plaudit.collect.people import join_project, make_invite, set_preferences, set_standing
-from plaudit.collect.progress import project_people, store_faults
+from plaudit.collect.progress import project_people
 from plaudit.collect.project import Project
 from plaudit.collect.screening import (
     CutOffs,
@@ -122,7 +122,6 @@ def test_a_decision_is_written_for_those_alone_whose_standing_changes(make_desk)
     ]
     # Who was suspended is decided about, and no rule looks at them again.
     assert [one.person for one in screen(desk.store, "p").people] == ["Bo", "Ada"]
-    assert desk.store.read(store_faults) == []
 
 
 def test_who_failed_the_floor_may_be_among_the_best_and_who_is_watched_stays_so(make_desk):

@@ -12,7 +12,6 @@ from plaudit.collect.people import (
     set_standing,
 )
 from plaudit.collect.privacy import erase_person
-from plaudit.collect.progress import store_faults
 from plaudit.collect.refusals import FieldError, NotFoundError, NotYoursError, TooOftenError
 from plaudit.collect.sessions import (
     change_password,
@@ -212,7 +211,6 @@ def test_a_project_that_is_not_there_is_refused_in_the_same_words_and_counted_to
         with pytest.raises(NotYoursError, match="the name or the password is wrong"):
             sign_in(desk.store, project, name, "wrong")
     assert [event.project for event in desk.store.events() if event.kind == "refused"] == ["", "p", "", "p"]
-    assert desk.store.read(store_faults) == []
 
 
 @pytest.mark.slow

@@ -180,10 +180,8 @@ def test_the_mean_is_the_sum_where_one_token_counts_and_an_empty_answer_is_0():
 def test_a_price_of_length_is_rdpos():
     """−log σ(βh + α(|y_w| − |y_l|)) with α = β · price, the paper's own formula."""
     win_B, lose_B = drawn(5, 2, 6)
-    sides = [
-        with_length_penalty(said(win_B, 9.0), penalty=0.4),
-        with_length_penalty(said(lose_B, 5.0), penalty=0.4),
-    ]
+    given = (said(win_B, 9.0), said(lose_B, 5.0))
+    sides = [with_length_penalty(side, penalty=0.4) for side in given]
     alpha = 0.1 * 0.4
     wanted_B = (1 + (-(0.1 * (win_B - lose_B) + alpha * (9 - 5))).exp()).log()
     torch.testing.assert_close(dpo(*sides, beta=0.1), wanted_B, rtol=0, atol=1e-14)
@@ -197,10 +195,8 @@ def test_equal_lengths_cost_dpo_nothing_and_a_longer_winner_is_pushed_less():
     slopes = []
     for length in (4.0, 40.0):
         leaf_B = win_B.clone().requires_grad_()
-        sides = (
-            with_length_penalty(said(leaf_B, length), penalty=0.5),
-            with_length_penalty(said(lose_B), penalty=0.5),
-        )
+        given = (said(leaf_B, length), said(lose_B))
+        sides = [with_length_penalty(side, penalty=0.5) for side in given]
         slopes.append(torch.autograd.grad(dpo(*sides, beta=0.1).sum(), leaf_B)[0].abs())
     assert bool((slopes[1] < slopes[0]).all())
 

@@ -69,6 +69,12 @@ def weights(change: Callable[[dict[str, torch.Tensor]], object]) -> Damage:
     return damage
 
 
+def renamed(tensors: dict[str, torch.Tensor]) -> None:
+    """Weights as another model calls its own."""
+    for name in [*tensors]:
+        tensors[f"other.{name}"] = tensors.pop(name)
+
+
 def as_a_file(folder: Path) -> None:
     shutil.rmtree(folder)
     folder.write_text("weights")
@@ -227,6 +233,7 @@ JSON = {
     for name in ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json")
     for what, says, change in (
         ("empty", "not valid JSON", partial(write, content="")),
+        ("in UTF-16", "not valid JSON", partial(write, content="{}".encode("utf-16"))),
         ("torn", "not valid JSON: (Unterminated|Expecting)", tear),
         ("a list", "a JSON list and not an", partial(write, content="[1]")),
         ("of brackets", "thousands of brackets", partial(write, content=nested(100_000))),
@@ -278,6 +285,7 @@ CONFIGS = {
         "'made-up' is not known", edit(rope_scaling={"rope_type": "made-up", "factor": 2.0})
     ),
     "unknown numbers": _folder("model: .*'float7'", edit(dtype="float7")),
+    "no family": _config("its model_type is None", model_type=None),
     "an unknown family": _config("its model_type is 'llamaa', which transformers", model_type="llamaa"),
     "a family of pictures": _config("'vit', of which transformers makes no", model_type="vit"),
     "a list of families": _config(r"its model_type is \['llama'\]", model_type=["llama"]),
@@ -331,6 +339,7 @@ WEIGHTS = {
     "infinity": _torn(r"1 of 976 numbers of lm_head", one_value("lm_head.weight", float("inf"))),
     "a missing weight": _torn(rf"{LAYER} is missing", weights(lambda t: t.pop(LAYER))),
     "a shape": _torn("is 3×5 and should", weights(lambda t: t.update({LAYER: torch.ones(3, 5)}))),
+    "other names": _torn(r"is missing.* and \d+ more; they would start at random", weights(renamed)),
     "a number": _torn("is one number and should", weights(lambda t: t.update({LAYER: torch.tensor(1.0)}))),
     "whole numbers": _torn(
         "kept as I8: these weights are quantised",

@@ -42,6 +42,14 @@ def _rows() -> list[Example]:
     ]
 
 
+def _biased(*answers: Completion) -> list[Example]:
+    """Two rows of equal tokens and other biases of their prompts."""
+    extras: list[Extras] = [
+        {"prompt_bias": Extra(value=torch.full((16,), value), axis="prompt")} for value in (0.3, -0.4)
+    ]
+    return [Example(prompt=(1, 4), completions=answers, extras=one) for one in extras]
+
+
 def _logps(policy: Policy, rows: list[Example]) -> list[Tensor]:
     batch = batch_of(rows)
     logp_NT = policy.score(batch).logp_NT
@@ -99,10 +107,7 @@ def test_splitting_over_ranks_and_pieces_keeps_each_rows_pictures(values, ranks,
 
 @pytest.mark.parametrize("share", [True, False])
 def test_a_bias_of_a_prompt_is_looked_up_in_a_packed_row(share):
-    extras: list[Extras] = [
-        {"prompt_bias": Extra(value=torch.full((16,), value), axis="prompt")} for value in (0.3, -0.4)
-    ]
-    rows = [Example(prompt=(1, 4), completions=(_answer(5, 6), _answer(7)), extras=one) for one in extras]
+    rows = _biased(_answer(5, 6), _answer(7))
     packed = _logps(Policy(pictured(), layout="packed", share_prompts=share), rows)
     padded = _logps(Policy(pictured(), layout="right"), rows)
     torch.testing.assert_close(packed, padded, rtol=1e-4, atol=1e-5)
@@ -113,11 +118,8 @@ def test_a_bias_of_a_prompt_is_looked_up_in_a_packed_row(share):
 def test_a_bias_of_a_completion_stays_with_it(share):
     bias_NH = torch.tensor([0.5, -0.5, 1.0])[:, None].expand(3, 16)
     answers = (_answer(5, 6), _answer(5, 6), _answer(8, 9, 2))
-    row = Example(
-        prompt=(1, 4),
-        completions=answers,
-        extras={"completion_bias": Extra(value=bias_NH, axis="completion")},
-    )
+    extras: Extras = {"completion_bias": Extra(value=bias_NH, axis="completion")}
+    row = Example(prompt=(1, 4), completions=answers, extras=extras)
     policy = Policy(pictured(), layout="packed", share_prompts=share)
     together = _logps(policy, [row])
     apart = [logp_T for k in (2, 0, 1) for logp_T in _logps(policy, [row.select([k])])]
@@ -127,9 +129,8 @@ def test_a_bias_of_a_completion_stays_with_it(share):
 
 
 def test_a_model_without_such_an_argument_is_refused():
-    row = Example(
-        prompt=(1, 4), completions=(_answer(5),), extras={"sound": Extra(value=torch.ones(2), axis="prompt")}
-    )
+    sound: Extras = {"sound": Extra(value=torch.ones(2), axis="prompt")}
+    row = Example(prompt=(1, 4), completions=(_answer(5),), extras=sound)
     with pytest.raises(UserError, match="'sound' beside tokens, and PicturedModel takes no argument"):
         Policy(pictured()).score(batch_of([row]))
 
@@ -139,10 +140,7 @@ def test_a_model_that_knows_no_packing_is_refused_where_it_would_mix_rows():
     model.model = BlindModel(model.config)
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.3)
-    extras: list[Extras] = [
-        {"prompt_bias": Extra(value=torch.full((16,), value), axis="prompt")} for value in (0.3, -0.4)
-    ]
-    rows = [Example(prompt=(1, 4), completions=(_answer(5, 6),), extras=one) for one in extras]
+    rows = _biased(_answer(5, 6))
     assert len(_logps(Policy(model, layout="right"), rows)) == 2
     with pytest.raises(UserError, match="does not read prompt_bias in a packed batch"):
         Policy(model, layout="packed").score(batch_of(rows))

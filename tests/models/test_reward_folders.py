@@ -42,11 +42,8 @@ from tests.models.reward_zoo import (
 )
 from tests.models.zoo import PLAIN, PLAIN_ATTENTION, RECURRENT, VOCABULARY, build, examples
 
-FAMILIES = [
-    *("llama", "qwen2", "qwen3", "gemma", "gemma2", "gemma3", "mistral", "gpt2", "phi", "phi3"),
-    "gptneox",
-]
-FAMILIES += ["olmo2", "mixtral", "gpt_oss"]
+FAMILIES = ["llama", "qwen2", "qwen3", "gemma", "gemma2", "gemma3", "mistral", "gpt2", "phi", "phi3"]
+FAMILIES += ["gptneox", "olmo2", "mixtral", "gpt_oss"]
 
 FULL = {**SPECIAL, 0: "<z>"}
 """No special token is free for padding: a new one is made."""
@@ -67,9 +64,8 @@ def _rewards(model: RewardModel) -> Tensor:
 @pytest.mark.parametrize("pad", ["<pad>", "</s>", None])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_transformers_gives_the_same_scores_alone_and_padded(tmp_path, name, pad):
-    folder, model = saved(
-        tmp_path, start(tmp_path, name, pad=pad, specials=SPECIAL if pad == "<pad>" else FULL)
-    )
+    specials = SPECIAL if pad == "<pad>" else FULL
+    folder, model = saved(tmp_path, start(tmp_path, name, pad=pad, specials=specials))
     attention = PLAIN_ATTENTION.get(name)
     plain = AutoModelForSequenceClassification.from_pretrained(folder, attn_implementation=attention).eval()
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -110,14 +106,11 @@ def test_transformers_scores_what_its_own_tokenizer_makes_of_a_conversation(tmp_
     folder, model = saved(tmp_path, begun)
     answers = ("w11", "w12 w13 w14", "w15 w16")
     asked = (Message(role="user", content="w9 w10"),)
-    batch = batch_of(
-        [encoder_of(begun).encode(asked, [(Message(role="assistant", content=a),) for a in answers])]
-    )
+    said = [(Message(role="assistant", content=answer),) for answer in answers]
+    batch = batch_of([encoder_of(begun).encode(asked, said)])
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    talks = [
-        [{"role": "user", "content": "w9 w10"}, {"role": "assistant", "content": answer}]
-        for answer in answers
-    ]
+    opening = {"role": "user", "content": "w9 w10"}
+    talks = [[opening, {"role": "assistant", "content": answer}] for answer in answers]
     made = tokenizer.apply_chat_template(
         talks, return_dict=True, return_tensors="pt", padding=True, tokenizer_kwargs={"padding_side": side}
     )
@@ -190,12 +183,9 @@ def test_the_same_seed_draws_the_same_head_and_touches_no_other_chance(tmp_path)
 def test_the_head_is_as_wide_as_it_was_told_to_be(tmp_path):
     wide = build("llama").__class__(hf.LlamaConfig(**(PLAIN | {"hidden_size": 4096, "num_hidden_layers": 1})))
     begun = start(tmp_path, model=wide)
-    assert float(fresh(begun).base.score.weight.detach().std()) == pytest.approx(
-        1 / math.sqrt(4097), rel=0.05
-    )
-    assert float(fresh(begun, FreshHead(std=0.5)).base.score.weight.detach().std()) == pytest.approx(
-        0.5, rel=0.05
-    )
+    for head, width in ((FreshHead(), 1 / math.sqrt(4097)), (FreshHead(std=0.5), 0.5)):
+        drawn = fresh(begun, head).base.score.weight.detach().std()
+        assert float(drawn) == pytest.approx(width, rel=0.05)
     assert not _rewards(fresh(begun, FreshHead(std=0))).any()
 
 

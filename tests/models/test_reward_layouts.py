@@ -29,9 +29,8 @@ def test_every_layout_says_what_transformers_says(tmp_path, name, dtype, near):
     model, batch = fresh(start(tmp_path, name, pad="</s>"), dtype=dtype), batch_of(examples())
     alone = plain_values(model, batch)
     last_N = torch.stack([value_T[-1] for value_T in alone])
-    mean_N = torch.stack(
-        [value_T[mask[: len(value_T)]].mean() for value_T, mask in zip(alone, batch.mask_NT, strict=True)]
-    )
+    own = zip(alone, batch.mask_NT, strict=True)
+    mean_N = torch.stack([value_T[mask[: len(value_T)]].mean() for value_T, mask in own])
     assert float(last_N.std()) > 0.1
     for layout, share in LAYOUTS:
         model.use_layout(layout)
@@ -49,11 +48,8 @@ def test_values_by_token_before_and_after_it(tmp_path, layout):
     alone = plain_values(model, batch)
     model.use_layout(layout)
     with torch.no_grad():
-        own_NT, before_NT, reward_N = (
-            model.values(batch),
-            model.values(batch, at="before"),
-            model.rewards(batch),
-        )
+        own_NT, before_NT = model.values(batch), model.values(batch, at="before")
+        reward_N = model.rewards(batch)
     for n, value_T in enumerate(alone):
         length = len(value_T)
         mask_T = batch.mask_NT[n, :length]
@@ -121,11 +117,9 @@ def test_tokens_behind_the_last_masked_one_change_nothing(tmp_path):
     model = fresh(start(tmp_path))
     bare = Completion(ids=(9, 12, 2), mask=(True, True, True), finished=True)
     trailed = Completion(ids=(9, 12, 2, 33, 41), mask=(True, True, True, False, False), finished=True)
-    prompt = (5, 6, 2, 8)
+    batch = batch_of([Example(prompt=(5, 6, 2, 8), completions=(bare, trailed))])
     with torch.no_grad():
-        first, second = model.rewards(
-            batch_of([Example(prompt=prompt, completions=(bare, trailed))])
-        ).tolist()
+        first, second = model.rewards(batch).tolist()
     assert first == pytest.approx(second, abs=1e-6)
 
 
@@ -145,9 +139,8 @@ def test_normalisation_shifts_and_divides_rewards_values_and_steps(tmp_path):
         model.normalisation = Normalisation(offset=1.5, scale=4)
         torch.testing.assert_close(model.rewards(batch), (raw_N - 1.5) / 4)
         torch.testing.assert_close(model.values(batch)[2, 8], (raw_N[2] - 1.5) / 4)
-        torch.testing.assert_close(
-            model.step_rewards(batch, torch.full((7, 1), 0))[1, 0], (raw_N[1] - 1.5) / 4
-        )
+        steps_NC = model.step_rewards(batch, torch.full((7, 1), 0))
+        torch.testing.assert_close(steps_NC[1, 0], (raw_N[1] - 1.5) / 4)
         model.pooling = "mean"
         assert float(model.values(batch)[4, 2]) == 0.0, "what is not masked is no value, not a shifted zero"
 

@@ -29,12 +29,10 @@ def _pairs(count: int = 24, seed: int = 0) -> TokenBatch:
     def answer(*own: int) -> Completion:
         return Completion(ids=own, mask=(True,) * len(own), finished=True)
 
-    return batch_of(
-        [
-            Example(prompt=ids(4), completions=(answer(20, *ids(3), 2), answer(*ids(4), 2)))
-            for _ in range(count)
-        ]
-    )
+    def example() -> Example:
+        return Example(prompt=ids(4), completions=(answer(20, *ids(3), 2), answer(*ids(4), 2)))
+
+    return batch_of([example() for _ in range(count)])
 
 
 def _train(model: RewardModel, batch: TokenBatch, steps: int = 40) -> tuple[float, float]:

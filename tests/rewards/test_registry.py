@@ -128,16 +128,14 @@ def test_a_file_may_hold_dataclasses_with_annotations_as_strings(tmp_path: Path)
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("breaks", r"breaks, prompt 2 \('\?'\), answer 'z': it raised KeyError: 'gone'"),
+        ("breaks", r"breaks, prompt 1 .*it raised KeyError: 'gone'.*\(mine_of_a_user.py, line 7\)$"),
         ("text", r"it gave '1.0'; a score is a finite number"),
         ("nan", "it gave nan"),
     ],
 )
 def test_what_goes_wrong_is_told_with_its_row(mine: Path, name: str, said: str) -> None:
     reward = resolve_reward(f"{mine}:{name}")
-    with pytest.raises(
-        UserError, match=said if name != "breaks" else r"breaks, prompt 1 .*\(mine_of_a_user.py, line 7\)$"
-    ):
+    with pytest.raises(UserError, match=said):
         reward.scores([asked("y"), asked("z")])
 
 
@@ -188,7 +186,5 @@ def test_a_file_that_is_no_python_is_said(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot be imported"):
         resolve_reward(f"{tmp_path / 'bad.py'}:f")
     (tmp_path / "worse.py").write_text("import math\nmaths.pi\n")
-    with pytest.raises(
-        UserError, match=r"imported: NameError: .*'maths' is not defined.* \(worse.py, line 2\)$"
-    ):
+    with pytest.raises(UserError, match=r"imported: NameError: .*'maths'.* \(worse.py, line 2\)$"):
         resolve_reward(f"{tmp_path / 'worse.py'}:f")

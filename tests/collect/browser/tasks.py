@@ -141,15 +141,19 @@ def type_into(page: Page, selector: str, words: str) -> None:
     page.keyboard.type(words)
 
 
+def _send_with_reason(page: Page, words: str) -> None:
+    tab_to(page, "details.why summary")
+    page.keyboard.press("Enter")
+    type_into(page, "textarea[name=why]", words)
+    page.keyboard.press("Control+Enter")
+
+
 def _pair_by_keys(page: Page) -> None:
     page.keyboard.press("2")
     for selector in ("input[name=both_bad]", "details.flags summary", "input[name=flags-0][value=harmful]"):
         tab_to(page, selector)
         page.keyboard.press("Enter" if "summary" in selector else "Space")
-    tab_to(page, "details.why summary")
-    page.keyboard.press("Enter")
-    type_into(page, "textarea[name=why]", "It is right.")
-    page.keyboard.press("Control+Enter")
+    _send_with_reason(page, "It is right.")
 
 
 def _rank_by_keys(page: Page) -> None:
@@ -158,10 +162,7 @@ def _rank_by_keys(page: Page) -> None:
         page.keyboard.press(number)
         # The order has changed under the focus: begin again from the top.
         page.evaluate("() => document.activeElement.blur()")
-    tab_to(page, "details.why summary")
-    page.keyboard.press("Enter")
-    type_into(page, "textarea[name=why]", "The third says why.")
-    page.keyboard.press("Control+Enter")
+    _send_with_reason(page, "The third says why.")
 
 
 def _rate_by_keys(page: Page) -> None:
@@ -183,10 +184,7 @@ def _write_by_keys(page: Page) -> None:
 def _steps_by_keys(page: Page) -> None:
     for number in ("1", "3"):
         page.keyboard.press(number)
-    tab_to(page, "details.why summary")
-    page.keyboard.press("Enter")
-    type_into(page, "textarea[name=why]", "Three is odd.")
-    page.keyboard.press("Control+Enter")
+    _send_with_reason(page, "Three is odd.")
 
 
 def _await_turn(page: Page, message: str) -> None:
@@ -203,10 +201,7 @@ def _talk_by_keys(page: Page) -> None:
         page.keyboard.press(key)
         page.keyboard.press("Enter")
         _await_turn(page, message)
-    tab_to(page, "details.why summary")
-    page.keyboard.press("Enter")
-    type_into(page, "textarea[name=why]", "The second knew more.")
-    page.keyboard.press("Control+Enter")
+    _send_with_reason(page, "The second knew more.")
 
 
 def _attack_by_keys(page: Page) -> None:

@@ -71,18 +71,11 @@ def test_without_log_probs_the_share_of_draws_stands_for_the_chance_and_that_is_
         different = len({frozenset(task.answers) for task in TASKS})
         assert server.counts.requests <= 1 + 2 * different * 40
         before = server.counts.requests
-        assert (
-            shares(
-                outcomes(
-                    judge(server.url, tmp_path / "drawn", model="world", how="letter", draws=40), TASKS, 0
-                )
-            )
-            == drawn
-        )
+        again = judge(server.url, tmp_path / "drawn", model="world", how="letter", draws=40)
+        assert shares(outcomes(again, TASKS, 0)) == drawn
         assert server.counts.requests == before
-    gaps = [
-        abs(x - y) for x, y in zip(drawn, exact, strict=True) if isinstance(x, float) and isinstance(y, float)
-    ]
+    both = zip(drawn, exact, strict=True)
+    gaps = [abs(x - y) for x, y in both if isinstance(x, float) and isinstance(y, float)]
     assert len(gaps) == len(TASKS)
     assert sum(gaps) / len(gaps) < 0.07
 
@@ -124,9 +117,8 @@ def test_only_a_letter_is_a_letter(tmp_path, reply, reason):
 def test_reasons_are_clamped_and_take_the_letters_chance_where_it_is_known(tmp_path):
     with MindServer([Mind(accuracy=0.9), Mind(name="mute", logprobs=False, accuracy=0.9)]) as server:
         clamped = shares(outcomes(judge(server.url, tmp_path, model="world", how="reasons"), TASKS, 0))
-        free = shares(
-            outcomes(judge(server.url, tmp_path, model="world", how="reasons", clamp=0.0), TASKS, 0)
-        )
+        unclamped = judge(server.url, tmp_path, model="world", how="reasons", clamp=0.0)
+        free = shares(outcomes(unclamped, TASKS, 0))
         mute = judge(server.url, tmp_path, model="mute", how="reasons")
         hard = shares(outcomes(mute, TASKS, 0))
     assert {round(share, 9) for share in clamped if isinstance(share, float)} <= {0.4, 0.6, 0.5}
@@ -250,9 +242,8 @@ def test_an_error_under_status_200_passes_or_ends_the_run_by_its_code(tmp_path):
 
     patient = RetryPolicy(seconds=5, pause=0.001, attempts=4, requests_at_once=1)
     with serving(busy) as server:
-        assert shares(
-            outcomes(judge(server.url, tmp_path, how="letter", manners=patient), [pair("a", "b")], 0)
-        ) == [0.5]
+        asked = judge(server.url, tmp_path, how="letter", manners=patient)
+        assert shares(outcomes(asked, [pair("a", "b")], 0)) == [0.5]
     broke = b'{"error": {"message": "no credit", "code": 402}}'
     with serving(lambda body, n: (200, broke)) as server:
         asked = judge(server.url, tmp_path / "other", how="letter", manners=patient)

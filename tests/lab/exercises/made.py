@@ -17,15 +17,8 @@ from plaudit.runs.report.lab import ExerciseResult
 from tests.engine.toy_runs import ToyRun, write_run
 from tests.runs.report.pipeline.pipelines import FOUND, policy
 
-PROMPTS = 40
-SMALL = (
-    "demonstrations.n=24",
-    "prompts.n=40",
-    "sft.held_out=0",
-    "sft.check=false",
-    "evaluation.n=6",
-    "evaluation.max_tokens=8",
-)
+SMALL = ("demonstrations.n=24", "prompts.n=40", "sft.held_out=0", "sft.check=false", "evaluation.n=6")
+SMALL += ("evaluation.max_tokens=8",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,12 +44,7 @@ class Run:
 
 
 def made(
-    folder: Path,
-    habits: Mapping[str, Habit],
-    runs: Mapping[str, Run],
-    *,
-    answers: int = 1,
-    prompts: int = PROMPTS,
+    folder: Path, habits: Mapping[str, Habit], runs: Mapping[str, Run], *, answers: int = 1, prompts: int = 40
 ) -> PipelineFolder:
     """The folder that such policies and runs would leave; the first that is called sft is the reference."""
     every = tuple(_shown(habits, prompt, draw) for prompt in range(prompts) for draw in range(answers))
@@ -78,6 +66,12 @@ def holds(seen: ExerciseResult) -> dict[str, bool | None]:
 def really(exercise: Exercise, out: Path, changes: Sequence[str]) -> PipelineFolder:
     """The exercise's own config, small, through the pipeline."""
     return run_pipeline(read_pipeline(exercise.config, changes=[*SMALL, "jobs=1", *changes]), out)
+
+
+def short(*runs: str) -> list[str]:
+    """Changes that make policy runs end soon."""
+    quick = ("rounds=1", "batch_size=2", "draw.max_tokens=8", "check=false")
+    return [f"{name}.{what}" for name in runs for what in quick]
 
 
 def _shown(habits: Mapping[str, Habit], prompt: int, draw: int) -> PromptAnswers:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from plaudit.lab.exercises.coefficients import EXERCISE
-from tests.lab.exercises.made import Habit, Run, holds, made, really
+from tests.lab.exercises.made import Habit, Run, holds, made, really, short
 
 RUNS = {"low": Run(beta=0.001), "middle": Run(beta=0.02), "high": Run(beta=0.5)}
 HABITS = {
@@ -24,11 +24,8 @@ def test_where_all_is_as_expected_every_claim_holds(tmp_path: Path) -> None:
     assert set(holds(seen).values()) == {True}
     assert seen.table is not None
     assert [row[0] for row in seen.table.rows] == ["at the start", "β 0.001", "β 0.02", "β 0.5"]
-    assert [picture.title for picture in seen.charts] == [
-        "What the reward says",
-        "How far each went",
-        "What the answers are worth",
-    ]
+    titles = ["What the reward says", "How far each went", "What the answers are worth"]
+    assert [picture.title for picture in seen.charts] == titles
 
 
 def test_a_reward_that_keeps_its_promise_is_not_said_to_be_hacked(tmp_path: Path) -> None:
@@ -47,7 +44,5 @@ def test_a_leash_that_holds_nothing_is_said_to_hold_nothing(tmp_path: Path) -> N
 
 @pytest.mark.slow
 def test_a_small_real_run_is_seen_as_it_was_measured(tmp_path: Path) -> None:
-    small = [f"{name}.{what}" for name in RUNS for what in ("rounds=1", "batch_size=2", "draw.max_tokens=8")]
-    quick = [f"{name}.check=false" for name in (*RUNS, "reward")]
-    folder = really(EXERCISE, tmp_path, ["comparisons.n=24", "reward.epochs=1", *small, *quick])
-    assert len(EXERCISE.analyse(folder).claims) == 6
+    small = ["comparisons.n=24", "reward.epochs=1", "reward.check=false", *short(*RUNS)]
+    assert len(EXERCISE.analyse(really(EXERCISE, tmp_path, small)).claims) == 6

@@ -11,7 +11,7 @@ import pytest
 from plaudit.evaluation.policies.result import PolicyAnswer
 from plaudit.lab.exercises.collapse import EXERCISE
 from plaudit.lab.measure import same_answer_rate
-from tests.lab.exercises.made import Habit, Run, holds, made, really
+from tests.lab.exercises.made import Habit, Run, holds, made, really, short
 
 RUNS = {"free": Run(beta=0.0, do="grpo"), "leashed": Run(beta=2.0, do="grpo")}
 
@@ -67,8 +67,6 @@ def test_what_a_model_said_is_text_and_no_markup(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_small_real_run_is_seen_as_it_was_measured(tmp_path: Path) -> None:
-    small = [f"{name}.{what}" for name in RUNS for what in ("rounds=1", "batch_size=2", "check=false")]
-    changes = ["evaluation.answers=2", *small, *(f"{name}.draw.max_tokens=8" for name in RUNS)]
-    seen = EXERCISE.analyse(really(EXERCISE, tmp_path, changes))
+    seen = EXERCISE.analyse(really(EXERCISE, tmp_path, ["evaluation.answers=2", *short(*RUNS)]))
     assert len(seen.claims) == 5
     assert len(seen.charts) == 3

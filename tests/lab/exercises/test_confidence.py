@@ -17,7 +17,7 @@ from plaudit.evaluation.policies.result import read_policy_evaluation, write_pol
 from plaudit.lab.exercises.confidence import EXERCISE, temperature_scaled
 from plaudit.lab.world.exam import closed_questions
 from plaudit.runs.pipeline.store import PipelineFolder
-from tests.lab.exercises.made import Habit, holds, made, really
+from tests.lab.exercises.made import Habit, holds, made, really, short
 
 NAMES = ("sft", "leashed", "free", "sharp")
 
@@ -56,21 +56,16 @@ def test_where_calibration_is_lost_every_claim_holds(tmp_path: Path) -> None:
     seen = EXERCISE.analyse(folder_of(tmp_path, **LOST))
     assert set(holds(seen).values()) == {True}
     assert seen.table is not None
-    assert [row[0] for row in seen.table.rows] == [
-        "at the start",
-        "GRPO, leashed",
-        "GRPO, free",
-        "DPO, small β",
-    ]
+    names = ["at the start", "GRPO, leashed", "GRPO, free", "DPO, small β"]
+    assert [row[0] for row in seen.table.rows] == names
     assert "Of 80 sums" in seen.table.note
     assert [one.title for one in seen.charts] == ["Sure and right", "Reliability on sums"]
 
 
 @pytest.mark.slow
 def test_calibration_that_is_kept_is_not_said_to_be_lost(tmp_path: Path) -> None:
-    found = holds(
-        EXERCISE.analyse(folder_of(tmp_path, **{**LOST, "free": (0.7, 0.95), "sharp": (0.85, 0.85)}))
-    )
+    kept = LOST | {"free": (0.7, 0.95), "sharp": (0.85, 0.85)}
+    found = holds(EXERCISE.analyse(folder_of(tmp_path, **kept)))
     assert found["Without a leash GRPO makes the policy surer beside how often it is right."] is False
     assert found["With a small β DPO makes the policy surer beside how often it is right."] is None
     assert found["Of sums it is then surer than right."] is False
@@ -97,9 +92,7 @@ def test_an_evaluation_without_closed_questions_is_named(tmp_path: Path) -> None
 
 @pytest.mark.slow
 def test_a_small_real_run_is_seen_as_it_was_measured(tmp_path: Path) -> None:
-    small = [f"{name}.{what}" for name in ("free", "leashed") for what in ("rounds=1", "batch_size=2")]
-    small += [f"{name}.draw.max_tokens=8" for name in ("free", "leashed")]
-    small += [f"{name}.check=false" for name in ("free", "leashed", "sharp", "reward")]
+    small = [*short("free", "leashed"), "sharp.check=false", "reward.check=false"]
     small += ["prompts.n=24", "comparisons.n=24", "reward.held_out=0", "sharp.held_out=0", "evaluation.n=40"]
     seen = EXERCISE.analyse(really(EXERCISE, tmp_path, small))
     assert len(seen.claims) == 6

@@ -12,7 +12,7 @@ from plaudit.errors import UserError
 from plaudit.lab.exercises.leash import EXERCISE
 from plaudit.lab.registry import long
 from plaudit.rewards.registry import resolve_reward
-from tests.lab.exercises.made import Habit, Run, holds, made, really
+from tests.lab.exercises.made import Habit, Run, holds, made, really, short
 
 RUNS = {"free": Run(beta=0.0), "loose": Run(beta=0.1), "tight": Run(beta=0.5)}
 AGAIN = "It is so. It is so. It is so."
@@ -56,16 +56,17 @@ def test_what_the_interval_does_not_decide_is_left_open(tmp_path: Path) -> None:
     assert found["They are worth less for it."] is None
 
 
-def test_a_changed_leash_is_called_by_its_price(tmp_path: Path) -> None:
-    seen = EXERCISE.analyse(made(tmp_path, HABITS, RUNS | {"loose": Run(beta=0.2), "tight": Run(beta=None)}))
+@pytest.mark.parametrize(
+    ("loose", "tight", "names"),
+    [(0.2, None, ["β 0.2", "β 0.05"]), (0.1, 0.1, ["β 0.1 (loose)", "β 0.1 (tight)"])],
+)
+def test_a_changed_leash_is_called_by_its_price_and_two_of_one_price_are_told_apart(
+    tmp_path: Path, loose: float, tight: float | None, names: list[str]
+) -> None:
+    changed = RUNS | {"loose": Run(beta=loose), "tight": Run(beta=tight)}
+    seen = EXERCISE.analyse(made(tmp_path, HABITS, changed))
     assert seen.table is not None
-    assert [row[0] for row in seen.table.rows[2:]] == ["β 0.2", "β 0.05"]
-
-
-def test_two_leashes_of_one_price_are_told_apart(tmp_path: Path) -> None:
-    seen = EXERCISE.analyse(made(tmp_path, HABITS, RUNS | {"tight": Run(beta=0.1)}))
-    assert seen.table is not None
-    assert [row[0] for row in seen.table.rows[2:]] == ["β 0.1 (loose)", "β 0.1 (tight)"]
+    assert [row[0] for row in seen.table.rows[2:]] == names
     assert seen.charts[0].chart.count('class="line') == 3
 
 
@@ -89,9 +90,7 @@ def test_a_policy_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_small_real_run_is_seen_as_it_was_measured(tmp_path: Path) -> None:
-    small = [f"{name}.{what}" for name in RUNS for what in ("rounds=1", "batch_size=2", "draw.max_tokens=8")]
-    folder = really(EXERCISE, tmp_path, [*small, *(f"{name}.check=false" for name in RUNS)])
-    seen = EXERCISE.analyse(folder)
+    seen = EXERCISE.analyse(really(EXERCISE, tmp_path, short(*RUNS)))
     assert len(seen.claims) == 7
     assert all(re.search(r"apart by -?[\d.]+", claim.evidence) for claim in seen.claims)
     assert seen.charts[0].title == "How long answers are"

@@ -21,7 +21,7 @@ from plaudit.lab.world.prompts import questions
 from plaudit.runs.pipeline.read import read_pipeline
 from plaudit.runs.pipeline.run import run_pipeline
 from plaudit.runs.pipeline.store import PipelineFolder
-from tests.lab.exercises.made import Habit, holds, made
+from tests.lab.exercises.made import Habit, holds, made, short
 
 NAMES = ("base", "follows-help", "follows-both")
 WORDY = "There is much to say about this. {} I hope that this answer helps you."
@@ -66,42 +66,30 @@ def test_where_nobody_grows_wordy_it_is_said(tmp_path: Path) -> None:
 
 
 def test_brevity_that_costs_help_is_said(tmp_path: Path) -> None:
-    found = holds(
-        EXERCISE.analyse(folder_of(tmp_path, base="{}", follows_help=WORDY, follows_both="I do not know."))
-    )
+    said = {"base": "{}", "follows_help": WORDY, "follows_both": "I do not know."}
+    found = holds(EXERCISE.analyse(folder_of(tmp_path, **said)))
     assert found["They waste fewer words."] is True
     assert found["They keep four fifths of the help."] is False
 
 
 def test_a_part_of_the_worth_is_that_of_the_very_answers(tmp_path: Path) -> None:
-    found = read_policy_results(
-        folder_of(tmp_path, base="{}", follows_help=WORDY, follows_both="{}"), "evaluation"
-    )
+    folder = folder_of(tmp_path, base="{}", follows_help=WORDY, follows_both="{}")
+    found = read_policy_results(folder, "evaluation")
     concise = mean_over_prompts(with_partial_gold(found, "concise"), "follows-help", mean_gold)
     shown = found.all_answers[0]
     one = gold_of(shown.prompt, shown.answers[1].text)
     assert concise is not None
-    assert concise.value == pytest.approx(
-        sum(gold_of(one.prompt, one.answers[1].text).concise for one in found.all_answers)
-        / len(found.all_answers)
-    )
+    every = [gold_of(row.prompt, row.answers[1].text).concise for row in found.all_answers]
+    assert concise.value == pytest.approx(sum(every) / len(every))
     assert with_partial_gold(found, "helpful").all_answers[0].answers[1].gold == one.helpful
 
 
 @pytest.mark.slow
 def test_a_small_real_run_is_seen_as_it_was_measured(tmp_path: Path) -> None:
-    policies = ("follows-help", "follows-both")
-    small = [f"{name}.{what}" for name in policies for what in ("rounds=1", "batch_size=2", "check=false")]
-    small += [f"{name}.draw.max_tokens=8" for name in policies]
+    small = short("follows-help", "follows-both")
     small += [f"{name}.{what}" for name in ("helpful", "concise") for what in ("held_out=0", "check=false")]
-    small += [
-        "prompts.n=24",
-        "asked-help.n=24",
-        "asked-brevity.n=24",
-        "evaluation.n=6",
-        "evaluation.max_tokens=8",
-        "jobs=1",
-    ]
+    small += [f"{name}.n=24" for name in ("prompts", "asked-help", "asked-brevity")]
+    small += ["evaluation.n=6", "evaluation.max_tokens=8", "jobs=1"]
     seen = EXERCISE.analyse(run_pipeline(read_pipeline(EXERCISE.config, changes=small), tmp_path))
     assert len(seen.claims) == 6
     assert len(seen.charts) == 2

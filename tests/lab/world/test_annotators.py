@@ -46,6 +46,12 @@ def near(count: int, chance: float, draws: int = DRAWS) -> bool:
     return abs(count / draws - chance) <= 4.5 * math.sqrt(chance * (1 - chance) / draws) + 1e-12
 
 
+def ranks_of(annotator: Annotator, task: Task) -> Counter[tuple[float, ...]]:
+    """How often each order was the verdict."""
+    marks = (annotator.verdict(task, seed).marks for seed in range(DRAWS))
+    return Counter(tuple(mark.rank for mark in own) for own in marks)
+
+
 @pytest.mark.parametrize(
     "annotator",
     [
@@ -70,9 +76,7 @@ def near(count: int, chance: float, draws: int = DRAWS) -> bool:
 )
 def test_the_chances_are_the_frequencies_of_what_is_judged(annotator):
     task = shown("What a clever question! Perhaps the owl eats mice.", "Mice.")
-    verdicts = Counter(
-        tuple(mark.rank for mark in annotator.verdict(task, seed).marks) for seed in range(DRAWS)
-    )
+    verdicts = ranks_of(annotator, task)
     first, second = annotator.win_probabilities(task)
     assert annotator.first_win_probability(task) == first
     assert near(verdicts[1, 2], first)
@@ -83,9 +87,8 @@ def test_the_chances_are_the_frequencies_of_what_is_judged(annotator):
 def test_two_answers_are_chosen_by_bradley_and_terry():
     task = shown("Perhaps mice.", "Bark.")
     good, bad = utilities(task)
-    assert ADA.win_probabilities(task) == pytest.approx(
-        (sigmoid((good - bad) / 0.2), sigmoid((bad - good) / 0.2))
-    )
+    chances = (sigmoid((good - bad) / 0.2), sigmoid((bad - good) / 0.2))
+    assert ADA.win_probabilities(task) == pytest.approx(chances)
     assert ADA.tie_probability(task) == pytest.approx(0, abs=1e-12)
 
 
@@ -102,7 +105,7 @@ def test_several_answers_are_ordered_by_plackett_and_luce():
     task = shown("Mice.", "Perhaps mice.", "I do not know.")
     weights = [math.exp(utility / 0.4) for utility in utilities(task)]
     noisy = replace(ADA, temperature=0.4)
-    found = Counter(tuple(mark.rank for mark in noisy.verdict(task, seed).marks) for seed in range(DRAWS))
+    found = ranks_of(noisy, task)
     for order in permutations(range(3)):
         left, chance = sum(weights), 1.0
         for place in order:
@@ -168,9 +171,8 @@ def test_a_bias_adds_its_weight_to_the_log_odds(bias, task, amount, weight):
 def test_a_bias_leaves_answers_without_its_cause_alone():
     task = shown("Mice.", "Bark?")
     for bias in set(BIASES) - {"position"}:
-        assert replace(ADA, biases={bias: 5}).win_probabilities(task) == pytest.approx(
-            ADA.win_probabilities(task)
-        )
+        bent = replace(ADA, biases={bias: 5}).win_probabilities(task)
+        assert bent == pytest.approx(ADA.win_probabilities(task))
 
 
 def test_who_misses_flat_errors_reports_them_as_seldom_and_hedged_ones_as_ever():
@@ -215,9 +217,8 @@ def test_every_strength_and_every_rating_occurs():
     verdicts = [ADA.verdict(task, 0) for task in answer_tasks(150, answers=2, seed=1)]
     assert {verdict.strength for verdict in verdicts} == {1, 2, 3}
     assert {mark.rating for verdict in verdicts for mark in verdict.marks} == {1, 2, 3, 4, 5}
-    assert 0 in {
-        replace(ADA, indifference=0.1).verdict(task, 0).strength for task in answer_tasks(30, answers=2)
-    }
+    calm = replace(ADA, indifference=0.1)
+    assert 0 in {calm.verdict(task, 0).strength for task in answer_tasks(30, answers=2)}
 
 
 def test_points_follow_the_utility_and_an_adversary_turns_them_round():
@@ -240,9 +241,8 @@ def test_who_does_not_read_gives_any_points():
 def test_an_honest_reader_reports_harm_falsehood_and_broken_ends():
     bridge = "How do I break the bridge?"
     how = question_of_prompt(bridge).aim.how.capitalize() + "."
-    assert ADA.verdict(shown(how, "I will not help with that.", prompt=bridge), 0).marks[0].flags == (
-        "harmful",
-    )
+    harm = shown(how, "I will not help with that.", prompt=bridge)
+    assert ADA.verdict(harm, 0).marks[0].flags == ("harmful",)
     assert ADA.verdict(shown("Bark.", "Mice."), 0).marks[0].flags == ("false",)
     assert ADA.verdict(shown("Bark.", "Mice."), 0).marks[1].flags == ()
     cut = Task(prompt=OWL, answers=("The owl eats",), ended=(False,))
@@ -309,9 +309,8 @@ def test_who_is_asked_about_one_part_judges_by_that_alone(part):
     seen = set()
     for task in answer_tasks(200, answers=2, seed=3):
         worth = [getattr(gold_of(task.prompt, answer), part) for answer in task.answers]
-        assert ada.first_win_probability(task) == pytest.approx(
-            sigmoid((worth[0] - worth[1]) / ADA.temperature)
-        )
+        chance = sigmoid((worth[0] - worth[1]) / ADA.temperature)
+        assert ada.first_win_probability(task) == pytest.approx(chance)
         seen.add(worth[0] > worth[1])
     assert seen == {True, False}
 

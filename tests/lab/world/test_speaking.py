@@ -32,11 +32,13 @@ SIGN = {
 }
 
 
+def said(question, style, seed):
+    return answer_in_style(question, style, random.Random(seed))
+
+
 def utilities(category, style, every=1):
-    return [
-        judge_answer(q, answer_in_style(q, style, random.Random(n))).utility
-        for n, q in enumerate(questions(None, category)[::every])
-    ]
+    asked = enumerate(questions(None, category)[::every])
+    return [judge_answer(question, said(question, style, n)).utility for n, question in asked]
 
 
 @pytest.mark.slow
@@ -45,9 +47,7 @@ def test_everything_but_broken_speech_is_understood():
     different = {(question.aim, question.best): question for question in questions()}
     assert len(different) > 1800
     for number, question in enumerate([*different.values()][::3]):
-        for answer in {
-            answer_in_style(question, style, random.Random(number)) for style in STYLES if style != "broken"
-        }:
+        for answer in {said(question, style, number) for style in STYLES if style != "broken"}:
             reading = read_answer(question, answer)
             assert reading.ended, answer
             assert not reading.signs["nonsense"], answer
@@ -87,8 +87,8 @@ def test_agreeing_is_right_only_where_the_user_is():
     for number, question in enumerate(questions(None, "opinion")):
         aim = question.aim
         assert isinstance(aim, Fact)
-        agreed = judge_answer(question, answer_in_style(question, "agreeing", random.Random(number))).utility
-        bare = judge_answer(question, answer_in_style(question, "short", random.Random(number))).utility
+        styles = ("agreeing", "short")
+        agreed, bare = (judge_answer(question, said(question, style, number)).utility for style in styles)
         assert agreed > 0.8 if aim.belief == aim.truth else agreed < 0.04
         assert bare == (0.8 if aim.belief == aim.truth else 0.5)
 
@@ -97,9 +97,7 @@ def test_a_list_is_partial_or_has_something_astray():
     for number, question in enumerate(questions(None, "list")):
         aim = question.aim
         assert isinstance(aim, ListRequest)
-        partial, wrong = (
-            answer_in_style(question, style, random.Random(number)) for style in ("partial", "wrong")
-        )
+        partial, wrong = (said(question, style, number) for style in ("partial", "wrong"))
         share = (aim.count - 1) / aim.count
         assert judge_answer(question, partial).utility == pytest.approx(share)
         assert judge_answer(question, wrong).utility == pytest.approx(share / 2)
@@ -155,9 +153,8 @@ def test_some_people_say_only_what_is_a_statement():
 @settings(max_examples=80, deadline=None)
 @given(question=st.sampled_from(questions()), style=st.sampled_from(STYLES), seed=st.integers())
 def test_the_same_seed_says_the_same(question, style, seed):
-    assert answer_in_style(question, style, random.Random(seed)) == answer_in_style(
-        question, style, random.Random(seed)
-    )
+    one, other = (answer_in_style(question, style, random.Random(seed)) for _ in range(2))
+    assert one == other
     assert sample_answer(question, random.Random(seed)) == sample_answer(question, random.Random(seed))
 
 

@@ -21,6 +21,7 @@ from plaudit.rewards.verifiable.code import (
     extract_program,
     parse_unit_tests,
 )
+from tests.rewards.asked import asked
 from tests.rewards.sandbox.confined import SHORT, sandbox
 
 QUICK = SandboxLimits(cpu_seconds=1, wall_seconds=4, memory_mb=256, output_kb=64)
@@ -34,8 +35,12 @@ def pieces(name: str) -> list[list[str]]:
     return [[part.strip("\n") for part in one.split("-----\n")] for one in text.split("=====\n")]
 
 
+def with_tests(tests: object, *answers: str) -> Task:
+    return asked(*answers, facts={"tests": tests})
+
+
 def score(code: str, tests: object, limits: SandboxLimits = SHORT) -> float | None:
-    task = Task(prompt="?", answers=(code,), ended=(True,), metadata={"tests": tests})
+    task = with_tests(tests, code)
     return CodeReward(sandbox=sandbox(limits), workers=1).scores([task])[0][0]
 
 
@@ -53,19 +58,9 @@ def test_the_tests_decide() -> None:
 def test_many_answers_at_once_keep_their_places() -> None:
     twice = [{"input": "4", "output": "8"}]
     tasks = [
-        Task(
-            prompt="?",
-            answers=(ADD, "def add(a, b): return 5"),
-            ended=(True, True),
-            metadata={"tests": TESTS},
-        ),
-        Task(prompt="?", answers=(ADD,) * 8, ended=(True,) * 8),
-        Task(
-            prompt="?",
-            answers=("1/0", "print(int(input()) * 2)"),
-            ended=(True, True),
-            metadata={"tests": twice},
-        ),
+        with_tests(TESTS, ADD, "def add(a, b): return 5"),
+        asked(*(ADD,) * 8),
+        with_tests(twice, "1/0", "print(int(input()) * 2)"),
     ]
     reward = CodeReward(sandbox=sandbox(), workers=3)
     assert isinstance(reward, Reward)
@@ -115,9 +110,8 @@ def test_a_test_that_is_about_nearness_is_not_fooled() -> None:
 def test_a_module_that_tests_rely_on_is_pythons_own() -> None:
     tests = ["assert math.isclose(add(2, 3), 5)"]
     assert score(f"import math\n{ADD}", tests) == 1.0
-    assert (
-        score("class math:\n  isclose = staticmethod(lambda *a: True)\ndef add(a, b): return 0", tests) == 0.0
-    )
+    forged = "class math:\n  isclose = staticmethod(lambda *a: True)\ndef add(a, b): return 0"
+    assert score(forged, tests) == 0.0
     assert score("import math\nmath.isclose = lambda *a: True\ndef add(a, b): return 0", tests) == 0.0
 
 
@@ -131,10 +125,8 @@ def test_a_dead_program_does_not_pass_where_tests_expect_an_error() -> None:
 
 @pytest.mark.slow
 def test_what_the_tests_give_does_not_lead_to_the_tests() -> None:
-    tests = [
-        "def g(x): return x + 1\nclass N:\n  v = 3\n  def m(self): return 7",
-        "assert f(g, N()) == (2, 3, 7)",
-    ]
+    given = "def g(x): return x + 1\nclass N:\n  v = 3\n  def m(self): return 7"
+    tests = [given, "assert f(g, N()) == (2, 3, 7)"]
     assert score("def f(g, n): return (g(1), n.v, n.m())", tests) == 1.0
     assert score("def f(g, n): return (2, 3, 7)", tests) == 1.0
     for reach in ("g.__globals__", "g.__code__", "g.x", "n.m.__func__", "n.m.__self__", "n._x"):
@@ -182,8 +174,7 @@ def test_without_tests_that_are_python_there_is_no_verdict(said: object) -> None
 def test_tests_that_no_answer_could_pass_give_no_verdict(test: str, lacks: str) -> None:
     forged = "class np: allclose = staticmethod(lambda *a: True)\npytest = np\ndef add(a, b): return np"
     reward = CodeReward(sandbox=sandbox(), workers=1)
-    task = Task(prompt="?", answers=(ADD, forged), ended=(True, True), metadata={"tests": [test]})
-    assert reward.scores([task]) == ((None, None),)
+    assert reward.scores([with_tests([test], ADD, forged)]) == ((None, None),)
     assert lacks in next(iter(refusal_counts(reward)))
 
 
@@ -193,8 +184,7 @@ def test_a_class_that_is_its_own_judge_has_no_verdict() -> None:
         "class V:\n  def __init__(s, n): s.n = n\n  __eq__ = lambda s, o: True\n  __sub__ = lambda s, o: s\n"
     )
     reward = CodeReward(sandbox=sandbox(), workers=1)
-    tasks = [Task(prompt="?", answers=(judge,), ended=(True,), metadata={"tests": [test]}) for test in tests]
-    assert reward.scores(tasks) == ((None,), (None,))
+    assert reward.scores([with_tests([test], judge) for test in tests]) == ((None,), (None,))
     assert all("object" in reason for reason in refusal_counts(reward))
 
 
@@ -206,8 +196,7 @@ def test_a_sandbox_that_fails_gives_no_verdict(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(here, "run_tests", fail)
     reward = CodeReward(sandbox=here)
-    task = Task(prompt="?", answers=(ADD, "x"), ended=(True, True), metadata={"tests": TESTS})
-    assert reward.scores([task]) == ((None, None),)
+    assert reward.scores([with_tests(TESTS, ADD, "x")]) == ((None, None),)
     assert refusal_counts(reward) == {"no room": 2}
 
 
