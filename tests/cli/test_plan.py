@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -314,6 +315,18 @@ def test_a_gpu_by_name_has_its_memory_and_an_estimate_of_time(tmp_path, toy):
     assert plans["h200"]["seconds"]["moves"] == pytest.approx(seconds)
 
 
+def test_gpus_are_shared_where_both_sides_together_are_quickest(tmp_path, toy, capsys):
+    words = ("grpo", "--model", toy.model, "--prompts", prompts(tmp_path), "--reward", "length:1-20")
+    plan = planned(tmp_path, *words, "--gpu", "h100", "--gpus", 5)
+    said = capsys.readouterr().out
+    rows = [line.split() for line in said.splitlines() if re.fullmatch(r"\s+\d\s+\d .*", line)]
+    assert [(int(learn), int(draw)) for learn, draw, *_ in rows] == [(4, 1), (3, 2), (2, 3), (1, 4)]
+    best = max(rows, key=lambda row: int(row[-1].replace(",", "")))
+    assert f"the quickest that fits: {best[0]} learn, {best[1]} draw: --sampler http://server-1:8000" in said
+    assert plan["ranks"] == int(best[0])
+    assert "cache of the sampler" not in {line["name"] for line in plan["memory"]}
+
+
 @pytest.mark.slow
 def test_grpo_of_7b_with_a_reference_is_made_to_fit_one_h200(tmp_path):
     words = ("grpo", "--model", bare(tmp_path / "llama", SEVEN_B), "--prompts", prompts(tmp_path))
@@ -342,6 +355,7 @@ def test_grpo_of_7b_with_a_reference_is_made_to_fit_one_h200(tmp_path):
         (("--tokens-per-second", "0"), "above 0"),
         (("--prompt-tokens", "5"), "both"),
         (("--ranks", "0"), "1 or more"),
+        (("--gpu", "h100", "--gpus", "4"), "a method that draws answers"),
     ],
 )
 def test_what_makes_no_sense_is_refused(toy, capsys, words, complaint):

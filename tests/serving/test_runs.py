@@ -55,9 +55,11 @@ def test_a_served_answer_is_the_local_one_to_the_bit(place: Place):
 def test_two_servers_two_ranks_and_one_process_come_to_the_same_weights(place: Place, tmp_path: Path):
     with ExitStack() as stack:
         urls = ",".join(stack.enter_context(serving(place.model)) for _ in range(2))
-        alone = well(place, "grpo", "alone", *WORDS, "--sampler", urls.split(",")[0])
-        both = well(place, "grpo", "both", *WORDS, "--sampler", urls)
-        arguments = tuple(command(place, "grpo", "divided", *WORDS, "--shard", "--sampler", urls))
+        # Of three prompts one rank has two, and the other repeats its own.
+        words = (*WORDS, "--batch-size", 3)
+        alone = well(place, "grpo", "alone", *words, "--sampler", urls.split(",")[0])
+        both = well(place, "grpo", "both", *words, "--sampler", urls)
+        arguments = tuple(command(place, "grpo", "divided", *words, "--shard", "--sampler", urls))
         [said, _] = run_all({"divided": Run(arguments=arguments, environment={})}, tmp_path, ranks=2)[
             "divided"
         ]
@@ -72,6 +74,43 @@ def test_two_servers_two_ranks_and_one_process_come_to_the_same_weights(place: P
     rewards = alone.figures("reward")
     assert len(rewards) == 3
     assert rewards == both.figures("reward")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("grpo", "--group-size", 3, "--reduction", "tokens"),
+        ("remax", "--lora.rank", 2),
+        ("online-dpo",),
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_streamed_round_has_the_bits_of_one_that_was_drawn_before(
+    place: Place, words: tuple[object, ...], monkeypatch: pytest.MonkeyPatch
+):
+    """Some answers have no verdict; with pairs their whole group is left out."""
+    name, *more = words
+    more = [*more, "--rounds", 3, "--reward", place.rule("half"), "--learning-rate", 1e-3, "--batch-size", 5]
+    with serving(place.model) as url:
+        ways = {"streamed": (), "drawn": ("--no-rollout.stream",)}
+        runs = {
+            way: well(place, str(name), f"{name} {way}", *more, *words, "--sampler", url)
+            for way, words in ways.items()
+        }
+        # The rounds of before: put together by length, and scored as one.
+        monkeypatch.setattr("plaudit.methods.policy.run._streaming_sampler", lambda *_: None)
+        runs["whole"] = well(place, str(name), f"{name} whole", *more, "--sampler", url)
+    streamed, drawn, whole = ([*went.lines] for went in runs.values())
+    for line, same, near in zip(streamed, drawn, whole, strict=True):
+        assert line.pop("timing")["draw_seconds"] > 0
+        same.pop("timing"), near.pop("timing")
+        assert line == same
+        assert line == pytest.approx(near, rel=1e-3, abs=1e-5)
+    files = (next((went.run / "model").glob("*model.safetensors")) for went in runs.values())
+    one, two, three = (load_file(path) for path in files)
+    assert all(torch.equal(one[key], two[key]) for key in one)
+    for key, weight in one.items():
+        torch.testing.assert_close(three[key], weight, rtol=0, atol=5e-5)
 
 
 @pytest.mark.parametrize(

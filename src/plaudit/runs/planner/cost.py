@@ -203,16 +203,69 @@ def estimated_throughput(cost: RunCost) -> Throughput:
         return Throughput(tokens=rate / (learning + FORWARD * looking), basis=basis)
     # Before the first move of a round policy, reference and critic look at each answer once.
     looking += sum(map(multiplied_numbers, learners))
-    shape = drawing_shape(roles, cost.schedule, cost.request.rows, cost.request.machine)
-    # Each token reads all weights, and of its row the prompt and half of what it will have.
-    weights = multiplied_numbers(roles.trained_model) * roles.numbers.products.itemsize
-    row_tokens = shape.lengths[0] + rounds.longest / 2
-    step_bytes = weights + shape.rows * row_tokens * shape.token_bytes
-    answer_seconds = rounds.longest * step_bytes / (DRAWING_SHARE * gpu.bandwidth) / shape.rows
-    answer_seconds += FORWARD * looking * (shape.lengths[0] / rounds.answers + rounds.longest) / rate
+    prompt = max(len(row.prompt) for row in cost.request.rows.train)
+    answer_seconds = _drawing_seconds(cost, cost.schedule)
+    answer_seconds += FORWARD * looking * (prompt / rounds.answers + rounds.longest) / rate
     return Throughput(
         tokens=rate / learning, answers=1 / answer_seconds, answer_tokens=rounds.longest, basis=basis
     )
+
+
+def _drawing_seconds(cost: RunCost, plan: Schedule) -> float:
+    """How long a GPU draws for one of the answers that it draws side by side."""
+    gpu, roles, rounds = cost.request.machine.gpu, cost.roles, plan.rounds
+    assert gpu is not None
+    assert rounds is not None
+    shape = drawing_shape(roles, plan, cost.request.rows, cost.request.machine)
+    # Each token reads all weights, and of its row the prompt and half of what it will have.
+    weights = multiplied_numbers(roles.trained_model) * roles.numbers.products.itemsize
+    step_bytes = weights + shape.rows * (shape.lengths[0] + rounds.longest / 2) * shape.token_bytes
+    return rounds.longest * step_bytes / (DRAWING_SHARE * gpu.bandwidth) / shape.rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """GPUs that learn, and GPUs whose servers draw, with the seconds of a round on each side."""
+
+    trainers: int
+    servers: int
+    learning: float
+    drawing: float
+
+    @property
+    def seconds(self) -> float:
+        """A round's time where the next one is drawn meanwhile."""
+        return max(self.learning, self.drawing)
+
+    @property
+    def words(self) -> str:
+        servers = ",".join(f"http://server-{n}:8000" for n in range(1, self.servers + 1))
+        return f"--sampler {servers} --rollout.lag 1{' --shard' * (self.trainers > 1)}"
+
+
+def splits(cost: RunCost, gpus: int) -> list[Split]:
+    """Every way to share so many GPUs between learning and drawing; the cost is that of one of them."""
+    plan, request = cost.schedule, cost.request
+    assert plan.rounds is not None
+    pace = estimated_throughput(cost)
+    assert pace.answers is not None
+    answers = plan.generated / plan.batches
+    looking = 1 / pace.answers - _drawing_seconds(cost, plan)
+    found: list[Split] = []
+    for servers in range(1, gpus):
+        shared = make_schedule(request.method, request.config, request.rows, ranks=servers)
+        learning = plan.tokens / plan.batches / pace.tokens + answers * looking
+        drawing = answers * _drawing_seconds(cost, shared)
+        sides = {"learning": learning / (gpus - servers), "drawing": drawing / servers}
+        found.append(Split(trainers=gpus - servers, servers=servers, **sides))
+    return found
+
+
+def split_request(request: PlanRequest, split: Split) -> PlanRequest:
+    """The run of the trainers of a split, whose answers come from servers."""
+    assert isinstance(request.config, PolicyConfig)
+    config = replace(request.config, sampler="http://server-1:8000", shard=split.trainers > 1)
+    return replace(request, config=config, machine=replace(request.machine, ranks=split.trainers))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,13 +8,15 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from plaudit.runs.planner.cost import RunCost, Times, plan_on
+from plaudit.runs.planner.cost import RunCost, Split, Times, plan_on
 from plaudit.runs.planner.machine import format_bytes, this_machine
 from plaudit.runs.planner.memory import ALWAYS, GENERATE, LOAD, STEP
 from plaudit.runs.planner.suggestions import Suggestion
 from plaudit.runs.planner.throughput import Throughput
 
 PHASE_WORDS = {ALWAYS: "always", STEP: "in a step", GENERATE: "while drawing", LOAD: "while loading"}
+SERVER_SHARE = 0.8
+"""The share of a GPU that a server's weights may take, so that room is left for what it draws."""
 SUGGESTIONS_FOLLOW = "these would, nearest first; those that leave the gradient as it is come before others:"
 
 
@@ -75,6 +77,27 @@ def _round_sentences(cost: RunCost, microbatches: str) -> Iterator[str]:
         f"answers in {microbatches}, whose "
         "gradients are added up (accumulation)"
     )
+
+
+def split_table(splits: Sequence[Split]) -> Table:
+    """How long a round takes with so many GPUs on each side, learning while the next one is drawn."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for head in ("GPUs learn", "GPUs draw", "learning a round", "drawing it", "rounds an hour"):
+        table.add_column(head, justify="right", no_wrap=True)
+    for split in splits:
+        times = map(_format_duration, (split.learning, split.drawing))
+        table.add_row(str(split.trainers), str(split.servers), *times, f"{3600 / split.seconds:,.0f}")
+    return table
+
+
+def server_sentence(cost: RunCost) -> str:
+    """Whether the weights leave a server on one GPU room for what it draws."""
+    numbers = sum(weight.numel() for weight in cost.roles.trained_model.parameters())
+    weights, room = numbers * cost.roles.numbers.products.itemsize, cost.request.machine.memory
+    each = f"{format_bytes(weights)} of weights, and a GPU has {format_bytes(room)}"
+    if weights < SERVER_SHARE * room:
+        return f"a server holds {each}"
+    return f"a server holds {each}: too little, so it takes several (vLLM's --tensor-parallel-size)"
 
 
 def memory_table(cost: RunCost) -> Table:

@@ -71,6 +71,8 @@ def run(args: argparse.Namespace) -> int:
     config = resolve_run(args.method, method_config)
     planned = _planned(args, config)
     cost = recomputed_where_needed(estimate_cost(planned))
+    if args.gpus is not None:
+        cost = _split_cost(cost, args.gpus)
     cost = with_process_memory(cost, _process_memory(planned.machine.device_kind))
     pace = _pace(args, cost)
     cost = with_measured_peak(cost, pace)
@@ -86,6 +88,36 @@ def run(args: argparse.Namespace) -> int:
     return 0 if cost.fits else 1
 
 
+def _split_cost(cost: RunCost, gpus: int) -> RunCost:
+    """The cost of the trainers of the quickest way to share GPUs with servers in which they fit."""
+    from plaudit.methods.policy.config import PolicyConfig
+    from plaudit.runs.planner.cost import estimate_cost, recomputed_where_needed, split_request, splits
+    from plaudit.runs.planner.render import server_sentence, split_table
+
+    if not isinstance(cost.request.config, PolicyConfig) or cost.request.machine.gpu is None or gpus < 2:
+        raise UserError(
+            f"--gpus {gpus} shares GPUs between learning and servers that draw: give --gpu NAME too, 2 or more "
+            "of it, and a method that draws answers"
+        )
+    ways, console = splits(cost, gpus), make_console()
+    console.print(split_table(ways))
+    trained = cost
+    for split in sorted(ways, key=lambda split: split.seconds):
+        trained = recomputed_where_needed(estimate_cost(split_request(cost.request, split)))
+        if trained.fits:
+            break
+    else:
+        console.print(f"no way to share {gpus} of them fits; the slowest one's trainers:", markup=False)
+        return trained
+    lines = (
+        f"the quickest that fits: {split.trainers} learn, {split.servers} draw: {split.words}",
+        server_sentence(trained),
+    )
+    for line in lines:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    return trained
+
+
 def _add_options(parser: argparse.ArgumentParser, words: Sequence[str], *, method: str) -> None:
     group = parser.add_argument_group("plan")
     group.add_argument(
@@ -97,6 +129,9 @@ def _add_options(parser: argparse.ArgumentParser, words: Sequence[str], *, metho
     group.add_argument("--on", choices=("cpu", "cuda"), help="what that machine computes on; none: as here")
     group.add_argument(
         "--ranks", type=positive_integer, default=1, metavar="N", help="processes that share the work"
+    )
+    group.add_argument(
+        "--gpus", type=positive_integer, metavar="N", help="so many of --gpu, shared by trainers and servers"
     )
     group.add_argument(
         "--prompt-tokens", type=positive_integer, metavar="N", help="length of prompts, without a tokenizer"
