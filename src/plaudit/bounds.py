@@ -95,9 +95,8 @@ def _bounds_of(settings_type: type) -> tuple[tuple[str, Bound], ...]:
 def _bounds_in(hint: Any) -> Iterator[Bound]:
     # In `FromZero | None` and `tuple[FromZero, ...]` the bound stands one level down.
     for part in (hint, *get_args(hint)):
-        yield from (
-            extra for extra in reversed(getattr(part, "__metadata__", ())) if isinstance(extra, Bound)
-        )
+        extras = reversed(getattr(part, "__metadata__", ()))
+        yield from (extra for extra in extras if isinstance(extra, Bound))
 
 
 def extent(value: Any, sizes: dict[int, int] | None = None) -> int:

@@ -69,9 +69,8 @@ def explain_unknown(word: str, options: Iterable[str]) -> str:
         if _normalised(word) in entry["words"]:
             known = {_normalised(name) for name in names}
             here = [option for option in entry["here"] if _normalised(option) in known]
-            answer = (
-                f"{entry['here'][0]} of other methods, {entry['means']}" if entry["here"] else entry["means"]
-            )
+            answer = entry["means"]
+            answer = f"{entry['here'][0]} of other methods, {answer}" if entry["here"] else answer
             answer = f"here it is {here[0]}, {entry['means']}" if here else str(answer)
             return f": {answer if word.startswith('-') else _as_keys(answer)}"
     return did_you_mean(word, names)
@@ -286,9 +285,7 @@ def direct_settings(
             continue
         doc = field.metadata.get("doc") or docs.get(field.name)
         if doc is None:
-            raise TypeError(
-                f"{config_type.__name__}.{field.name} needs a docstring: it is the text of --help"
-            )
+            raise TypeError(f"{config_type.__name__}.{field.name} needs a docstring: the text of --help")
         value_type = hints[field.name]
         setting = Setting(
             path=(*path, field.name),
@@ -300,8 +297,7 @@ def direct_settings(
             hidden=bool(path) or field.metadata.get("hidden", False),
         )
         if setting.group is None:
-            # Only for its error: a field of a type that no word can
-            # express fails wherever the config is first read.
+            # For its error alone: a type that no word can express fails wherever the config is first read.
             describe_type(value_type)
         yield setting
 
@@ -414,9 +410,8 @@ def _refuse_repeated_keys(node: Any, path: Path) -> None:
     keys: set[str] = set()
     for key, _ in node.value:
         if str(key.value) in keys:
-            raise UserError(
-                f"{path}:{key.start_mark.line + 1}: {key.value} is set twice; keep one of the two"
-            )
+            where = f"{path}:{key.start_mark.line + 1}"
+            raise UserError(f"{where}: {key.value} is set twice; keep one of the two")
         keys.add(str(key.value))
 
 
@@ -519,11 +514,9 @@ def _build(
         if setting.group is None:
             fields[setting.path[-1]] = values.get(setting.path, setting.default)
         else:
-            nested_defaults = group_defaults(setting)
-            is_on = _is_on(setting, values)
-            fields[setting.path[-1]] = (
-                _build(setting.group, values, setting.path, nested_defaults) if is_on else None
-            )
+            nested = group_defaults(setting)
+            group = _build(setting.group, values, setting.path, nested) if _is_on(setting, values) else None
+            fields[setting.path[-1]] = group
     try:
         return config_type(**fields)
     except ValueError as error:

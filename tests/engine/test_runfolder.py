@@ -46,15 +46,8 @@ def test_a_new_run_gets_its_folder_with_the_config(tmp_path: Path) -> None:
     assert (run.resumed, run.notes) == (False, ())
     assert sorted(path.name for path in run.path.iterdir()) == ["checkpoints", "config.yaml", "lock"]
     assert yaml.safe_load(run.config.read_text()) == {**CONFIG, "betas": [0.9, 0.95]}
-    names = {run.lineage, run.metrics, run.samples, run.summary, run.model, run.report}
-    assert {path.name for path in names} == {
-        "lineage.json",
-        "metrics.jsonl",
-        "samples.jsonl",
-        "summary.json",
-        "model",
-        "report.html",
-    }
+    names = {run.lineage, run.summary, run.model}
+    assert {path.name for path in names} == {"lineage.json", "summary.json", "model"}
 
 
 def test_the_same_config_goes_on(tmp_path: Path) -> None:

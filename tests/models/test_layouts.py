@@ -52,7 +52,7 @@ def test_every_layout_says_what_the_model_says(device, name, dtype, near):
     assert float(wanted_NT[batch.mask_NT].std()) > 0.1
     for layout, share in LAYOUTS:
         policy.use_layout(layout)
-        policy.share_prompts = share
+        policy.backbone.share_prompts = share
         with torch.no_grad():
             logp_NT = policy.score(batch).logp_NT
         assert logp_NT.dtype == dtype
@@ -80,7 +80,7 @@ def test_every_layout_gives_the_same_gradient(device, name, dtype, near):
     close = near * max(1.0, largest) * WIDER[device.type]
     for layout, share in LAYOUTS[1:]:
         policy.use_layout(layout)
-        policy.share_prompts = share
+        policy.backbone.share_prompts = share
         for key, grad in _gradients(policy, batch).items():
             torch.testing.assert_close(grad, wanted[key], rtol=0, atol=close)
 

@@ -98,7 +98,7 @@ def test_a_look_leaves_the_layout_as_it_was(tmp_path):
         assert subject.policy is not None
         assert [*run_checks(subject, CHECKS)]
         assert subject.policy.layout == "packed"
-        assert subject.policy.share_prompts
+        assert subject.policy.backbone.share_prompts
         assert subject.policy.training
 
 

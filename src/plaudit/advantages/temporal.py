@@ -7,6 +7,7 @@ token is said. After the last trained token the value is 0, or ``bootstrap_N`` w
 
 from __future__ import annotations
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn.functional import pad
@@ -23,14 +24,12 @@ def token_rewards(
 ) -> Float[Tensor, "N T"]:
     """r_t = −β KL_t, and the score on top at the last trained token. Ziegler et al. 2019, arXiv:1909.08593.
 
-    >>> import torch
     >>> token_rewards(torch.tensor([1.0]), torch.tensor([[2.0, 4.0]]), torch.tensor([[True, True]]), beta=0.5)
     tensor([[-1., -1.]])
     """
     # The score stands at the last trained token, which an answer that was cut has as well.
-    return (-beta * kl_NT).masked_fill(~mask_NT, 0.0) + broadcast_to_tokens(
-        reward_N, last_token_mask(mask_NT)
-    )
+    last_NT = last_token_mask(mask_NT)
+    return (-beta * kl_NT).masked_fill(~mask_NT, 0.0) + broadcast_to_tokens(reward_N, last_NT)
 
 
 def step_rewards(score_NS: Float[Tensor, "N S"], end_NT: Bool[Tensor, "N T"]) -> Float[Tensor, "N T"]:
@@ -39,7 +38,6 @@ def step_rewards(score_NS: Float[Tensor, "N S"], end_NT: Bool[Tensor, "N T"]) ->
     Rows of fewer steps are filled with anything. Their reward-to-go is the advantage of process supervision
     in Shao et al. 2024, arXiv:2402.03300, when the scores are normalised.
 
-    >>> import torch
     >>> step_rewards(torch.tensor([[1.0, 2.0]]), torch.tensor([[False, True, True, False]]))
     tensor([[0., 1., 2., 0.]])
     """
@@ -53,7 +51,6 @@ def reward_to_go(
 ) -> Float[Tensor, "N T"]:
     """R_t = r_t + γ R_{t+1}: the Monte-Carlo return.
 
-    >>> import torch
     >>> reward_to_go(torch.tensor([[1.0, 9.0, 2.0]]), torch.tensor([[True, False, True]]), gamma=0.5)
     tensor([[2., 0., 2.]])
     """
@@ -69,7 +66,6 @@ def monte_carlo(
 ) -> Float[Tensor, "N T"]:
     """A_t = R_t − V_t: reward-to-go less what was expected. GAE with λ = 1.
 
-    >>> import torch
     >>> monte_carlo(torch.tensor([[0.0, 2.0]]), torch.ones(1, 2), torch.tensor([[True, True]]), gamma=0.5)
     tensor([[0., 1.]])
     """
@@ -86,7 +82,6 @@ def one_step(
 ) -> Float[Tensor, "N T"]:
     """A_t = δ_t = r_t + γ V_{t+1} − V_t: TD(0), what A2C learns from. Mnih et al. 2016, arXiv:1602.01783.
 
-    >>> import torch
     >>> one_step(torch.tensor([[0.0, 2.0]]), torch.ones(1, 2), torch.tensor([[True, True]]), gamma=0.5)
     tensor([[-0.5000,  1.0000]])
     """
@@ -113,7 +108,6 @@ def gae(
 
     Schulman et al. 2015, arXiv:1506.02438.
 
-    >>> import torch
     >>> reward, value, mask = torch.tensor([[0.0, 2.0]]), torch.ones(1, 2), torch.tensor([[True, True]])
     >>> gae(reward, value, mask, gamma=1, lam=0.5)
     tensor([[0.5000, 1.0000]])
@@ -127,7 +121,6 @@ def returns(
 ) -> Float[Tensor, "N T"]:
     """A_t + V_t: what the critic should have said. The advantages are those before whitening.
 
-    >>> import torch
     >>> returns(torch.tensor([[1.0]]), torch.tensor([[2.0]]), torch.tensor([[True]])).item()
     3.0
     """
@@ -139,7 +132,6 @@ def bandit(
 ) -> Float[Tensor, "N T"]:
     """A_t = score − V(x) at every token: the whole completion is one action.
 
-    >>> import torch
     >>> bandit(torch.tensor([3.0]), torch.tensor([1.0]), torch.tensor([[True, True, False]]))
     tensor([[2., 2., 0.]])
     """
@@ -158,7 +150,6 @@ def reinforce_plus_plus(
     ``batch_moments`` are those of the whole batch's ``reward_to_go``. The paper has γ = 1. Hu et al. 2025,
     arXiv:2501.03262.
 
-    >>> import torch
     >>> reinforce_plus_plus(torch.tensor([[0.0, 1.0], [0.0, 3.0]]), torch.ones(2, 2).bool(), gamma=1)
     tensor([[-1., -1.],
             [ 1.,  1.]])
@@ -174,7 +165,7 @@ def _discounted_suffix_sum(value_NT: Tensor, mask_NT: Tensor, factor: int | floa
     # Doubling in place of a loop over T: a recurrence would launch T small kernels one after another.
     x_NT = value_NT.masked_fill(~mask_NT, 0.0)
     # A hole hands on undiscounted what comes after it: its factor is 1.
-    keep_NT = x_NT.new_full((), factor).where(mask_NT, x_NT.new_ones(()))
+    keep_NT = torch.full_like(x_NT, factor).masked_fill(~mask_NT, 1.0)
     width = 1
     while width < x_NT.shape[1]:
         x_NT = x_NT + keep_NT * pad(x_NT[:, width:], (0, width))

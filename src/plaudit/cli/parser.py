@@ -121,13 +121,7 @@ def add_row_options(
             metavar="SPEAKER=ROLE",
             help="who speaks in conversations: narrator=assistant",
         ),
-        add(
-            "--leave-out",
-            nargs="+",
-            default=(),
-            metavar="FIELD",
-            help="fields of the rows that nobody has to read",
-        ),
+        add("--leave-out", nargs="+", default=(), metavar="FIELD", help="fields that nobody has to read"),
     ]
 
 
@@ -153,13 +147,8 @@ def refuse_missing_models(*models: str | Path | None) -> None:
 
 
 _FILES_OF_ROWS = (
-    "data",
-    "prompts",
-    "held_out",
-    "ptx.data",
-    "loop.data",
-    "loop.people",
-    "loop.held_out_prompts",
+    *("data", "prompts", "held_out", "ptx.data"),
+    *("loop.data", "loop.people", "loop.held_out_prompts"),
 )
 
 
@@ -184,9 +173,8 @@ def refuse_missing_inputs(config: Any) -> None:
 def _refuse_missing_file(path: Path) -> None:
     if not path.exists():
         neighbours = [child.name for child in path.parent.iterdir()] if path.parent.is_dir() else []
-        raise UserError(
-            f"{path}: there is no such file{did_you_mean(path.name, neighbours) or '. Check the name.'}"
-        )
+        hint = did_you_mean(path.name, neighbours) or ". Check the name."
+        raise UserError(f"{path}: there is no such file{hint}")
 
 
 def _setting_value(config: Any, key: str) -> Any:
@@ -281,9 +269,8 @@ def add_method_options(parser: argparse.ArgumentParser, words: Sequence[str], *,
     """
     from plaudit.methods import registry
 
-    config = registry.config_type(
-        method, _own_algorithm(words) if method in registry.OWN_ALGORITHMS else None
-    )
+    algorithm = _own_algorithm(words) if method in registry.OWN_ALGORITHMS else None
+    config = registry.config_type(method, algorithm)
     parser.set_defaults(config_type=config)
     add_options(parser, config)
 

@@ -60,9 +60,8 @@ def format_settings(defaults: Mapping[str, SettingValue | None]) -> str:
     >>> format_settings({"beta": 0.1, "mix": ("dpo=0.8", "bco-pair=0.2")})
     'beta 0.1, mix dpo=0.8 bco-pair=0.2'
     """
-    return ", ".join(
-        f"{name} {_format_value(value)}" for name, value in defaults.items() if value is not None
-    )
+    given = {name: value for name, value in defaults.items() if value is not None}
+    return ", ".join(f"{name} {_format_value(value)}" for name, value in given.items())
 
 
 def _print_row(
@@ -101,9 +100,7 @@ def add_parser(subparsers: Subparsers) -> None:
         + " ".join(f"{table.title}: {', '.join(table.rows)}." for table in TABLES),
         formatter_class=_UnbrokenNamesFormatter,
     )
-    train.add_argument(
-        "--list", action=_ListAlgorithms, nargs=0, help="list the algorithms of the tables, and exit"
-    )
+    train.add_argument("--list", action=_ListAlgorithms, nargs=0, help="list the algorithms, and exit")
     methods = train.add_subparsers(dest="method", required=True, metavar="METHOD")
     for name, (_, text, _) in METHODS.items():
         parser = methods.add_parser(name, help=text, description=text)

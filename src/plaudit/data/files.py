@@ -430,9 +430,8 @@ def file_ending(path: Path, endings: Iterable[str] = READERS) -> str:
     suffix = "".join(path.suffixes[-2:] if path.suffix == ".gz" else path.suffixes[-1:])
     near = get_close_matches(suffix.lower(), endings, n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]}?" if near else "."
-    raise UserError(
-        f"{path}: cannot tell rows by the ending {suffix!r}{hint} Known endings: {', '.join(endings)}."
-    )
+    endings_text = f"Known endings: {', '.join(endings)}."
+    raise UserError(f"{path}: cannot tell rows by the ending {suffix!r}{hint} {endings_text}")
 
 
 def _near_path_hint(path: Path) -> str:

@@ -14,7 +14,6 @@ from difflib import SequenceMatcher
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from plaudit.data.columns import (
@@ -85,9 +84,7 @@ def detect_format(rows: Sequence[RawRow], name: str) -> Detection:
     nodes = readable_nodes(rows)
     if not nodes:
         raise UserError(f"{name}: none of the first {len(rows)} rows can be read.{_first_problem(rows)}")
-    match_counts = {
-        row_format.name: sum(row_format.matches(node) for node in nodes) for row_format in FORMATS
-    }
+    match_counts = {each.name: sum(map(each.matches, nodes)) for each in FORMATS}
     candidates = [row_format for row_format in FORMATS if 2 * match_counts[row_format.name] >= len(nodes)]
     narrowest = [
         row_format
@@ -204,9 +201,7 @@ class Quarantine:
     def __enter__(self) -> Quarantine:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._file is not None:
             # The bad rows are wanted most when the reading itself has failed.
             self._file.__exit__(None, None, None)
@@ -285,9 +280,8 @@ def open_rows(
     all_rows = chain(first_rows, later_rows)
     joined = all_rows if row_format.join is None else row_format.join(all_rows)
     parsed_rows = (_parse_row(row, row_format, options, label) for row in joined)
-    return RowStream(
-        detection=detection, rows=parsed_rows, unread_text=unread_fault(row_format, nodes, options)
-    )
+    unread = unread_fault(row_format, nodes, options)
+    return RowStream(detection=detection, rows=parsed_rows, unread_text=unread)
 
 
 def read_records(
@@ -447,9 +441,8 @@ def _records_of_kinds(row: ParsedRow, kinds: Collection[str] | None) -> tuple[Re
             "To train on the preferred answers only, write them out first: "
             "plaudit data convert IN OUT --preferred"
         )
-    raise UserError(
-        f"{row.raw.origin}: wanted a {' or a '.join(kinds)}, and the row is a {other_kind}. {advice}"
-    )
+    wanted = " or a ".join(kinds)
+    raise UserError(f"{row.raw.origin}: wanted a {wanted}, and the row is a {other_kind}. {advice}")
 
 
 def _check_arguments(threshold: float, kinds: Collection[str] | None) -> None:

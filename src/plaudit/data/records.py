@@ -298,9 +298,8 @@ class Task:
         if not self.answers:
             raise UserError("a task without answers cannot be judged")
         if len(self.ended) != len(self.answers):
-            raise UserError(
-                f"a task of {len(self.answers)} answers says of {len(self.ended)} whether they ended"
-            )
+            answers, ended = len(self.answers), len(self.ended)
+            raise UserError(f"a task of {answers} answers says of {ended} whether they ended")
 
 
 Record = Demonstration | Comparison | Ranking | Rating | Steps | Prompt
@@ -369,11 +368,8 @@ def _to_json(value: object) -> object:
         turn |= {} if value.reasoning is None else {"reasoning_content": value.reasoning}
         return turn if value.trained else {**turn, "weight": 0}
     if isinstance(value, Part):
-        return (
-            {"type": "text", "text": value.text}
-            if value.kind == "text"
-            else {"type": "image", "image": value.source}
-        )
+        is_text = value.kind == "text"
+        return {"type": "text", "text": value.text} if is_text else {"type": "image", "image": value.source}
     if isinstance(value, tuple):
         return [_to_json(item) for item in cast("tuple[object, ...]", value)]
     return value

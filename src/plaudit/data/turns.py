@@ -49,10 +49,8 @@ def read_messages(node: Node) -> Turns:
         if turn.role == "tool":
             _check_result(turn, turns[:i], f"{node.path}[{i}]")
         if turn.role == TOOLS_ROLE and i > 0:
-            expected = "the schemas of the tools before all turns"
-            raise BadRowError(
-                "wrong value", f"{node.path}[{i}].role", expected=expected, found="turns before"
-            )
+            expected, place = "the schemas of the tools before all turns", f"{node.path}[{i}].role"
+            raise BadRowError("wrong value", place, expected=expected, found="turns before")
     return turns
 
 
@@ -64,10 +62,8 @@ def _check_result(result: Message, before: Turns, path: str) -> None:
         expected = "a result behind the assistant's turn that calls for it"
         raise BadRowError("wrong value", path, expected=expected, found="no call before it")
     if result.tool_call_id is not None and ids - {None} and result.tool_call_id not in ids:
-        found = describe_value(result.tool_call_id)
-        raise BadRowError(
-            "wrong value", f"{path}.tool_call_id", expected="the id of a call before it", found=found
-        )
+        expected, named = "the id of a call before it", describe_value(result.tool_call_id)
+        raise BadRowError("wrong value", f"{path}.tool_call_id", expected=expected, found=named)
 
 
 def read_text_or_messages(node: Node) -> Text:
@@ -112,12 +108,8 @@ def require_not_empty(completion: Text, path: str) -> Text:
         raise BadRowError("empty side", path, expected="an answer", found="no message")
     for turn in (completion[0], completion[-1]):
         if turn.role != "assistant":
-            raise BadRowError(
-                "wrong value",
-                path,
-                expected="an answer that begins and ends with the assistant's turn",
-                found=f"the role {turn.role}",
-            )
+            expected = "an answer that begins and ends with the assistant's turn"
+            raise BadRowError("wrong value", path, expected=expected, found=f"the role {turn.role}")
     if any(turn.role == "assistant" and not plain_text((turn,)).strip() for turn in completion):
         raise BadRowError("empty side", path, expected="an answer", found="an empty turn of the assistant")
     return completion
@@ -145,10 +137,8 @@ def unread_keys(turn: Node) -> set[str]:
     is_result = roles_of(Node(value=[turn.value])) == ["tool"]
     read = {*ROLE_FIELDS, *WORDS_FIELDS, *_CALL_FIELDS, *_REASONING_FIELDS, *_TRAINED_FIELDS}
     read |= {"tool_call_id", "name"} if is_result else set()
-    filled = {
-        name for name in turn.fields() if (node := turn.optional(name)) and node.value not in ("", [], {})
-    }
-    return filled - read
+    filled = {name: node.value for name in turn.fields() if (node := turn.optional(name))}
+    return {name for name, value in filled.items() if value not in ("", [], {})} - read
 
 
 def _first(node: Node, names: tuple[str, ...]) -> Node | None:
@@ -215,9 +205,8 @@ def _read_call(node: Node) -> ToolCall:
     if given is None and "arguments" not in function.fields():
         function.get("arguments")
     arguments = read_json(given or Node(value={}), 'an object, or its JSON: {"city": "Oslo"}')
-    return ToolCall(
-        name=_function_name(function), arguments=_json_of_object(arguments), id=optional_name(node, "id")
-    )
+    name, content = _function_name(function), _json_of_object(arguments)
+    return ToolCall(name=name, arguments=content, id=optional_name(node, "id"))
 
 
 def read_tools(node: Node) -> Turns:
@@ -242,10 +231,9 @@ def _read_schema(item: Node, *, is_padded: bool) -> str:
     if function is node:
         rest = {name: value for name, value in fields.items() if name != "type"}
         fields = {"type": "function", "function": rest}
-    schema = {"type": "function", **fields}
-    return _json_of_object(
-        Node(value=without_nulls(schema) if is_padded and node is item else schema, path=node.path)
-    )
+    schema: object = {"type": "function", **fields}
+    schema = without_nulls(schema) if is_padded and node is item else schema
+    return _json_of_object(Node(value=schema, path=node.path))
 
 
 def without_nulls(value: object) -> object:
@@ -255,10 +243,9 @@ def without_nulls(value: object) -> object:
     {'b': [{'default': None}]}
     """
     if isinstance(value, Mapping):
-        retained = {
-            name: item for name, item in value.items() if item is not None or name in ("default", "const")
-        }
-        return {name: without_nulls(item) for name, item in retained.items()}
+        nullable = ("default", "const")
+        items = ((name, item) for name, item in value.items() if item is not None or name in nullable)
+        return {name: without_nulls(item) for name, item in items}
     return [without_nulls(item) for item in value] if isinstance(value, list | tuple) else value
 
 

@@ -33,16 +33,9 @@ if TYPE_CHECKING:
 
 _LIBRARIES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "peft", "datasets")
 _TOKENIZER_FILES = (
-    "added_tokens.json",
-    "merges.txt",
-    "sentencepiece.bpe.model",
-    "special_tokens_map.json",
-    "spiece.model",
-    "tokenizer.json",
-    "tokenizer.model",
-    "tokenizer_config.json",
-    "vocab.json",
-    "vocab.txt",
+    *("added_tokens.json", "merges.txt", "sentencepiece.bpe.model", "special_tokens_map.json"),
+    *("spiece.model", "tokenizer.json", "tokenizer.model", "tokenizer_config.json"),
+    *("vocab.json", "vocab.txt"),
 )
 _RESULT_KEYS = ("method", "hub", "data", "model", "template", "tokenizer", "seed")
 
@@ -193,9 +186,8 @@ def _gathered(ranks: Ranks, rank_facts: Mapping[str, str]) -> list[dict[str, str
 
 
 def _versions() -> dict[str, str]:
-    return _library_versions() | {
-        "plaudit": f"{plaudit.__version__} {code_version()['commit'] or ''}".strip()
-    }
+    version = f"{plaudit.__version__} {code_version()['commit'] or ''}".strip()
+    return {**_library_versions(), "plaudit": version}
 
 
 def _file_stamp(path: Path) -> str:
@@ -344,14 +336,6 @@ class RunFolder:
         return self.path / "lineage.json"
 
     @property
-    def metrics(self) -> Path:
-        return self.path / "metrics.jsonl"
-
-    @property
-    def samples(self) -> Path:
-        return self.path / "samples.jsonl"
-
-    @property
     def summary(self) -> Path:
         return self.path / "summary.json"
 
@@ -363,10 +347,6 @@ class RunFolder:
     def model(self) -> Path:
         """The result, as a Hugging Face folder."""
         return self.path / "model"
-
-    @property
-    def report(self) -> Path:
-        return self.path / "report.html"
 
 
 @contextmanager
@@ -399,8 +379,7 @@ def open_run_folder(
         notes += atomic.remove_leftovers(folder.checkpoints)
         if not folder.resumed or _read_config(folder.config) != resolved:
             with atomic.disk_errors_explained(folder.summary):
-                # The summary goes first: a kill in between leaves no
-                # result beside settings that did not make it.
+                # It goes first: a kill in between leaves no result beside settings that did not make it.
                 folder.summary.unlink(missing_ok=True)
             atomic.write_text(folder.config, _yaml_of(resolved))
         yield replace(folder, notes=tuple(notes), verify=held.verify)
@@ -426,9 +405,8 @@ def _refuse_foreign(path: Path) -> None:
 def _has_checkpoint_or_result(path: Path) -> bool:
     checkpoints = path / "checkpoints"
     saved = checkpoints.is_dir() and any(not item.name.endswith(".partial") for item in checkpoints.iterdir())
-    return (path / "config.yaml").exists() and (
-        saved or any((path / name).exists() for name in _RESULT_NAMES)
-    )
+    saved = saved or any((path / name).exists() for name in _RESULT_NAMES)
+    return saved and (path / "config.yaml").exists()
 
 
 def _config_changes(path: Path, resolved: Mapping[str, Any], may_change: AbstractSet[str]) -> list[str]:
@@ -497,9 +475,7 @@ def _read_config(path: Path) -> dict[str, Any]:
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(
-            f"{path}: not readable as YAML: {error}. Restore it, or choose another folder."
-        ) from error
+        raise UserError(f"{path}: not readable as YAML: {error}. Restore it, or choose another.") from error
     if not isinstance(content, dict):
         raise UserError(f"{path}: holds no settings. Restore it, or choose another folder with `--out`.")
     return content
@@ -509,9 +485,7 @@ def _yaml_round_trip(config: Mapping[str, Any]) -> dict[str, Any]:
     try:
         return yaml.safe_load(_yaml_of(_plain_data(config)))
     except yaml.YAMLError as error:
-        raise ValueError(
-            f"the config must be plain data (mappings, lists, strings, numbers): {error}"
-        ) from error
+        raise ValueError(f"a config must be plain data (mappings, lists, text, numbers): {error}") from error
 
 
 def _plain_data(value: object) -> Any:

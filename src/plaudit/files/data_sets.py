@@ -64,9 +64,8 @@ def _source(part: str) -> tuple[str, float]:
     except ValueError:
         weight = 0.0
     if not 0 < weight <= MAX_WEIGHT:
-        raise UserError(
-            f"{part}: *{match[2]} says how often these rows are trained: above 0, at most {MAX_WEIGHT}"
-        )
+        rule = f"how often these rows are trained: above 0, at most {MAX_WEIGHT}"
+        raise UserError(f"{part}: *{match[2]} says {rule}")
     return match[1], weight
 
 
@@ -187,9 +186,8 @@ _KEYS_OF_TURNS = {"role_tag": ("from", "role", "speaker"), "content_tag": ("valu
 def _names_of_fields(entry: Mapping[str, Any], where: str) -> Iterator[str]:
     names = _THEIR_COLUMNS.get(entry.get("formatting", "alpaca"))
     if names is None:
-        raise UserError(
-            f"{where}: formatting {entry['formatting']!r}; {' and '.join(_THEIR_COLUMNS)} are read"
-        )
+        readable = " and ".join(_THEIR_COLUMNS)
+        raise UserError(f"{where}: formatting {entry['formatting']!r}; {readable} are read")
     columns: Mapping[str, str] = entry.get("columns", {})
     if {*columns} == {"prompt"}:
         names = {"prompt": "text"}

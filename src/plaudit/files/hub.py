@@ -531,9 +531,8 @@ def _faults_in_words(word: HubWord) -> Iterator[None]:
             f"and {offline}; fetch it once where there is a connection, or give a path"
         ) from error
     except (OSError, RuntimeError, ValueError) as error:
-        raise UserError(
-            f"{word}: the exchange with the hub failed: {first_line(error.__cause__ or error)}"
-        ) from error
+        reason = first_line(error.__cause__ or error)
+        raise UserError(f"{word}: the exchange with the hub failed: {reason}") from error
 
 
 def push(repo: str, files: Mapping[str, Path], card: str, *, private: bool) -> tuple[str, str]:

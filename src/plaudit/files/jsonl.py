@@ -12,7 +12,6 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from plaudit.errors import UserError
@@ -43,7 +42,7 @@ class _Lines:
 class JsonlFile:
     """An open file of JSON lines.
 
-    Example: ``JsonlFile(run.metrics, keep=lambda record: record["step"] <= 120)`` on a resume at step 120.
+    Example: ``JsonlFile(path, keep=lambda record: record["step"] <= 120)`` on a resume at step 120.
     """
 
     notes: tuple[str, ...]
@@ -59,16 +58,13 @@ class JsonlFile:
         """
         self._path = path
         if marks and not path.exists():
-            raise UserError(
-                f"{path}: the file is gone, and {len(marks) // _MARK_LENGTH} lines with it. {_ADVICE}"
-            )
+            lines = len(marks) // _MARK_LENGTH
+            raise UserError(f"{path}: the file is gone, and {lines} lines with it. {_ADVICE}")
         with atomic.disk_errors_explained(path):
-            # A bare descriptor: Python's buffer would hold lines back
-            # that a killed process has already reported.
+            # A bare descriptor: Python's buffer would hold back lines that a killed process has reported.
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
         try:
-            # A new file's name has to reach the disk too, or its
-            # synced lines have no place after a power cut.
+            # A new file's name has to reach the disk too: else synced lines have no place after a power cut.
             atomic.sync_folder(path.parent)
             self._lines, self.notes = _cut(path, keep or (lambda record: True), marks)
         # Ctrl-C as well: the descriptor is owned by nobody yet.
@@ -116,9 +112,7 @@ class JsonlFile:
     def __enter__(self) -> JsonlFile:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

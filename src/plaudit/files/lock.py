@@ -104,8 +104,7 @@ def hold_lock(folder: Path) -> Iterator[HeldLock]:
     held = HeldLock(folder)
     try:
         try:
-            # Until the block ends well the file names this process: after a
-            # kill or a crash the next start reads it.
+            # Until the block ends well the file names this process: the start after a crash reads it.
             yield held
         except UserError:
             # Said in full by the run itself; the next start has nothing to add.

@@ -182,9 +182,8 @@ def _refuse_fetched_code(path: Path, config: Mapping[str, Any]) -> None:
         # Transformers 4 wrote a switch of such a name, which is true in many a folder.
         named = "_implementation" in key and word is not True and (not isinstance(word, str) or "/" in word)
         if word and (named or key in ("use_kernels", "kernel_config")):
-            raise UserError(
-                f"{path}: {key} is {_short(word)}: plaudit never runs code that a model names; delete {key}"
-            )
+            why = "plaudit never runs code that a model names"
+            raise UserError(f"{path}: {key} is {_short(word)}: {why}; delete {key}")
 
 
 def _check_sizes(path: Path, config: Mapping[str, Any]) -> None:
@@ -280,9 +279,7 @@ def _weight_paths(folder: Path) -> Iterable[Path]:
     names = sorted({*map(str, places.values())})
     for name in names:
         if name != Path(name).name or not name.endswith(".safetensors"):
-            raise UserError(
-                f"{index}: it names {name!r}; weights lie beside it, in .safetensors files{_AGAIN}"
-            )
+            raise UserError(f"{index}: it names {name!r}; weights are .safetensors files beside it{_AGAIN}")
         if not (folder / name).is_file():
             raise UserError(f"{index}: it names {name}, which is not in the folder; copy the model again")
     return [folder / name for name in names]
@@ -291,9 +288,7 @@ def _weight_paths(folder: Path) -> Iterable[Path]:
 def _no_weights(folder: Path) -> str:
     parts = sorted(path.name for path in folder.glob("*.safetensors"))
     if parts and (folder / parts[0]).is_file():
-        return (
-            f"it holds {parts[0]} but neither {_WEIGHTS} nor {_INDEX}, which names the parts; copy it again"
-        )
+        return f"it holds {parts[0]} but neither {_WEIGHTS} nor {_INDEX}, which names parts; copy it again"
     if parts:
         return f"{parts[0]} is no file that could be read (a folder, or a link to nothing); copy it again"
     return (

@@ -121,21 +121,17 @@ def to_json(value: object) -> object:
     if isinstance(value, Mapping):
         return {_PLAIN: value}
     if is_dataclass(value) and not isinstance(value, type):
-        plain = {name: to_json(getattr(value, name)) for name in _field_names(type(value), value)}
-        return {_CLASS: type(value).__name__, **plain}
+        filled = (name for name, default in _defaults(type(value)) if getattr(value, name) != default)
+        return {_CLASS: type(value).__name__, **{name: to_json(getattr(value, name)) for name in filled}}
     raise UnstorableError(f"{type(value).__name__} cannot be put away")
-
-
-def _field_names(kind: type[Any], value: object) -> list[str]:
-    return [name for name, default in _defaults(kind) if getattr(value, name) != default]
 
 
 @cache
 def _defaults(kind: type[Any]) -> list[tuple[str, object]]:
     return [
-        (found.name, found.default if found.default_factory is MISSING else found.default_factory())
-        for found in fields(kind)
-        if found.init
+        (part.name, part.default if part.default_factory is MISSING else part.default_factory())
+        for part in fields(kind)
+        if part.init
     ]
 
 

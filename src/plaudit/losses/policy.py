@@ -201,8 +201,7 @@ def online_dpo(
     0.6931
     """
     lead_N = advantage_N.detach().sign() * (ref_log_ratio_N - _pair_partner(ref_log_ratio_N))
-    # Of a tie the sign is 0 and the loss log 2, without gradient:
-    # taken away, so that ties do not lift the mean.
+    # Of a tie the sign is 0 and the loss log 2, without gradient: taken away, so that none lifts the mean.
     return -logsigmoid(beta * lead_N) * (advantage_N != 0)
 
 

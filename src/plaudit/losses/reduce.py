@@ -33,8 +33,7 @@ def sequence_mean(
     >>> sequence_mean(torch.tensor([[2.0, 4.0]]), torch.tensor([[True, True]]), completions=2).item()
     1.5
     """
-    # A completion lies in one micro-batch whole, so its own length may
-    # divide here; the count of completions may not.
+    # A completion lies in one micro-batch whole, so its length may divide here; their count may not.
     length_N = mask_NT.sum(-1).clamp(min=1)
     return (masked_sum_rows(loss_NT, mask_NT) / length_N).sum() / completions
 

@@ -86,11 +86,8 @@ def describe(function: Callable[..., Any]) -> Algorithm:
     ('−log σ(βh)', 'How dear distance is.')
     """
     # What stands before a slash is what the function works on, and no setting.
-    settings = [
-        parameter
-        for parameter in inspect.signature(function).parameters.values()
-        if parameter.kind is not parameter.POSITIONAL_ONLY
-    ]
+    parts = inspect.signature(function).parameters.values()
+    settings = [part for part in parts if part.kind is not part.POSITIONAL_ONLY]
     hints = _parameter_hints(function, settings)
     paragraphs = [" ".join(paragraph.split()) for paragraph in (inspect.getdoc(function) or "").split("\n\n")]
     # From the text as it stands: in the joined paragraphs settings could not be told apart any more.
@@ -106,11 +103,8 @@ def describe(function: Callable[..., Any]) -> Algorithm:
         made = make_parameter(parameter.name, hint, parameter.default)
         doc = docs.get(parameter.name) or made.doc or f"A setting of {name}."
         parameters[parameter.name] = dataclasses.replace(made, doc=doc)
-    prose = [
-        paragraph
-        for paragraph in paragraphs
-        if not any(paragraph.startswith(f"{each}:") for each in parameters)
-    ]
+    named = tuple(f"{each}:" for each in parameters)
+    prose = [paragraph for paragraph in paragraphs if not paragraph.startswith(named)]
     return Algorithm(
         name=name.replace("_", "-"),
         function=function,
@@ -123,9 +117,8 @@ def describe(function: Callable[..., Any]) -> Algorithm:
 def _parameter_hints(function: Callable[..., Any], settings: Sequence[inspect.Parameter]) -> dict[str, Any]:
     """The types of the settings alone: what is returned may be a name that only type checkers know."""
     plain = inspect.unwrap(function)
-    annotations = {
-        setting.name: setting.annotation for setting in settings if setting.annotation is not setting.empty
-    }
+    annotated = (setting for setting in settings if setting.annotation is not setting.empty)
+    annotations = {setting.name: setting.annotation for setting in annotated}
     holder = SimpleNamespace(__annotations__=annotations)
     return get_type_hints(holder, globalns=getattr(plain, "__globals__", {}), include_extras=True)
 
@@ -197,12 +190,8 @@ def usable(what: str, value: Any, wanted: str, shape: Sequence[int], given: Mapp
 def cell_settings(cell: Callable[..., Any]) -> dict[str, Any]:
     """The settings that a cell has, with the values that are bound to it."""
     # What a partial has bound by name appears in its signature as a default.
-    parameters = inspect.signature(cell).parameters.values()
-    return {
-        parameter.name: parameter.default
-        for parameter in parameters
-        if parameter.default is not parameter.empty
-    }
+    parts = inspect.signature(cell).parameters.values()
+    return {part.name: part.default for part in parts if part.default is not part.empty}
 
 
 def check_settings(parameters: Mapping[str, Parameter], settings: Mapping[str, Any]) -> None:
@@ -273,12 +262,9 @@ def load_algorithm(word: str, *records: type, example: str) -> Algorithm:
     loaded = load_object(word, "--algorithm")
     if isinstance(loaded, records):
         record: Any = loaded
-
         # A record has no settings left to give; a function that takes none stands for it.
-        def fixed() -> Any:
-            return record
-
-        return replace(describe(fixed), name=word.rpartition(":")[2], formula=record.formula)
+        described = describe(lambda: record)
+        return replace(described, name=word.rpartition(":")[2], formula=record.formula)
     if not callable(loaded):
         raise UserError(
             f"--algorithm {word} is a {type(loaded).__name__}, and neither a function that makes an "

@@ -40,9 +40,7 @@ class Chapter(Generic[RecordT, ConfigT]):
     def parameters(self) -> dict[str, Parameter]:
         """Every setting that an algorithm or a cell has, by its name."""
         every = [described.parameters for described in self.algorithms.values()]
-        return {
-            name: parameter for parameters in (*every, self.cells) for name, parameter in parameters.items()
-        }
+        return {name: part for parts in (*every, self.cells) for name, part in parts.items()}
 
     def config_type(self, name: str, algorithm: str | None = None) -> type[ConfigT]:
         """The config of one algorithm: its settings and the cells stand beside those of every run.
@@ -94,9 +92,7 @@ class Chapter(Generic[RecordT, ConfigT]):
         """The numbers by which a record differs from what its name and settings make."""
         # A record changed by `replace` is said in config.yaml as far as its changes are numbers of cells.
         plain = self.make(self.find(record.name), record.settings)
-        names = [
-            this_field.name for this_field in dataclasses.fields(record) if this_field.name in self.cells
-        ]
+        names = [part.name for part in dataclasses.fields(record) if part.name in self.cells]
         numbers = {name: value for name in names if isinstance(value := getattr(record, name), int | float)}
         return {name: value for name, value in numbers.items() if value != getattr(plain, name)}
 
@@ -140,11 +136,8 @@ def config_with_settings(
 
 def _field(parameter: Parameter, *, hidden: bool) -> tuple[str, Any, Any]:
     metadata = {"doc": parameter.doc, "hidden": hidden}
-    return (
-        parameter.name,
-        parameter.value_type,
-        dataclasses.field(default=parameter.default, metadata=metadata),
-    )
+    made = dataclasses.field(default=parameter.default, metadata=metadata)
+    return parameter.name, parameter.value_type, made
 
 
 def own_config_type(base: type[ConfigT]) -> type[ConfigT]:

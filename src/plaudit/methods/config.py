@@ -292,27 +292,11 @@ class DistilConfig(RunConfig):
 
 
 MAY_CHANGE_ON_RESUME = frozenset(
-    {
-        "allow",
-        "check",
-        "device",
-        "ensemble.caution",
-        "ensemble.combine",
-        "keep.last",
-        "keep.use_best",
-        "loop.project",
-        "loop.store",
-        "memory",
-        "out",
-        "reference.cache",
-        "rows.cached",
-        "sample",
-        "sample_every",
-        "sampler",
-        "save_every",
-        "server",
-        "shard",
-        "sinks",
-    }
+    [
+        *("allow", "check", "device", "memory", "out", "sampler", "server", "shard", "sinks"),
+        *("keep.last", "keep.use_best", "save_every", "sample", "sample_every"),
+        *("reference.cache", "rows.cached", "loop.project", "loop.store"),
+        *("ensemble.caution", "ensemble.combine"),
+    ]
 )
 """Settings that may differ on resume: they change neither what is learnt nor which checkpoint is the best."""

@@ -233,10 +233,10 @@ def prepare_reference(
         moving = ModelReference(load_frozen_policy(folder, policy, moving=True))
         return _ema_reference(config, policy, run, moving, is_starting_model=is_starting_model)
     if settings.kind == "live" and is_starting_model and has_fresh_adapter(config):
-        return _beneath_adapters(AdapterOffReference(policy))
+        return _adapter_off(AdapterOffReference(policy))
     if settings.kind == "live":
         frozen = ModelReference(load_frozen_policy(folder, policy))
-        return _beside_policy(frozen, config, run, is_starting_model=is_starting_model)
+        return _frozen_reference(frozen, config, run, is_starting_model=is_starting_model)
     # At this point the policy is still the model that the run starts from, adapters and all.
     source = ModelReference(policy if is_starting_model else load_frozen_policy(folder, policy))
     return _precomputed_reference(config, source, run, examples, is_starting_model=is_starting_model)
@@ -269,12 +269,12 @@ def _precomputed_reference(
     return PreparedReference(reference=cached, is_starting_model=is_starting_model, notes=notes)
 
 
-def _beneath_adapters(reference: AdapterOffReference) -> PreparedReference:
+def _adapter_off(reference: AdapterOffReference) -> PreparedReference:
     note = "reference: the model beneath the adapters, so there is no second one in memory"
     return PreparedReference(reference=reference, is_starting_model=True, notes=(note,), live=True)
 
 
-def _beside_policy(
+def _frozen_reference(
     frozen: ModelReference, config: PreferenceConfig | PolicyConfig, run: Run, *, is_starting_model: bool
 ) -> PreparedReference:
     shard_or_broadcast(frozen.policy, config, run.ranks)
@@ -340,7 +340,7 @@ def prepare_policy_reference(
     # The reference at the policy's temperature: the KL is one between what answers are drawn from.
     temperature = config.draw.temperature
     if is_starting_model and has_fresh_adapter(config) and settings.kind != "average":
-        return _beneath_adapters(AdapterOffReference(policy, temperature=temperature))
+        return _adapter_off(AdapterOffReference(policy, temperature=temperature))
     loaded = load_frozen_policy(folder, policy, moving=settings.kind == "average")
     frozen = ModelReference(loaded, temperature=temperature)
     if settings.kind == "average":
@@ -348,4 +348,4 @@ def prepare_policy_reference(
             raise UserError("--shard: a reference.kind average that draws answers is not divided; take live")
         return _ema_reference(config, policy, run, frozen, is_starting_model=is_starting_model)
     placed = replace(config, shard=config.shard and not draws)
-    return _beside_policy(frozen, placed, run, is_starting_model=is_starting_model)
+    return _frozen_reference(frozen, placed, run, is_starting_model=is_starting_model)

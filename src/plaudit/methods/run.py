@@ -281,9 +281,8 @@ def encoder_for(config: RunConfig) -> Encoder:
     """The encoder of the starting model, with the user's own reader of what prompts show beside words."""
     reader: Any = None if config.extras is None else load_object(config.extras, "--extras")
     template = None if config.template is None else read_template(config.template)
-    return make_encoder(
-        config.model, turns=config.turns, template=template, read_extras=reader, text=config.text
-    )
+    settings: Any = {"turns": config.turns, "template": template, "text": config.text}
+    return make_encoder(config.model, read_extras=reader, **settings)
 
 
 def reserve_run_folder(config: RunConfig) -> None:

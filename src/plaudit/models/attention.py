@@ -76,8 +76,7 @@ class AttentionRule:
             key,
             value,
             attn_mask=None if plain else self._visible_mask(query_length, key_length, query.device),
-            # Only where queries are as many as keys: `is_causal` aligns
-            # top left, and fewer queries stand at the end.
+            # Where queries are as many as keys: `is_causal` aligns top left, and fewer stand at the end.
             is_causal=plain,
             dropout_p=self.dropout,
             scale=self.scaling,
@@ -109,18 +108,16 @@ class AttentionRule:
         kv_heads = key.shape[1]
         grouped_query = query.view(rows, kv_heads, heads // kv_heads, query_length, size)
         score = grouped_query @ key[:, :, None].transpose(-1, -2)
-        weight = self.attention_weights(
-            score, self._visible_mask(query_length, key.shape[2], query.device), size
-        )
+        visible = self._visible_mask(query_length, key.shape[2], query.device)
+        weight = self.attention_weights(score, visible, size)
         output = torch.dropout(weight, self.dropout, train=self.dropout > 0) @ value[:, :, None]
         return output.reshape(rows, heads, query_length, value.shape[-1])
 
     def _visible_mask(self, query_length: int, key_length: int, device: torch.device) -> Tensor:
         """True where a query may attend: no later position, and none before the window."""
         # The last query stands at the last key: query i is at position key_length − query_length + i.
-        distance = torch.arange(key_length - query_length, key_length, device=device)[:, None] - torch.arange(
-            key_length, device=device
-        )
+        place = torch.arange(key_length, device=device)
+        distance = place[key_length - query_length :, None] - place
         return distance >= 0 if self.window is None else (distance >= 0) & (distance < self.window)
 
 
@@ -130,8 +127,7 @@ def attention_rule(module: nn.Module, kwargs: dict[str, Any]) -> AttentionRule:
     A short trial cannot show a long window, so a layer that has one must say so.
     """
     config = getattr(module, "config", None)
-    # A rule knows windows, which move along, and no chunks: it
-    # would let a token look beyond its chunk's border.
+    # A rule knows windows, which move along, and no chunks: a token would look beyond its chunk's border.
     if getattr(config, "attention_chunk_size", None):
         raise PackingError("its layers attend within chunks")
     if getattr(config, "sliding_window", None) and "sliding_window" not in kwargs:
@@ -405,8 +401,7 @@ def _compiled(function: Callable[..., Any], device: str) -> Callable[..., Any]:
 
 
 def _attend_in_turn(row: PackedRow, rule: AttentionRule, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    # Views of the packed row: one attention a piece costs
-    # launches, and never a [S, S] mask over the whole row.
+    # Views of the packed row: one attention a piece costs launches, and never a [S, S] mask over all of it.
     parts = (x.split(row.segments.piece_lengths, dim=2) for x in (query, key, value))
     triples = list(zip(*parts, strict=True))
     pieces: list[Tensor] = []
@@ -416,10 +411,8 @@ def _attend_in_turn(row: PackedRow, rule: AttentionRule, query: Tensor, key: Ten
         pieces.append(rule.attend(query_p, key_p, value_p))
         for query_n, key_n, value_n in triples[at + 1 : at + 1 + count]:
             # Each completion sees its prompt and itself only; its siblings' keys never enter the product.
-            context_key, context_value = (
-                torch.cat((key_p, key_n), dim=2),
-                torch.cat((value_p, value_n), dim=2),
-            )
+            context_key = torch.cat((key_p, key_n), dim=2)
+            context_value = torch.cat((value_p, value_n), dim=2)
             pieces.append(rule.attend(query_n, context_key, context_value))
         at += 1 + count
     return torch.cat([piece.transpose(1, 2) for piece in pieces], dim=1)

@@ -76,13 +76,9 @@ def head_of(model: PreTrainedModel) -> Head:
     config = model.config.get_text_config()
     # `or`: some configurations carry the field as None.
     scale = getattr(config, "logit_scale", None) or getattr(config, "lm_head_multiplier", None) or 1.0
-    return Head(
-        layer=layer,
-        rule=LogitRule(
-            scale=scale / (getattr(config, "logits_scaling", None) or 1.0),
-            cap=getattr(config, "final_logit_softcapping", None),
-        ),
-    )
+    scale /= getattr(config, "logits_scaling", None) or 1.0
+    cap = getattr(config, "final_logit_softcapping", None)
+    return Head(layer=layer, rule=LogitRule(scale=scale, cap=cap))
 
 
 def without_head(model: PreTrainedModel) -> nn.Module:
@@ -217,13 +213,8 @@ def _is_compilable(part: nn.Module) -> bool:
 
 def _with_code_of_its_own(function: Any) -> FunctionType:
     """The same function again: torch keeps compiled code with a function's, for all models together."""
-    again = FunctionType(
-        function.__code__.replace(),
-        function.__globals__,
-        function.__name__,
-        function.__defaults__,
-        function.__closure__,
-    )
+    code, name, defaults = function.__code__.replace(), function.__name__, function.__defaults__
+    again = FunctionType(code, function.__globals__, name, defaults, function.__closure__)
     again.__kwdefaults__ = function.__kwdefaults__
     return again
 
@@ -235,6 +226,7 @@ class Backbone:
         """Use a PreTrainedModel, or one in PEFT's wrapper, that is already on its device."""
         self.model = model
         self.share_prompts = share_prompts
+        """Whether a packed prompt is computed once for all its completions."""
         # transformers 5.17 says that torch's fused attention can do what a model with capped scores needs.
         fused = self.base._supports_sdpa and not has_soft_caps(self.base.config)
         self.plain_attention = attention or ("sdpa" if fused else "eager")
@@ -342,9 +334,8 @@ class Backbone:
         selected = select(inputs)
         # How many states there are is known on the host alone; asking the device would wait for all it does.
         # `unique`: completions of one prompt share the state that predicts their first token.
-        moved, (wanted_M, place) = inputs.to_with(
-            batch.completion_NT.device, (selected.unique(), selected.contiguous())
-        )
+        more = (selected.unique(), selected.contiguous())
+        moved, (wanted_M, place) = inputs.to_with(batch.completion_NT.device, more)
         with self.computing():
             return self.all_states(moved, wanted_M)[place]
 
@@ -352,9 +343,8 @@ class Backbone:
         """All states ``[R·S, H]`` after one pass; only those of the given rows are complete."""
         packing: dict[str, Any] = {}
         if inputs.segments is not None:
-            row = PackedRow(
-                inputs.segments, inputs.ids_RS.device, without=self.refused_kernels, ran=self.kernels
-            )
+            device, without = inputs.ids_RS.device, self.refused_kernels
+            row = PackedRow(inputs.segments, device, without=without, ran=self.kernels)
             packing = {"segments": row, "packed_row": row}
         headless = without_head(self.base)
         if inputs.extras:
@@ -364,8 +354,7 @@ class Backbone:
             output = headless(
                 input_ids=inputs.ids_RS,
                 position_ids=inputs.position_RS,
-                # On the right nothing is masked: under causal attention no real
-                # token can see the padding behind it.
+                # On the right nothing is masked: attention is causal, so no token sees padding behind it.
                 attention_mask=None if inputs.real_RS is None else inputs.real_RS.long(),
                 # A cache would keep keys and values of every layer for nothing: no token is generated here.
                 use_cache=False,
@@ -406,12 +395,10 @@ class Backbone:
 
 _ATEN: Any = torch.ops.aten
 _PRODUCTS: list[Any] = [
-    *(_ATEN.mm.default, _ATEN.addmm.default, _ATEN.bmm.default),
-    *(
-        _ATEN._scaled_dot_product_flash_attention.default,
-        _ATEN._scaled_dot_product_efficient_attention.default,
-    ),
-    *(_ATEN._scaled_dot_product_flash_attention_for_cpu.default, torch.ops.torch_attn._varlen_attn.default),
+    *(_ATEN.mm.default, _ATEN.addmm.default, _ATEN.bmm.default, torch.ops.torch_attn._varlen_attn.default),
+    _ATEN._scaled_dot_product_flash_attention.default,
+    _ATEN._scaled_dot_product_flash_attention_for_cpu.default,
+    _ATEN._scaled_dot_product_efficient_attention.default,
 ]
 """What is dear to compute and small to keep."""
 
@@ -454,16 +441,11 @@ def _last_mlp_only_for(headless: nn.Module, selected_M: Tensor, tokens: int) -> 
         scattered = empty.index_copy(0, selected_M, first.flatten(0, -2)).view(*shapes.pop()[:-1], -1)
         return (scattered, *more) if isinstance(output, tuple) else scattered
 
-    handles = (
-        []
-        if mlp is None
-        else [mlp.register_forward_pre_hook(choose, with_kwargs=True), mlp.register_forward_hook(put_back)]
-    )
-    try:
+    with ExitStack() as hooks:
+        if mlp is not None:
+            hooks.callback(mlp.register_forward_pre_hook(choose, with_kwargs=True).remove)
+            hooks.callback(mlp.register_forward_hook(put_back).remove)
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _last_feed_forward(headless: nn.Module) -> nn.Module | None:

@@ -477,11 +477,8 @@ class MixtureDecoderFactory:
         members: list[_MixtureMember] = []
         # A model that does not count reads nothing: at m = 0 a mixture costs what the policy alone does.
         if self.share < 1:
-            members.append(
-                _MixtureMember(
-                    decoder=self.policy_decoder(policy, prompts, answers, extras), activate=nullcontext
-                )
-            )
+            decoder = self.policy_decoder(policy, prompts, answers, extras)
+            members.append(_MixtureMember(decoder=decoder, activate=nullcontext))
         if self.share > 0:
             with self.reference.activate():
                 decoder = self.reference_decoder(self.reference.policy, prompts, answers, extras)
@@ -501,9 +498,8 @@ def mixture_decoder(
             "is nothing between the two; take a reference of the policy's own family"
         )
     # Beneath its own adapters a policy has the layers that were tried already.
-    reference_decoder, fallback_reason = (
-        (decoder, None) if reference_policy is policy else fastest_decoder(reference_policy)
+    other, reason = (decoder, None) if reference_policy is policy else fastest_decoder(reference_policy)
+    factory = MixtureDecoderFactory(
+        reference=reference, share=share, policy_decoder=decoder, reference_decoder=other
     )
-    return MixtureDecoderFactory(
-        reference=reference, share=share, policy_decoder=decoder, reference_decoder=reference_decoder
-    ), fallback_reason
+    return factory, reason

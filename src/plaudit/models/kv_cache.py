@@ -107,9 +107,8 @@ class KVCache:
         if layer_index in self._layers:
             self._layers[layer_index].add_prompts(parts[1], parts[2])
         else:
-            self._layers[layer_index] = _LayerCache.from_prompts(
-                parts[1], parts[2], answers=len(self._group_N)
-            )
+            answers = len(self._group_N)
+            self._layers[layer_index] = _LayerCache.from_prompts(parts[1], parts[2], answers)
         return torch.cat(outputs, dim=2)
 
     def _decode(self, layer_cache: _LayerCache, rule: AttentionRule, query_NhD: Tensor) -> Tensor:
@@ -145,8 +144,7 @@ class KVCache:
         self._largest_group = int(count_P.max())
         # Equal groups, the usual case, need no gather: a reshape brings answers to their prompt.
         self._has_equal_groups = bool((count_P == self._largest_group).all())
-        # Answers of a prompt lie side by side, so the distance from
-        # the group's first one is the rank within it.
+        # Answers of a prompt lie side by side: the distance from the group's first one is the rank within.
         rank_N = torch.arange(len(group_N), device=group_N.device) - first_P[group_N]
         self._slot_N = group_N * self._largest_group + rank_N
         self._longest_prompt = int(self._length_P.max())
@@ -159,8 +157,7 @@ class KVCache:
         _, kv_heads, repeats, width = value_NkrX.shape
         prompts = len(self._length_P)
         if not self._has_equal_groups:
-            # Once answers have ended, groups differ in size: missing slots
-            # ask with zeros, and their rows are dropped.
+            # Once answers have ended, groups differ: missing slots ask with zeros, their rows are dropped.
             empty = value_NkrX.new_zeros(prompts * self._largest_group, kv_heads, repeats, width)
             value_NkrX = empty.index_copy(0, self._slot_N, value_NkrX)
         grouped = value_NkrX.view(prompts, self._largest_group, kv_heads, repeats, width).transpose(1, 2)
@@ -169,12 +166,9 @@ class KVCache:
     def _by_answer(self, value_PkaX: Tensor) -> Tensor:
         """The reverse of `_by_prompt`: back to one row a completion, ``[N, k, r, X]``."""
         prompts, kv_heads, queries, width = value_PkaX.shape
-        grouped = value_PkaX.view(
-            prompts, kv_heads, self._largest_group, queries // self._largest_group, width
-        ).transpose(1, 2)
-        value_NkrX = grouped.reshape(
-            prompts * self._largest_group, kv_heads, queries // self._largest_group, width
-        )
+        answers, repeats = self._largest_group, queries // self._largest_group
+        grouped = value_PkaX.view(prompts, kv_heads, answers, repeats, width).transpose(1, 2)
+        value_NkrX = grouped.reshape(prompts * answers, kv_heads, repeats, width)
         return value_NkrX if self._has_equal_groups else value_NkrX[self._slot_N]
 
     def _visible_mask(self, window: int | None, width: int) -> Bool[Tensor, "N 1 1 1 S"] | None:

@@ -184,8 +184,7 @@ def load_as(auto: Any, folder: Path, *, dtype: torch.dtype, device: torch.device
             trust_remote_code=False,
             local_files_only=True,
             use_safetensors=True,
-            # So that all mismatches are reported, and refused in our
-            # words, in place of the library's first one.
+            # So that all mismatches are reported, and refused in our words, not the library's first one.
             ignore_mismatched_sizes=True,
             output_loading_info=True,
         )
@@ -341,15 +340,13 @@ def _store_as(folder: Path, template: Path) -> None:
         save_file(tensors, path, metadata={"format": "pt"})
     config = folder / "config.json"
     named = str(dtype).removeprefix("torch.")
-    config.write_text(
-        config.read_text(encoding="utf-8").replace('dtype": "float32"', f'dtype": "{named}"'), "utf-8"
-    )
+    text = config.read_text("utf-8").replace('dtype": "float32"', f'dtype": "{named}"')
+    config.write_text(text, "utf-8")
     index = folder / "model.safetensors.index.json"
     if index.is_file():
         fields = json.loads(index.read_text(encoding="utf-8"))
-        fields["metadata"]["total_size"] = sum(
-            size * (4 if kind == "F32" else 2) for kind, size in _stored_tensors(folder).values()
-        )
+        sizes = (size * (4 if kind == "F32" else 2) for kind, size in _stored_tensors(folder).values())
+        fields["metadata"]["total_size"] = sum(sizes)
         index.write_text(json.dumps(fields, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
@@ -427,9 +424,7 @@ def with_lora(model: PreTrainedModel, settings: LoraSettings, device: torch.devi
     _refuse_unknown(names, model)
     width = getattr(model.config.get_text_config(), "hidden_size", settings.rank)
     if settings.rank > width:
-        raise UserError(
-            f"lora.rank {settings.rank}: no change of this model has a rank above its width, {width}"
-        )
+        raise UserError(f"lora.rank {settings.rank}: no change of it has a rank above its width, {width}")
     # GPT-2's Conv1D keeps its matrix transposed.
     transposed = any(isinstance(module, Conv1D) for module in model.modules())
     if settings.base == "4bit":
@@ -450,8 +445,7 @@ def with_lora(model: PreTrainedModel, settings: LoraSettings, device: torch.devi
         # And names experts of the family, which are no linear layers and are not adapted.
         warnings.filterwarnings("ignore", message="The following (rank|alpha)_pattern keys did not match")
         try:
-            # Without autocast_adapter_dtype=False adapters of a bfloat16
-            # model would come in float32, unlike the base.
+            # Without autocast_adapter_dtype=False adapters of a bfloat16 model would come in float32.
             adapted: Any = peft.get_peft_model(model, config, autocast_adapter_dtype=False)
         except ValueError as error:
             raise UserError(f"lora: {error}") from error

@@ -63,15 +63,6 @@ class Policy(LaidOutModel):
         """
         super().__init__(model, layout=layout, share_prompts=share_prompts, attention=attention)
 
-    @property
-    def share_prompts(self) -> bool:
-        """Whether a packed prompt is computed once for all its completions."""
-        return self.backbone.share_prompts
-
-    @share_prompts.setter
-    def share_prompts(self, share: bool) -> None:
-        self.backbone.share_prompts = share
-
     def compute_in(self, dtype: torch.dtype, *, frozen: bool = True) -> None:
         """Compute in these numbers, whatever weights are kept in (`precision.compute_in`)."""
         self.backbone.narrowed = compute_in(self, dtype, layers=self.backbone.repeated_layers, frozen=frozen)
@@ -108,9 +99,8 @@ class Policy(LaidOutModel):
 
     def score_equally_weighted(self, batch: TokenBatch) -> TokenScores:
         """`score`, faster, for a loss that counts all tokens the same (`score_tokens_equally_weighted`)."""
-        logp_NT, greedy_NT = (
-            scatter_to_mask(value_M, batch) for value_M in self(batch, read_equally_weighted)
-        )
+        values = self(batch, read_equally_weighted)
+        logp_NT, greedy_NT = (scatter_to_mask(value_M, batch) for value_M in values)
         return TokenScores(logp_NT=logp_NT, greedy_NT=greedy_NT)
 
     def distributions(self, batch: TokenBatch, *, temperature: float = 1.0) -> Float[Tensor, "M V"]:
@@ -126,8 +116,7 @@ class Policy(LaidOutModel):
 
     def forward(self, batch: TokenBatch, read: StateReader) -> tuple[Tensor, ...]:
         """Whatever ``read`` makes of the states; inside this call sharded weights are whole."""
-        # Trained tokens only: of [N·T, H] states the head sees M rows,
-        # so that padding and a tool's words cost it nothing.
+        # Trained tokens only: of [N·T, H] states the head sees M rows; padding and a tool's words are free.
         with self.backbone.computing():
             hidden_MH = self.backbone.states(batch, lambda inputs: inputs.state_NT[batch.host.mask_NT])
             return read(hidden_MH, head_of(self.base), batch)
@@ -151,8 +140,7 @@ class _ScoreReader:
             head.layer.weight,
             _targets(batch, head),
             bias_V=head.layer.bias,
-            # Log-probs of the distribution that was sampled: without its
-            # temperature, PPO's ratio would not begin at 1.
+            # Of the distribution that was sampled: without its temperature PPO's ratio would not begin at 1.
             rule=replace(head.rule, temperature=self.temperature),
             extras=self.also,
         )
@@ -251,8 +239,7 @@ class AdapterOffReference(ModelReference):
 
     def activate(self) -> AbstractContextManager[object]:
         adapted: Any = self.policy.model
-        # A context and not a flag: an exception in the reference's pass
-        # must not leave the policy without its adapters.
+        # A context and not a flag: a fault in the reference's pass must not leave the policy without them.
         return adapted.disable_adapter()
 
 
@@ -269,8 +256,7 @@ class CachedReference:
         """The cached log-probs of these examples, padded to ``[N, T]``."""
         rows = [
             self.logp_M[slice(*self.span_by_id[completion_id])]
-            # A muted stand-in has another content hash, as its mask is part
-            # of it: it was never scored, nor will it count.
+            # A muted stand-in has another content hash, by its mask: it was never scored, nor will it count.
             if any(completion.mask)
             else self.logp_M.new_zeros(len(completion.ids))
             for example in examples

@@ -1,6 +1,4 @@
-"""Verify at load time, on a few tokens, that the fast forward pass gives the same numbers as the model
-itself.
-"""
+"""Verify at load time, on a few tokens, that the fast forward pass gives the numbers of the model itself."""
 
 from __future__ import annotations
 
@@ -48,15 +46,13 @@ def choose_layout(model: VerifiableModel, preferred: Layout) -> tuple[Layout, st
     if objection is None:
         return preferred, None
     model.use_layout("right")
-    # Padding is the fallback and is tried as well: a head that
-    # plaudit computes wrongly is wrong in any layout.
+    # Padding is the fallback and is tried as well: a head that is computed wrongly is so in any layout.
     padded_difference = largest_difference(model)
     if padded_difference > tolerance(model) and not _agrees_in_full(model):
         raise UserError(_refusal_message(model, padded_difference))
-    return "right", (
-        f"{type(model.base).__name__} cannot be {_LAYOUT_DESCRIPTIONS[preferred]} ({objection}): "
-        "batches are padded on the right"
-    )
+    wanted = "packed" if preferred == "packed" else f"padded on the {preferred}"
+    name = type(model.base).__name__
+    return "right", f"{name} cannot be {wanted} ({objection}): batches are padded on the right"
 
 
 def _refusal_message(model: VerifiableModel, difference: float) -> str:
@@ -75,13 +71,6 @@ def _refusal_message(model: VerifiableModel, difference: float) -> str:
         "padded batch: a token sees what follows it, so this is no causal model and cannot be scored in "
         "batches"
     )
-
-
-_LAYOUT_DESCRIPTIONS: dict[Layout, str] = {
-    "packed": "packed",
-    "left": "padded on the left",
-    "right": "padded on the right",
-}
 
 
 def _objection(model: VerifiableModel) -> str | None:
@@ -303,8 +292,7 @@ def tolerance(model: VerifiableModel) -> float:
     """The difference that rounding alone may cause, by dtype."""
     # Of the products and not of the weights: those that learn are float32 where products are of 16 bits.
     dtype = model.backbone.compute_dtype
-    # Layouts sum in another order and with other kernels, so
-    # equality cannot be asked; leaks are the poison's task.
+    # Layouts sum in another order, by other kernels: equality cannot be asked; leaks are the poison's task.
     return {torch.float64: 1e-5, torch.float32: 1e-3}.get(dtype, 0.15)
 
 
@@ -316,8 +304,7 @@ def _trial_examples(vocabulary: int, *, copies: int = 1) -> list[Example]:
     generator = torch.Generator().manual_seed(0)
 
     def tokens(count: int) -> tuple[int, ...]:
-        # Never the poison itself, and from a generator of its own:
-        # loading a model draws none of the run's numbers.
+        # Never the poison, and from a generator of its own: loading a model draws none of the run's numbers.
         return tuple(torch.randint(POISON_TOKEN + 1, vocabulary, (count,), generator=generator).tolist())
 
     return [

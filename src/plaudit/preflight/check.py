@@ -116,9 +116,7 @@ class Result:
     that would help stand below it, a line for each.
     """
     rendered_rows: str | None = None
-    """Rows as the model reads them, coloured where there is a terminal: printed below the table for the
-    user.
-    """
+    """Rows as the model reads them, coloured where there is a terminal: printed below the table."""
     doubtful: bool = False
     """Whether it holds, and yet is worth a look: it is told, and stops nothing."""
 
@@ -152,9 +150,7 @@ class Check:
     run: Callable[[PreflightSubject], Result]
     """Runs the check on a subject; model, gradients and random state are afterwards what they were before."""
     at_start: bool = False
-    """Whether a run makes this check before its first step as well: it is cheap and needs no second copy of
-    weights.
-    """
+    """Whether a run makes it before its first step too: it is cheap and needs no second copy of weights."""
 
     @property
     def texts(self) -> Mapping[str, str]:
@@ -210,9 +206,8 @@ def run_checks(
                 result = check.run(subject)
             except UserError as error:
                 result = failed(str(error))
-        yield Finding(
-            check=check, result=result, seconds=time.perf_counter() - began, allowed=check.name in allow
-        )
+        seconds = time.perf_counter() - began
+        yield Finding(check=check, result=result, seconds=seconds, allowed=check.name in allow)
 
 
 @contextmanager

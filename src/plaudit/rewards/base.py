@@ -75,9 +75,8 @@ def leaf_rewards(reward: Reward) -> Iterator[Reward]:
 
 def compares_answers(reward: object) -> bool:
     """Whether a score depends on the other answers to a prompt, in any part of a reward."""
-    return isinstance(reward, Reward) and any(
-        traits_of(leaf).compares_answers for leaf in leaf_rewards(reward)
-    )
+    leaves = leaf_rewards(reward) if isinstance(reward, Reward) else ()
+    return any(traits_of(leaf).compares_answers for leaf in leaves)
 
 
 def checked_scores(reward: Reward, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
@@ -139,9 +138,7 @@ class FunctionReward:
             return None
         number = float(score)
         if not math.isfinite(number):
-            raise UserError(
-                f"{self.name} gave {number} for {str(answer)[:60]!r}; a score is a finite number, or None"
-            )
+            raise UserError(f"{self.name} gave {number} for {str(answer)[:60]!r}; it is finite, or None")
         return number
 
 

@@ -36,7 +36,6 @@ from plaudit.rewards.learned.step_payments import TaskStepScores, step_lines
 from plaudit.wings import everything
 
 _ALLOWED_ARGUMENTS = ("prompt", "answer", "ended", "reference_answer", "metadata", "steps", "messages")
-_REQUIRED_ARGUMENTS = ("answer",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +53,7 @@ class UserFunctionReward:
     traits: ClassVar[RewardTraits] = RewardTraits(exact=True)
 
     def __post_init__(self) -> None:
-        accepted_arguments(self.name, self.function, _ALLOWED_ARGUMENTS, required=_REQUIRED_ARGUMENTS)
+        accepted_arguments(self.name, self.function, _ALLOWED_ARGUMENTS, required=("answer",))
 
     def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
         return tuple(
@@ -96,9 +95,7 @@ class UserFunctionReward:
 
     def _call_function(self, task: Task, n: int, place: int) -> tuple[str, object]:
         """The description of the call, for errors, and what the function returned."""
-        accepted = accepted_arguments(
-            self.name, self.function, _ALLOWED_ARGUMENTS, required=_REQUIRED_ARGUMENTS
-        )
+        accepted = accepted_arguments(self.name, self.function, _ALLOWED_ARGUMENTS, required=("answer",))
         answer = task.answers[place]
         available = {
             # Words, also of conversations: `"duck" in prompt` of a tuple of turns would be False in silence.
@@ -110,9 +107,8 @@ class UserFunctionReward:
             "steps": step_lines(answer),
             "messages": turns_of(task.prompt),
         }
-        where = (
-            f"{self.name}, prompt {n} ({plain_text(task.prompt)[:40]!r}), answer {plain_text(answer)[:40]!r}"
-        )
+        prompt, answered = (plain_text(text)[:40] for text in (task.prompt, answer))
+        where = f"{self.name}, prompt {n} ({prompt!r}), answer {answered!r}"
         return where, call_user_function(where, self.function, {name: available[name] for name in accepted})
 
 

@@ -157,8 +157,7 @@ class ProjectionGradients:
         weight_MH = self.head.weight_VH[target_M]
         self.hidden_MH.add_((grad_M[:, None] * weight_MH).to(self.hidden_MH.dtype))
         if self.weight_VH is not None:
-            # index_add and not indexing with +=, which would lose all
-            # but one of a repeated token's gradients.
+            # index_add and not indexing with +=, which would keep one of a repeated token's gradients.
             self.weight_VH.index_add_(0, target_M, (grad_M[:, None] * hidden_MH).to(self.weight_VH.dtype))
         if self.bias_V is not None:
             self.bias_V.index_add_(0, target_M, grad_M.to(self.bias_V.dtype))
@@ -336,12 +335,10 @@ def score_tokens_equally_weighted(
     Should the loss not do so after all, the gradient is made afresh: it is right either way.
     """
     may_overflow = torch.float16 in (weight_VH.dtype, product_dtype(hidden_MH))
-    # A cap makes the slope depend on the logit; float16 could
-    # overflow before the loss's small factor comes in.
+    # A cap makes the slope depend on the logit; float16 could overflow before the loss's small factor.
     early = rule.cap is None and torch.is_grad_enabled() and not may_overflow
-    arithmetic = Arithmetic(
-        rule=rule, dtype=product_dtype(hidden_MH), with_entropy=False, gradient_in_forward=early
-    )
+    dtype = product_dtype(hidden_MH)
+    arithmetic = Arithmetic(rule=rule, dtype=dtype, with_entropy=False, gradient_in_forward=early)
     return _score(arithmetic, hidden_MH, weight_VH, bias_V, target_M)
 
 
@@ -356,11 +353,9 @@ class _TokenLogProbs(torch.autograd.Function):
         target_M: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         head = Projection(arithmetic=arithmetic, weight_VH=weight_VH, bias_V=bias_V)
-        gradients = (
-            ProjectionGradients.zeros(ctx.needs_input_grad, head, hidden_MH)
-            if arithmetic.gradient_in_forward
-            else None
-        )
+        gradients: ProjectionGradients | None = None
+        if arithmetic.gradient_in_forward:
+            gradients = ProjectionGradients.zeros(ctx.needs_input_grad, head, hidden_MH)
         caches = gradients is None and any(ctx.needs_input_grad) and caches_logits(hidden_MH, weight_VH)
         cached = list[Tensor]() if caches else None
         with torch.autocast(hidden_MH.device.type, enabled=False):
@@ -384,8 +379,7 @@ class _TokenLogProbs(torch.autograd.Function):
         # Scaled in place below: a second backward through the same graph has to make its gradients afresh.
         cached, ctx.early, ctx.cached = ctx.cached, None, None
         with torch.autocast(grad_logp_M.device.type, enabled=False):
-            # A factor that is the same for all tokens (1/tokens) is
-            # applied once; any other needs the logits again.
+            # A factor that all tokens share (1/tokens) is applied once; any other needs the logits again.
             if grads is not None and _all_equal(grad_logp_M):
                 grads.scale(grad_logp_M[0])
             else:
@@ -478,8 +472,7 @@ def _logit_sums(
     for rows in head.rows(hidden_MH, retain_logits=gradients is not None):
         hidden_mH = hidden_MH[rows].to(head.arithmetic.dtype)
         block_sums = BlockSums.allocate(head, hidden_mH, target_M[rows])
-        # Without gradients a block's exponentials are dropped at
-        # once; with them all wait for the row's full sum.
+        # Without gradients a block's exponentials are dropped at once; else all wait for the row's sum.
         if gradients is None:
             for c in range(len(block_sums.words_C)):
                 block_sums.add_block(c, hidden_mH, cached)

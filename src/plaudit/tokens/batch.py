@@ -16,7 +16,7 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from hashlib import blake2b
 from itertools import accumulate
 from typing import Literal
@@ -51,9 +51,7 @@ class Extra:
         """Take an array too."""
         object.__setattr__(self, "value", torch.as_tensor(self.value))
         if self.axis != "prompt" and self.value.ndim == 0:
-            raise UserError(
-                f"an extra of axis {self.axis!r} needs a row for each {self.axis}, not one number"
-            )
+            raise UserError(f"an extra of axis {self.axis!r} needs a row for each {self.axis}, not a number")
 
     @property
     def id(self) -> str:
@@ -161,11 +159,8 @@ def _collate(name: str, column: Sequence[Extra | None], origins: Sequence[str]) 
     # Items alone may be missing from a row: a prompt without pictures stands beside one with two.
     present = [(p, extra.value) for p, extra in enumerate(column) if extra is not None]
     if first.axis == "prompt":
-        return BatchExtra(
-            value=_joined(name, [value[None] for _, value in present], first.pad),
-            axis="prompt",
-            prompt_I=None,
-        )
+        value = _joined(name, [value[None] for _, value in present], first.pad)
+        return BatchExtra(value=value, axis="prompt", prompt_I=None)
     value = _joined(name, [value for _, value in present], None if first.axis == "item" else first.pad)
     items = torch.tensor([p for p, rows in present for _ in rows], dtype=torch.int64)
     return BatchExtra(value=value, axis=first.axis, prompt_I=items if first.axis == "item" else None)
@@ -207,9 +202,7 @@ class Completion:
     def __post_init__(self) -> None:
         """Refuse what no model can score."""
         if not self.ids:
-            raise UserError(
-                "a completion needs at least one token; an empty answer still has its end of turn"
-            )
+            raise UserError("a completion needs at least one token; an empty answer has its end of turn")
         if len(self.ids) != len(self.mask):
             raise UserError(f"a completion of {len(self.ids)} tokens has a mask of {len(self.mask)}")
 
@@ -289,9 +282,8 @@ class Example:
 
     def completion_extras(self, indices: Sequence[int]) -> Extras:
         """The extras of these completions."""
-        return {
-            name: extra.select(indices) for name, extra in self.extras.items() if extra.axis == "completion"
-        }
+        extras = {name: extra for name, extra in self.extras.items() if extra.axis == "completion"}
+        return {name: extra.select(indices) for name, extra in extras.items()}
 
     def select(self, indices: Sequence[int]) -> Example:
         """The same prompt with only these completions, in this order."""
@@ -381,21 +373,11 @@ class TokenBatch:
         return moved
 
     def _moved(self, device: torch.device) -> TokenBatch:
-        names = (
-            "prompt_PL",
-            "prompt_length_P",
-            "completion_NT",
-            "length_N",
-            "mask_NT",
-            "group_N",
-            "finished_N",
-        )
-        tensors = move_together([getattr(self, name) for name in names], device)
-        return TokenBatch(
-            **dict(zip(names, tensors, strict=True)),
-            origin_N=self.origin_N,
-            extras={name: extra.to(device) for name, extra in self.extras.items()},
-        )
+        values = {part.name: getattr(self, part.name) for part in fields(self) if part.init}
+        tensors = {name: value for name, value in values.items() if isinstance(value, Tensor)}
+        moved = dict(zip(tensors, move_together([*tensors.values()], device), strict=True))
+        extras = {name: extra.to(device) for name, extra in self.extras.items()}
+        return replace(self, **moved, extras=extras)
 
 
 def move_together(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
@@ -463,8 +445,7 @@ def batch_of(examples: Sequence[Example]) -> TokenBatch:
         completion_NT=_pad([completion.ids for completion in completions]),
         length_N=torch.tensor([len(completion.ids) for completion in completions]),
         mask_NT=_pad([completion.mask for completion in completions]).bool(),
-        # Rising from left to right: `group_index` and packing rely on
-        # a prompt's completions being neighbours.
+        # Rising from left to right: `group_index` and packing want a prompt's completions side by side.
         group_N=torch.tensor(groups),
         finished_N=torch.tensor([completion.finished for completion in completions]),
         origin_N=tuple(example.origin for example in examples for _ in example.completions),

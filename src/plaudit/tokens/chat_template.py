@@ -123,9 +123,7 @@ def parse_turns(name: str) -> Turns:
         case "all" | "last":
             return name
         case _:
-            raise UserError(
-                f"turns is {name!r}; it is 'all' (train every answer of a conversation) or 'last'"
-            )
+            raise UserError(f"turns is {name!r}; it is 'all' (every answer of a conversation) or 'last'")
 
 
 def control_token_after(text: str, specials: Sequence[str]) -> str | None:
@@ -143,18 +141,14 @@ def render_conversation(
     """The conversation as text, cut right behind the last answer's end-of-turn token."""
     messages, notes = _prepare_turns(chat_format, prompt, completion)
     # Only the row's completion is trained; earlier answers of the assistant are part of its prompt.
-    answers = [
-        i
-        for i in range(len(prompt), len(messages))
-        if messages[i].role == "assistant" and messages[i].trained
-    ]
+    turns_of_row = enumerate(messages[len(prompt) :], start=len(prompt))
+    answers = [i for i, turn in turns_of_row if turn.role == "assistant" and turn.trained]
     answers = answers[-1:] if turns == "last" else answers
     if not check_turns(chat_format.template, messages):
         notes.append(REORDERED_TURN)
     prompt_text = chat_format.template.render(messages[: answers[0]], ask=True)
     full = chat_format.template.render(messages, ask=False)
-    # Templates of reasoning models ask with an opened "<think>", which
-    # the answered conversation writes itself.
+    # Templates of reasoning models ask with an opened "<think>", which an answered conversation writes.
     if len(answers) == 1 and not full.startswith(prompt_text):
         full = _text_with_opened_answer(chat_format, messages, prompt_text)
     pieces: list[TextPiece] = []
@@ -200,9 +194,8 @@ def _prepare_turns(
         raise UserError("every answer has the weight 0, so nothing of the row would be trained; leave it out")
     last = answers[-1]
     notes = [TRAILING_TURNS] if last + 1 < len(roles) else []
-    messages = [
-        replace(message, content=turn_text(message)) for message in (*prompt, *completion[: last + 1])
-    ]
+    turns = (*prompt, *completion[: last + 1])
+    messages = [replace(message, content=turn_text(message)) for message in turns]
     for i in range(len(prompt), len(messages)):
         if messages[i].role == "assistant":
             text = without_end(turn_text(messages[i]), (chat_format.ending.text, *chat_format.stops))
@@ -243,10 +236,11 @@ def _answer_span(
     content_end = len(full) - len(after)
     answer_start = len(before) if prompt_text.startswith(before) else len(prompt_text)
     _refuse_other_words(messages, i, full[answer_start:content_end])
-    if token is None or not _is_answer_end(chat_format, token, last=i == len(messages) - 1):
+    # Behind an earlier answer a control token may also be a header, or a mark that only history has.
+    ends = (chat_format.ending.text, *chat_format.stops)
+    if token is None or not (token in ends or i == len(messages) - 1):
         return len(prompt_text), content_end, None
-    # From the prompt's end and not from the words: blanks that the
-    # template puts in between are the model's to say.
+    # From the prompt's end, not from the words: blanks that the template puts between are the model's.
     return len(prompt_text), full.index(token, content_end) + len(token), token
 
 
@@ -314,11 +308,6 @@ def _name_of_turn(messages: Sequence[Message], i: int) -> str:
     return f"turn {i + 1 - len(split_tools(messages)[0])}"
 
 
-def _is_answer_end(chat_format: ChatFormat, token: str, *, last: bool) -> bool:
-    """Whether a control token behind an answer is its end, not a header or a mark that only history has."""
-    return last or token == chat_format.ending.text or token in chat_format.stops
-
-
 def _text_with_opened_answer(chat_format: ChatFormat, messages: Sequence[Message], prompt_text: str) -> str:
     """The text of an answer whose prompt already opens it, such as prompts that end in ``<think>``."""
     before, after = _text_around(chat_format, messages, len(messages) - 1)
@@ -336,12 +325,9 @@ def _text_with_opened_answer(chat_format: ChatFormat, messages: Sequence[Message
             f"{opening.strip()!r}: the model would learn to answer where it should think; give answers with "
             "their thinking, or a template that does not open it"
         )
-    rest = (
-        words.removeprefix(opening)
-        if words.startswith(opening)
-        else words.removeprefix(opening.strip()).lstrip()
-    )
-    return prompt_text + rest + after
+    if words.startswith(opening):
+        return prompt_text + words.removeprefix(opening) + after
+    return prompt_text + words.removeprefix(opening.strip()).lstrip() + after
 
 
 def _text_around(chat_format: ChatFormat, messages: Sequence[Message], i: int) -> tuple[str, str]:
@@ -350,9 +336,8 @@ def _text_around(chat_format: ChatFormat, messages: Sequence[Message], i: int) -
     text = chat_format.template.render(marked, ask=False)
     before, separator, after = text.partition(mark)
     if not separator or mark in after:
-        raise UserError(
-            f"the chat template does not write the words of {_name_of_turn(messages, i)} exactly once"
-        )
+        turn = _name_of_turn(messages, i)
+        raise UserError(f"the chat template does not write the words of {turn} exactly once")
     return before, after
 
 
@@ -455,8 +440,7 @@ def _marker_note(chat_format: ChatFormat) -> tuple[str, ...]:
     messages = (*_TRIAL_PROMPT, *assistant_turn(_TRIAL_ANSWER))
     rendered = chat_format.template.render(messages, ask=False)
     marked = "".join(rendered[start:end] for start, end in chat_format.template.marked_spans(messages))
-    expected = (
-        (_TRIAL_ANSWER, chat_format.ending.text) if chat_format.ending.by_template else (_TRIAL_ANSWER,)
-    )
+    ending = chat_format.ending
+    expected = (_TRIAL_ANSWER, ending.text) if ending.by_template else (_TRIAL_ANSWER,)
     missing = "".join(text for text in expected if text not in marked).replace(_TRIAL_ANSWER, "the answer")
     return (INCOMPLETE_MARKERS.format(missing=missing),) if missing else ()

@@ -68,9 +68,7 @@ def truncate_prompt(example: Example, max_tokens: int, *, bos: int | None = None
     least one token of the prompt behind it.
     """
     if max_tokens < 2:
-        raise UserError(
-            f"a row of at most {max_tokens} tokens has no room for a prompt and an answer; allow more"
-        )
+        raise UserError(f"a row of at most {max_tokens} tokens has no room for prompt and answer; allow more")
     # One cut for all K: the loss compares answers to the same prompt, and a shared prompt is computed once.
     longest = max(len(completion.ids) for completion in example.completions)
     bos_count = 1 if bos is not None and example.prompt[:1] == (bos,) else 0
@@ -236,19 +234,12 @@ class Encoder:
             )
         # All answers share the prompt, so one look decides the BOS of all.
         first_token = self._first_token(conversations[0].prompt)
-        tokens = tokenise_pieces(
-            self.info,
-            conversations[0].prompt,
-            [conversation.pieces for conversation in conversations],
-            first_token,
-        )
+        pieces = [conversation.pieces for conversation in conversations]
+        tokens = tokenise_pieces(self.info, conversations[0].prompt, pieces, first_token)
         notes = [note for conversation in conversations for note in conversation.notes]
         notes += [BOUNDARY_MERGED for token in tokens if token.is_separate]
         notes += [END_TOKEN_ADDED for rendered in conversations if rendered.chat and rendered.end is None]
-        answers = tuple(
-            self._with_end_token(conversation, token)
-            for conversation, token in zip(conversations, tokens, strict=True)
-        )
+        answers = tuple(map(self._with_end_token, conversations, tokens))
         return EncodedRow(
             example=Example(
                 prompt=tokens[0].prompt,
@@ -315,9 +306,7 @@ class Encoder:
             return None
         first = self.info.eos if self.info.bos is None else self.info.bos
         if first is None:
-            raise UserError(
-                "the prompt has no tokens and the tokenizer no BOS to begin with; give the row a prompt"
-            )
+            raise UserError("the prompt has no tokens and the tokenizer no BOS; give the row a prompt")
         return first
 
 
@@ -376,9 +365,7 @@ def read_template(path: Path) -> str:
     try:
         source = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(
-            f"--template {path}: cannot be read as text ({error}); name a file of Jinja"
-        ) from error
+        raise UserError(f"--template {path}: cannot be read as text ({error}); name one of Jinja") from error
     if not source.strip():
         raise UserError(f"--template {path}: the file is empty; it should hold a chat template in Jinja")
     if fault := syntax_fault(source):
@@ -466,10 +453,9 @@ def encode_each(
     notes: Counter[str] = Counter()
     for report in reports:
         notes.update(report["notes"])
-    refused = [
-        RefusedRow(origin=origin, reason=reason) for report in reports for origin, reason in report["refused"]
-    ]
-    return EncodedRows(examples=examples, refused=tuple(refused), notes=dict(notes))
+    rows = (row for report in reports for row in report["refused"])
+    refused = tuple(RefusedRow(origin=origin, reason=reason) for origin, reason in rows)
+    return EncodedRows(examples=examples, refused=refused, notes=dict(notes))
 
 
 def _encode_here(
@@ -484,11 +470,9 @@ def _encode_here(
     for record in records:
         try:
             encoded = encode(record)
-            fitted = (
-                encoded.example
-                if max_tokens is None
-                else truncate_prompt(encoded.example, max_tokens, bos=encoded.bos)
-            )
+            fitted: Example | RefusedRow = encoded.example
+            if max_tokens is not None:
+                fitted = truncate_prompt(fitted, max_tokens, bos=encoded.bos)
             if isinstance(fitted, RefusedRow):
                 refused.append(fitted)
                 continue

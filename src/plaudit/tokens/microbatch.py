@@ -119,12 +119,8 @@ def _round_up(count: int, step: int) -> int:
 
 
 def _mask_all(example: Example) -> Example:
-    return replace(
-        example,
-        completions=tuple(
-            replace(completion, mask=(False,) * len(completion.ids)) for completion in example.completions
-        ),
-    )
+    muted = (replace(answer, mask=(False,) * len(answer.ids)) for answer in example.completions)
+    return replace(example, completions=tuple(muted))
 
 
 Layout = Literal["packed", "left", "right"]
@@ -247,8 +243,7 @@ def _packed(batch: TokenBatch, share_prompts: bool) -> ForwardInputs:
         offset += prompts[p]
         for n in rows:
             ids.append(batch.completion_NT[n, : answers[n]])
-            # Every completion goes on at the prompt's length, as if it
-            # alone followed: rotary positions must not run on.
+            # Each goes on at the prompt's length, as if it alone followed: rotary positions must not run on.
             positions.append(torch.arange(prompts[p], prompts[p] + answers[n]))
             own_NT[n, : answers[n]] = torch.arange(offset, offset + answers[n])
             state_NT[n, 0] = last_of_prompt

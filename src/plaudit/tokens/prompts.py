@@ -97,13 +97,9 @@ def encode_prompt_records(
             repeated += 1
         else:
             prompts[prompt.id] = prompt
-    plain_count = (
-        sum(isinstance(prompt.text, str) for prompt in prompts.values()) if encoder.asks_in_turns else 0
-    )
+    plain_count = encoder.asks_in_turns * sum(isinstance(prompt.text, str) for prompt in prompts.values())
     notes = Counter({REPEATED_PROMPT: repeated, PLAIN_TEXT_PROMPT: plain_count})
-    notes.update(
-        note for prompt in prompts.values() if (note := encoder.control_note(prompt.text)) is not None
-    )
+    notes.update(note for prompt in prompts.values() if (note := encoder.control_note(prompt.text)))
     # The unary plus leaves out what was counted zero times.
     return EncodedRows(examples=tuple(prompts.values()), refused=tuple(refused), notes=+notes)
 
@@ -118,9 +114,8 @@ def encode_prompt(prompt: Text, encoder: Encoder) -> EncodedPrompt:
     if not isinstance(turns, str) and chat_format is not None:
         # Said when rows are read: at sampling time a lost system turn would just give odd answers.
         check_turns(chat_format.template, turns)
-    return EncodedPrompt(
-        text=prompt, prompt=encoder.encode_prompt(turns), extras=encoder.prompt_extras(turns)
-    )
+    ids, extras = encoder.encode_prompt(turns), encoder.prompt_extras(turns)
+    return EncodedPrompt(text=prompt, prompt=ids, extras=extras)
 
 
 def _refuse_unanswerable(prompt: Text) -> None:

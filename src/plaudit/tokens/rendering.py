@@ -70,9 +70,8 @@ def render_template(
     given = {"tools": None, "documents": None} | dict(variables)
     before = _meter.set(_Meter(marked=marked))
     try:
-        text = _compiled(source).render(
-            messages=messages, add_generation_prompt=add_generation_prompt, **given
-        )
+        given |= {"messages": messages, "add_generation_prompt": add_generation_prompt}
+        text = _compiled(source).render(**given)
     finally:
         _meter.reset(before)
     if not marked:
@@ -139,12 +138,6 @@ def _joined(_: Any, first: object, *others: object) -> str:
 class _Bounded(NodeTransformer):
     """Puts a step first into what may be repeated; ``~``, which no sandbox sees, becomes a filter."""
 
-    def visit_For(self, node: nodes.For) -> nodes.Node:
-        return self._counted(node)
-
-    def visit_Macro(self, node: nodes.Macro) -> nodes.Node:
-        return self._counted(node)
-
     def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
         self.generic_visit(node)
         return _filter(_JOINED, *node.nodes, line=node.lineno)
@@ -154,6 +147,8 @@ class _Bounded(NodeTransformer):
         step = _filter(_STEP, nodes.Const(None), line=node.lineno)
         node.body.insert(0, nodes.ExprStmt(step, lineno=node.lineno))
         return node
+
+    visit_For = visit_Macro = _counted
 
 
 def _filter(name: str, first: nodes.Expr, *others: nodes.Expr, line: int) -> nodes.Filter:
@@ -216,9 +211,8 @@ def _refuse_growth(name: str, value: Any, others: Sequence[Any]) -> None:
             texts, parts = (value, others[0]) if isinstance(value, str) and others else (others, value)
             grown = extent(texts) * (len(parts) if isinstance(parts, Sized) else MAX_RANGE)
         case "format" | "format_map":
-            grown = (
-                size_of_result("%", value, others) + (str(value).count("{") + str(value).count("%")) * given
-            )
+            places = str(value).count("{") + str(value).count("%")
+            grown = size_of_result("%", value, others) + places * given
         case "sum":
             # Lists that are added up are copied again for each of them.
             grown = MAX_SIZE + 1 if any(isinstance(item, list | tuple) for item in others) else 0
@@ -347,8 +341,7 @@ class ChatTemplate:
         return self._rendered(messages, ask=False, marked=True)[1]
 
     def turn_fields(self, messages: Sequence[Message]) -> list[dict[str, Any]]:
-        """The turns as the template reads them, without the tools; thinking that it would leave out is
-        refused."""
+        """The turns as a template reads them, without tools; thinking that it would leave out is refused."""
         names = set(_REASONING_FIELD.findall(self.source))
         turns: list[dict[str, Any]] = []
         for message in split_tools(messages)[1]:
@@ -382,9 +375,8 @@ class ChatTemplate:
             roles = ", ".join(turn["role"] for turn in turns) or "none"
             deep = isinstance(error, RecursionError)
             why = "it goes too deep" if deep else str(error) or type(error).__name__
-            lines = [
-                frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == "<template>"
-            ]
+            frames = extract_tb(error.__traceback__)
+            lines = [frame.lineno for frame in frames if frame.filename == "<template>"]
             # What a template raises on purpose comes out of a function of ours, which it calls in its line.
             at = f" in its line {lines[-1]}" if lines else ""
             raise UserError(

@@ -112,8 +112,7 @@ class TokenizerInfo:
 
     def _encode_part(self, text: str) -> tuple[int, ...]:
         try:
-            # A lone surrogate would reach the Rust tokenizer, whose
-            # error names neither the row nor the place.
+            # A lone surrogate would reach the Rust tokenizer, whose error names no row and no place.
             text.encode("utf-8")
         except UnicodeEncodeError as error:
             raise UserError(
@@ -142,8 +141,7 @@ class TokenizerInfo:
         doubled BOS.
         """
         ids = self.encode(text)
-        # A row may bring the BOS that its template writes as well;
-        # in pretraining there was never a second one.
+        # A row may bring the BOS that its template writes as well; pretraining never had a second one.
         while self.bos is not None and ids[:2] == (self.bos, self.bos):
             ids = ids[1:]
         return ids if first_token is None or ids[:1] == (first_token,) else (first_token, *ids)
@@ -247,17 +245,10 @@ def _tokenise_separately(
     parts: list[tuple[int, ...]] = []
     for piece in pieces:
         text += piece.text
-        # Compared after a round trip: a tokenizer that normalises (NFKC,
-        # blanks) gives other text than it was given.
+        # Compared after a round trip: one that normalises (NFKC, blanks) gives other text than it was given.
         expected_text = info.decode(info.encode_start(text, first_token))
-        part = next(
-            (
-                part
-                for part in info.continuations(piece.text)
-                if info.decode(ids_so_far + part) == expected_text
-            ),
-            None,
-        )
+        candidates = info.continuations(piece.text)
+        part = next((part for part in candidates if info.decode(ids_so_far + part) == expected_text), None)
         if part is None:
             raise UserError(
                 f"the tokenizer cannot continue the prompt with {piece.text[:40]!r}: no tokens for it decode "
@@ -287,9 +278,7 @@ def load_tokenizer(folder: str | Path) -> TokenizerInfo:
     except StrictDataclassError as error:
         # The tokenizer's class is looked up by the model's config.
         why = " ".join(str(error).split())
-        raise UserError(
-            f"{where / 'config.json'}: {why}; repair the file, or copy the model again"
-        ) from error
+        raise UserError(f"{where / 'config.json'}: {why}; repair it, or copy the model again") from error
     except TOKENIZER_FAULTS as error:
         if not config and not (where / "tokenizer_config.json").exists():
             # Neither is there: it is the whole model that is missing.
@@ -365,9 +354,7 @@ def _refuse_more_tokens_than_known(folder: Path, info: TokenizerInfo) -> None:
     if info.vocabulary is None:
         return
     vocabulary = {token: word for word, token in info.tokenizer.get_vocab().items()}
-    highest = max(
-        (token for token in vocabulary if token not in info.tokenizer.added_tokens_decoder), default=0
-    )
+    highest = max(vocabulary.keys() - info.tokenizer.added_tokens_decoder.keys(), default=0)
     # What begins and ends texts is used by every one of them.
     used = [token for token in (highest, info.eos, info.bos if info.adds_bos else None) if token is not None]
     if max(used) >= info.vocabulary:
@@ -419,9 +406,7 @@ def _template_of(tokenizer: PreTrainedTokenizerBase) -> str | None:
     if isinstance(template, dict):
         if "default" not in template:
             names = ", ".join(sorted(template))
-            raise UserError(
-                f"the folder's chat templates are named {names}, none is 'default'; give one by file"
-            )
+            raise UserError(f"the folder's chat templates are {names}, none is 'default'; give one by file")
         return template["default"]
     return template
 
@@ -430,9 +415,8 @@ def _specials(tokenizer: PreTrainedTokenizerBase, stops: Sequence[int]) -> tuple
     marked = {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special}
     # Some models stop at tokens that their tokenizer does not mark as special.
     ends = {str(tokenizer.convert_ids_to_tokens(stop)) for stop in stops if stop < len(tokenizer)}
-    return tuple(
-        sorted(marked | ends | set(tokenizer.all_special_tokens), key=lambda text: (-len(text), text))
-    )
+    every = marked | ends | set(tokenizer.all_special_tokens)
+    return tuple(sorted(every, key=lambda text: (-len(text), text)))
 
 
 def _declared_stops(folder: Path) -> Iterator[int]:

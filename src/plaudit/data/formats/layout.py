@@ -184,9 +184,8 @@ def annotation_info(row: Node) -> AnnotationInfo:
 
 def require_different(chosen: Text, rejected: Text, path: str) -> None:
     if chosen == rejected:
-        raise BadRowError(
-            "chosen = rejected", path, expected="two different answers", found="the same answer twice"
-        )
+        expected, found = "two different answers", "the same answer twice"
+        raise BadRowError("chosen = rejected", path, expected=expected, found=found)
 
 
 def ranks_of(scores: Sequence[float]) -> tuple[float, ...]:
@@ -215,10 +214,8 @@ def split_prompt(turns: Turns, path: str) -> tuple[Turns, Turns]:
     assistant_indices = [i for i, turn in enumerate(turns) if turn.role == "assistant"]
     if not assistant_indices:
         raise BadRowError("empty side", path, expected="a turn of the assistant", found="none")
-    prompt, completion = (
-        turns[: assistant_indices[0]],
-        turns[assistant_indices[0] : assistant_indices[-1] + 1],
-    )
+    first, last = assistant_indices[0], assistant_indices[-1]
+    prompt, completion = turns[:first], turns[first : last + 1]
     if not plain_text(prompt).strip():
         raise BadRowError("empty side", path, expected="a turn before the assistant's first", found="none")
     require_not_empty(completion, path)
@@ -231,19 +228,12 @@ def split_shared_turns(chosen: Turns, rejected: Turns) -> tuple[Turns, Turns, Tu
     while n < min(len(chosen), len(rejected)) and chosen[n] == rejected[n]:
         n += 1
     if n == 0 or not plain_text(chosen[:n]).strip():
-        raise BadRowError(
-            "wrong value",
-            "chosen, rejected",
-            expected="two conversations that begin with the same prompt",
-            found="different first turns" if n == 0 else "a prompt without words",
-        )
+        expected = "two conversations that begin with the same prompt"
+        actual = "different first turns" if n == 0 else "a prompt without words"
+        raise BadRowError("wrong value", "chosen, rejected", expected=expected, found=actual)
     if n in (len(chosen), len(rejected)):
-        raise BadRowError(
-            "empty side",
-            "chosen" if n == len(chosen) else "rejected",
-            expected="an answer of its own",
-            found="only the turns that the other side begins with",
-        )
+        side, actual = "chosen" if n == len(chosen) else "rejected", "only turns that the other side has too"
+        raise BadRowError("empty side", side, expected="an answer of its own", found=actual)
     return chosen[:n], chosen[n:], rejected[n:]
 
 
@@ -302,10 +292,6 @@ def _is_object(node: Node) -> bool:
     return bool(node.fields())
 
 
-def _is_transcript(node: Node) -> bool:
-    return isinstance(node.value, str) and node.value.lstrip().startswith("Human:")
-
-
 TEXT = FieldType(name="a text", matches=_is_text)
 MESSAGES = FieldType(name="messages", matches=is_messages)
 """A conversation: a list of objects with role and content."""
@@ -326,7 +312,9 @@ TEXT_OR_MESSAGES = FieldType(
 )
 """A string or a conversation: a prompt, a completion, one side of a comparison."""
 TRANSCRIPT = FieldType(
-    name='a transcript "Human: … Assistant: …"', matches=_is_transcript, special_case_of="a text or messages"
+    name='a transcript "Human: … Assistant: …"',
+    matches=lambda node: isinstance(node.value, str) and node.value.lstrip().startswith("Human:"),
+    special_case_of="a text or messages",
 )
 NUMBER = FieldType(name="a number", matches=_can_read(Node.number))
 """A finite number."""

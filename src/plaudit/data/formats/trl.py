@@ -97,26 +97,15 @@ def _messages(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...
 def _prompt(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
     prompt = read_prompt(row.get("prompt"))
     reference_answer = row.optional("answer")
-    return (
-        Prompt(
-            prompt=prompt,
-            answer=None if reference_answer is None else _read_reference_answer(reference_answer),
-            metadata=other_fields(row, "prompt", "answer", TOOLS_FIELD),
-            origin=origin,
-        ),
-    )
+    answer = None if reference_answer is None else _read_reference_answer(reference_answer)
+    rest = other_fields(row, "prompt", "answer", TOOLS_FIELD)
+    return (Prompt(prompt=prompt, answer=answer, metadata=rest, origin=origin),)
 
 
 def _prompt_completion(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
     prompt = read_prompt(row.get("prompt"))
-    return (
-        Demonstration(
-            prompt=prompt,
-            completion=read_completion(row.get("completion"), prompt),
-            origin=origin,
-            **annotation_info(row),
-        ),
-    )
+    answer = read_completion(row.get("completion"), prompt)
+    return (Demonstration(prompt=prompt, completion=answer, origin=origin, **annotation_info(row)),)
 
 
 def _preference(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
@@ -157,9 +146,8 @@ def _split_pair(row: Node, origin: str, chosen: Text, rejected: Text) -> Compari
 
 def _repeated_prompt_pair(row: Node, origin: str, prompt: str) -> Comparison:
     """Rows with a prompt as text and both answers as whole conversations that hold it again."""
-    pair = _split_pair(
-        row, origin, read_text_or_messages(row.get("chosen")), read_text_or_messages(row.get("rejected"))
-    )
+    sides = (read_text_or_messages(row.get(side)) for side in ("chosen", "rejected"))
+    pair = _split_pair(row, origin, *sides)
     if prompt.strip() not in plain_text(pair.prompt):
         raise row.get("prompt").wrong_type_error("messages, or the text that both conversations begin with")
     return pair

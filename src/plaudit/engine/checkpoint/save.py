@@ -217,9 +217,8 @@ def _read_manifest(folder: Path) -> Manifest:
     _refuse_other_formats(folder, body)
     try:
         files = {name: FileDigest(**digest) for name, digest in body["files"].items()}
-        return Manifest(
-            step=body["step"], files=files, aliases=body["aliases"], written_by=body["written_by"]
-        )
+        aliases, version = body["aliases"], body["written_by"]
+        return Manifest(step=body["step"], files=files, aliases=aliases, written_by=version)
     except (KeyError, TypeError, AttributeError) as error:
         raise DamagedCheckpointError(f"{MANIFEST_NAME} is not one that plaudit writes: {error!r}") from error
 
@@ -232,9 +231,8 @@ def _refuse_other_formats(folder: Path, body: object) -> None:
         return
     version = body.get("written_by", "of an unknown version")
     # Not damage, so no falling back: going on from an older checkpoint would throw good steps away.
-    advice = (
-        "update plaudit" if format_number > CHECKPOINT_FORMAT else "resume with the version that wrote it"
-    )
+    is_newer = format_number > CHECKPOINT_FORMAT
+    advice = "update plaudit" if is_newer else "resume with the version that wrote it"
     raise UserError(
         f"{folder}: written by plaudit {version} in checkpoint format {format_number}; "
         f"this plaudit reads format {CHECKPOINT_FORMAT}. To go on: {advice}."
@@ -300,9 +298,8 @@ def save_checkpoint(
         _write_checkpoint(partial, state, text)
     atomic.write_text(folder / "latest", target.name + "\n")
     notes = prune_checkpoints(folder, keep=keep, best=best, current=state.step)
-    return SavedCheckpoint(
-        path=target, bytes=sum(path.stat().st_size for path in target.iterdir()), notes=notes
-    )
+    size = sum(path.stat().st_size for path in target.iterdir())
+    return SavedCheckpoint(path=target, bytes=size, notes=notes)
 
 
 def load_latest_checkpoint(folder: Path, *, expected: TensorShapes | None = None) -> LoadedCheckpoint | None:
@@ -318,9 +315,8 @@ def load_latest_checkpoint(folder: Path, *, expected: TensorShapes | None = None
         except (DamagedCheckpointError, OSError) as error:
             notes.append(f"{path}: passed over: {error}")
         else:
-            return LoadedCheckpoint(
-                state=state, path=path, notes=(*notes, *_dangling_latest_note(folder, checkpoints))
-            )
+            notes += _dangling_latest_note(folder, checkpoints)
+            return LoadedCheckpoint(state=state, path=path, notes=tuple(notes))
     if not checkpoints:
         return None
     raise UserError(
@@ -369,9 +365,7 @@ def prune_checkpoints(
         if step not in wanted_steps:
             notes += atomic.remove_path(path)
         if step > newest and step not in wanted_steps:
-            notes.append(
-                f"{path}: deleted; the run went on from an earlier checkpoint and is now at {newest}"
-            )
+            notes.append(f"{path}: deleted; the run went on from an earlier checkpoint, now at {newest}")
     return tuple(notes)
 
 
@@ -420,9 +414,8 @@ def _write_checkpoint(partial: Path, state: TrainState, text: str) -> None:
         for name, sha256 in hashes.items()
     }
     version = plaudit.__version__
-    write_manifest(
-        partial, Manifest(step=state.step, files=files, aliases=aliases_by_part, written_by=version)
-    )
+    manifest = Manifest(step=state.step, files=files, aliases=aliases_by_part, written_by=version)
+    write_manifest(partial, manifest)
 
 
 def _load_verified(path: Path, expected: TensorShapes | None) -> TrainState:
@@ -434,9 +427,8 @@ def _load_verified(path: Path, expected: TensorShapes | None) -> TrainState:
         tensors[part] = read_tensors(path / f"{part}.safetensors")
         tensors[part] |= {name: tensors[part][source] for name, source in shared.items()}
     if problems := shape_mismatches(tensors, expected or {}):
-        shown_problems = "; ".join(problems[:5]) + (
-            "" if len(problems) <= 5 else f"; and {len(problems) - 5} more"
-        )
+        more = "" if len(problems) <= 5 else f"; and {len(problems) - 5} more"
+        shown_problems = "; ".join(problems[:5]) + more
         raise DamagedCheckpointError(f"its tensors are not those of this run: {shown_problems}")
     facts = exact_json.loads((path / "state.json").read_bytes())["facts"]
     return TrainState(step=verified.step, tensors=tensors, facts=facts)

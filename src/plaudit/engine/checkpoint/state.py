@@ -174,9 +174,8 @@ def read_optimizer_state(module: nn.Module, optimizer: torch.optim.Optimizer) ->
     for owner, entries in _state_by_owner(module, optimizer).items():
         for key, value in entries.items():
             if type(key) is not str or "/" in key:
-                raise UserError(
-                    _unstorable_message(optimizer, f"something as {key!r}", "name it without '/'")
-                )
+                problem = _unstorable_message(optimizer, f"something as {key!r}", "name it without '/'")
+                raise UserError(problem)
             if isinstance(value, Tensor):
                 tensors[f"{owner}/{key}"] = value
             elif not callable(value):

@@ -100,9 +100,8 @@ def _selected_look(done: tuple[StepReport, ...], selected: int | None) -> Select
     values = next((report.values for report in done if report.step == selected), None)
     if selected is None or values is None or selected == done[-1].step:
         return None
-    return SelectedLook(
-        step=selected, values={name: values[name] for name in values if name.startswith("held_out/")}
-    )
+    held_out = {name: value for name, value in values.items() if name.startswith("held_out/")}
+    return SelectedLook(step=selected, values=held_out)
 
 
 def _improves(name: str, value: Number, best: BestValue | None) -> bool:
@@ -208,9 +207,8 @@ class Sink(Protocol):
         ...
 
 
-STEP_LISTENERS: ContextVar[tuple[Callable[[StepReport], object], ...]] = ContextVar(
-    "STEP_LISTENERS", default=()
-)
+_StepListeners = tuple[Callable[[StepReport], object], ...]
+STEP_LISTENERS: ContextVar[_StepListeners] = ContextVar("STEP_LISTENERS", default=())
 """Functions that are told of each step of the runs of this call; what one raises ends the run."""
 
 

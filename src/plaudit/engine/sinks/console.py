@@ -127,9 +127,8 @@ class ConsoleSink:
 
     def _show(self, report: StepReport, now: float) -> None:
         self._shown_at, self._shown_step = now, report.step
-        status = _status_text(
-            report, self._held_out, _seconds_left(self._run, report, now - self._started_at)
-        )
+        left = _seconds_left(self._run, report, now - self._started_at)
+        status = _status_text(report, self._held_out, left)
         if self._bar is None:
             self._print_line(f"step {report.step}/{report.steps}  {status}")
         else:
@@ -216,9 +215,8 @@ def shared_beginning(prompts: Sequence[str]) -> int:
         return 0
     # What the first and the last of them in order share, all of them do.
     first, last = min(prompts), max(prompts)
-    length = next(
-        (n for n, pair in enumerate(zip(first, last, strict=False)) if len({*pair}) > 1), len(first)
-    )
+    differing = (n for n, pair in enumerate(zip(first, last, strict=False)) if len({*pair}) > 1)
+    length = next(differing, len(first))
     end = first.rfind("\n", 0, length) + 1
     return end if _MIN_SHARED <= end < len(first) else 0
 

@@ -124,9 +124,8 @@ def exact() -> RuleReward:
         if task.reference_answer is None:
             return NO_TRUTH
         truth = normalise_text(task.reference_answer)
-        return binary_score(
-            truth in (normalise_text(answer), normalise_text(marked_result(answer) or answer))
-        )
+        texts = (answer, marked_result(answer) or answer)
+        return binary_score(truth in map(normalise_text, texts))
 
     return RuleReward(name="exact", check=check)
 
@@ -169,18 +168,12 @@ def mathematics() -> RuleReward:
     def check(answer: str, task: Task) -> ScoreOrReason:
         if task.reference_answer is None:
             return NO_TRUTH
-        truth, answer_result = (
-            marked_result(task.reference_answer) or task.reference_answer,
-            final_result(answer),
-        )
-        if normalise_text(truth) == normalise_text(answer_result):
+        truth = marked_result(task.reference_answer) or task.reference_answer
+        result = final_result(answer)
+        if normalise_text(truth) == normalise_text(result):
             return binary_score(True)
-        is_equivalent = equivalent(answer_result, truth)
-        return (
-            "the reference answer cannot be read as mathematics"
-            if is_equivalent is None
-            else binary_score(is_equivalent)
-        )
+        same = equivalent(result, truth)
+        return "the reference answer cannot be read as mathematics" if same is None else binary_score(same)
 
     return RuleReward(name="mathematics", check=check)
 

@@ -96,8 +96,8 @@ def _split_cost(cost: RunCost, gpus: int) -> RunCost:
 
     if not isinstance(cost.request.config, PolicyConfig) or cost.request.machine.gpu is None or gpus < 2:
         raise UserError(
-            f"--gpus {gpus} shares GPUs between learning and servers that draw: give --gpu NAME too, 2 or more "
-            "of it, and a method that draws answers"
+            f"--gpus {gpus} shares GPUs between learning and servers that draw: give --gpu NAME too, 2 or "
+            "more of it, and a method that draws answers"
         )
     ways, console = splits(cost, gpus), make_console()
     console.print(split_table(ways))
