@@ -3,6 +3,7 @@
 python -m benchmarks.serving overhead                 one question after the other, here and by a server
 python -m benchmarks.serving sync --model FOLDER      bytes and seconds of deliveries, whole and as changes
 python -m benchmarks.serving rounds                   rounds an hour: drawn and then learnt, streamed, ahead
+python -m benchmarks.serving seeds                    the reward after as many rounds, with and without a lag
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -179,8 +181,8 @@ def slow_server(port: int, delay: float) -> None:
         server.serve_forever()
 
 
-def timed_rounds(folder: Path, delay: float, words: Sequence[str]) -> Mapping[str, float]:
-    """Medians of the seconds of a round: in all, waiting for answers, and drawing them."""
+def run_lines(folder: Path, delay: float, words: Sequence[str]) -> list[dict[str, Any]]:
+    """The lines of the metrics of a run whose answers one server draws."""
     port, out = free_port(), tempfile.mkdtemp(dir=folder)
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     slow = [sys.executable, "-m", "benchmarks.serving", "slow", "--port", str(port), "--delay", str(delay)]
@@ -190,13 +192,18 @@ def timed_rounds(folder: Path, delay: float, words: Sequence[str]) -> Mapping[st
             time.sleep(0.2)
         train = [sys.executable, "-m", "plaudit", "train", "grpo", "--model", str(SHIPPED_MODEL_FOLDER)]
         train += ["--prompts", str(folder / "prompts.jsonl"), "--reward", f"{folder / 'short.py'}:short"]
-        train += ["--rounds", str(ROUNDS), "--batch-size", str(QUESTIONS), "--group-size", "8", "--out", out]
-        train += ["--draw.max-tokens", "96", "--device", "cpu", "--held-out", "0", "--no-check"]
+        train += ["--group-size", "8", "--device", "cpu", "--held-out", "0", "--no-check", "--out", out]
         train += ["--sample.rows", "0", "--sampler", f"http://127.0.0.1:{port}", *words]
-        subprocess.run(train, env=environment, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(train, env=environment, check=True, capture_output=True)
     finally:
         kill_all(server)
-    lines = [json.loads(line)["timing"] for line in (Path(out) / "metrics.jsonl").read_text().splitlines()]
+    return [json.loads(line) for line in (Path(out) / "metrics.jsonl").read_text().splitlines()]
+
+
+def timed_rounds(folder: Path, delay: float, words: Sequence[str]) -> Mapping[str, float]:
+    """Medians of the seconds of a round: in all, waiting for answers, and drawing them."""
+    words = [*words, "--rounds", str(ROUNDS), "--batch-size", str(QUESTIONS), "--draw.max-tokens", "96"]
+    lines = [line["timing"] for line in run_lines(folder, delay, words)]
     names = ("seconds", "wait_seconds", "draw_seconds")
     return {name: statistics.median(line[name] for line in lines[WARM:]) for name in names}
 
@@ -225,21 +232,47 @@ def rounds(shares: Sequence[float]) -> None:
                 )
 
 
+def seeds(count: int, lag: int) -> None:
+    """The mean reward of the last rounds, of as many seeds with a lag as without."""
+    words = ["--rounds", "40", "--batch-size", "8", "--draw.max-tokens", "32", "--learning-rate", "1e-4"]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        Site(folder=folder, ports=[], prompts=160).write()
+
+        def reached(seed: int, lag: int) -> float:
+            lines = run_lines(folder, 0.0, [*words, "--seed", str(seed), "--rollout.lag", str(lag)])
+            return statistics.fmean(line["reward"] for line in lines[-10:])
+
+        pairs: list[tuple[float, float]] = []
+        for seed in range(1, count + 1):
+            with ThreadPoolExecutor(2) as pool:
+                now, late = pool.map(partial(reached, seed), (0, lag))
+            pairs.append((now, late))
+            print(f"seed {seed}: {now:.3f} without a lag, {late:.3f} with {lag}", flush=True)
+    differences = [late - now for now, late in pairs]
+    error = statistics.stdev(differences) / count**0.5
+    means = [statistics.fmean(values) for values in zip(*pairs, strict=True)]
+    print(f"{means[0]:.3f} and {means[1]:.3f}: {means[1] - means[0]:+.3f}, standard error {error:.3f}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("part", choices=["overhead", "sync", "handshake", "rounds", "slow"])
+    parser.add_argument("part", choices=["overhead", "sync", "handshake", "rounds", "seeds", "slow"])
     parser.add_argument("--model", type=Path, default=SHIPPED_MODEL_FOLDER)
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--rate", type=float, default=1e-6, help="the learning rate of the steps")
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--shares", type=float, nargs="+", default=[0.5, 1.0, 2.0], help="drawing : learning")
     parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--lag", type=int, default=1)
     parser.add_argument("--delay", type=float, default=0.0)
     given = parser.parse_args()
     if given.part == "slow":
         slow_server(given.port, given.delay)
     elif given.part == "rounds":
         rounds(given.shares)
+    elif given.part == "seeds":
+        seeds(given.turns, given.lag)
     elif given.part == "overhead":
         overhead(given.turns)
     elif given.part == "sync":

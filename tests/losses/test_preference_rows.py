@@ -286,7 +286,8 @@ def test_a_loss_of_ones_own_is_a_row():
 
 
 @pytest.mark.parametrize(
-    ("name", "near"), [("dppo", "dpo"), ("simp0", "simpo"), ("robust", "robust-dpo"), ("KTO", None)]
+    ("name", "near"),
+    [("dppo", "dpo"), ("simp0", "simpo"), ("robust", "robust-dpo"), ("KTO", "kto"), ("plain", None)],
 )
 def test_an_unknown_name_is_refused_with_the_nearest(name, near):
     with pytest.raises(UserError, match=f"no preference algorithm is called '{name}'") as caught:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -20,6 +21,7 @@ from plaudit.losses.policy import (
 from plaudit.losses.ratio import (
     MAX_LOG_RATIO,
     completion_log_ratio,
+    effective_share,
     log_ratio,
     ratio,
     sequence_log_ratio,
@@ -90,6 +92,33 @@ def test_a_weight_makes_a_sampler_that_rounds_unbiased_until_it_is_capped():
     poisoned = sampler_NT.masked_fill(torch.arange(6) > 2, math.nan)
     padded_NT = truncated_importance_weight(logp_NT, poisoned, torch.arange(6)[None] <= 2, cap=1.5)
     assert padded_NT[0, 3:].tolist() == [1.0] * 3
+
+
+def test_the_bounds_of_weights_by_token_by_mask_and_by_answer():
+    """By sequence E_μ[w f(answer)] is E_π[f(answer)], counted over all answers of two tokens."""
+    ratio_VV, mask_NT = 2.0 * draw(5, 3, 3), torch.ones(9, 2, dtype=torch.bool)
+    here_V, there_V = (draw(seed, 3).log_softmax(-1) for seed in (6, 7))
+    pair_NT = torch.cartesian_prod(torch.arange(3), torch.arange(3))
+    logp_NT, sampler_NT = here_V[pair_NT], there_V[pair_NT]
+    weigh = partial(truncated_importance_weight, logp_NT, sampler_NT, mask_NT)
+    whole_NT = weigh(cap=math.inf, bounds="sequence")
+    assert torch.equal(whole_NT[:, 0], whole_NT[:, 1])
+    expected = (sampler_NT.sum(-1).exp() * whole_NT[:, 0] * ratio_VV.flatten()).sum().item()
+    assert expected == pytest.approx((logp_NT.sum(-1).exp() * ratio_VV.flatten()).sum().item(), abs=1e-12)
+    token_NT = weigh(cap=math.inf)
+    beyond_NT = token_NT > 1.2
+    assert bool(beyond_NT.any())
+    assert torch.equal(weigh(cap=1.2, bounds="masked"), token_NT.masked_fill(beyond_NT, 0.0))
+    assert torch.equal(weigh(cap=1.2, bounds="sequence"), whole_NT.clamp(max=1.2))
+
+
+def test_the_share_of_weighted_draws_that_is_left():
+    """By its variance: an average of draws with weights w has that of (Σw)² / Σw² equal ones."""
+    weight_M = draw(8, 50).exp()
+    share = effective_share(weight_M).item()
+    normalised_M = weight_M / weight_M.sum()
+    assert 1 / (share * 50) == pytest.approx(normalised_M.square().sum().item())
+    assert effective_share(torch.full((7,), 3.0)).item() == pytest.approx(1.0)
 
 
 def test_which_tokens_are_clipped_and_how_many():

@@ -52,23 +52,28 @@ def test_a_served_answer_is_the_local_one_to_the_bit(place: Place):
             assert [(one.ids, one.logp) for one in drawn] == [(one.ids, one.whole_logp) for one in local]
 
 
-def test_two_servers_two_ranks_and_one_process_come_to_the_same_weights(place: Place, tmp_path: Path):
+@pytest.mark.parametrize("name", ["grpo", pytest.param("rloo", marks=pytest.mark.slow)])
+def test_two_servers_two_ranks_and_one_process_come_to_the_same_weights(
+    place: Place, tmp_path: Path, name: str
+):
     with ExitStack() as stack:
         urls = ",".join(stack.enter_context(serving(place.model)) for _ in range(2))
         # Of three prompts one rank has two, and the other repeats its own.
         words = (*WORDS, "--batch-size", 3)
-        alone = well(place, "grpo", "alone", *words, "--sampler", urls.split(",")[0])
-        both = well(place, "grpo", "both", *words, "--sampler", urls)
-        arguments = tuple(command(place, "grpo", "divided", *words, "--shard", "--sampler", urls))
+        alone = well(place, name, f"alone {name}", *words, "--sampler", urls.split(",")[0])
+        both = well(place, name, f"both {name}", *words, "--sampler", urls)
+        arguments = tuple(command(place, name, f"divided {name}", *words, "--shard", "--sampler", urls))
         [said, _] = run_all({"divided": Run(arguments=arguments, environment={})}, tmp_path, ranks=2)[
             "divided"
         ]
     assert said.code == 0, said.out + said.err
     assert "answers are drawn by 2 servers" in both.said
-    one, two, divided = (weights(place.folder / out) for out in ("alone", "both", "divided"))
-    assert all(torch.equal(one[name], two[name]) for name in one)
-    for name, weight in one.items():
-        torch.testing.assert_close(divided[name], weight, rtol=0, atol=2e-5)
+    one, two, divided = (
+        weights(place.folder / out) for out in (f"alone {name}", f"both {name}", f"divided {name}")
+    )
+    assert all(torch.equal(one[key], two[key]) for key in one)
+    for key, weight in one.items():
+        torch.testing.assert_close(divided[key], weight, rtol=0, atol=2e-5)
     page = (both.run / "report.html").read_text("utf-8")
     assert re.search(r"They were sent weights [34] times: 0\.\d MiB at first, .* taken by 2 to 2", page)
     rewards = alone.figures("reward")
@@ -81,6 +86,7 @@ def test_two_servers_two_ranks_and_one_process_come_to_the_same_weights(place: P
     [
         ("grpo", "--group-size", 3, "--reduction", "tokens"),
         ("remax", "--lora.rank", 2),
+        ("rloo", "--tis-cap", 2),
         ("online-dpo",),
     ],
     ids=lambda words: words[0],
@@ -103,7 +109,8 @@ def test_a_streamed_round_has_the_bits_of_one_that_was_drawn_before(
     streamed, drawn, whole = ([*went.lines] for went in runs.values())
     for line, same, near in zip(streamed, drawn, whole, strict=True):
         assert line.pop("timing")["draw_seconds"] > 0
-        same.pop("timing"), near.pop("timing")
+        for other in (same, near):
+            other.pop("timing")
         assert line == same
         assert line == pytest.approx(near, rel=1e-3, abs=1e-5)
     files = (next((went.run / "model").glob("*model.safetensors")) for went in runs.values())

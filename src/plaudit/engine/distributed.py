@@ -220,7 +220,7 @@ class Ranks:
     group: dist.ProcessGroup | None = None
     """The group that they speak in; None: the one that all share."""
 
-    def apart(self) -> Ranks:
+    def with_separate_group(self) -> Ranks:
         """The same ranks in a group of their own, in which a second thread may speak; all of them come."""
         if self.world_size == 1:
             return self

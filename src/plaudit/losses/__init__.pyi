@@ -71,6 +71,7 @@ from plaudit.losses.preference import (
 )
 from plaudit.losses.ratio import (
     completion_log_ratio as completion_log_ratio,
+    effective_share as effective_share,
     log_ratio as log_ratio,
     sequence_log_ratio as sequence_log_ratio,
     sequence_token_log_ratio as sequence_token_log_ratio,

@@ -288,7 +288,7 @@ def remote_sampler(
         policy=policy,
         encoder=run.encoder,
         weights=weights,
-        ranks=run.ranks.apart(),
+        ranks=run.ranks.with_separate_group(),
         fleet=fleet,
         keeper=keeper,
         run=name,

@@ -200,11 +200,11 @@ class ExperienceMaker:
         *,
         kl_coefficient: int | float,
         mean_score: int | float | None,
-        ref_logp_NT: Tensor | None = None,
+        scored_NTX: Tensor | None = None,
     ) -> Round:
         """``kl_coefficient`` is that of now, ``mean_score`` the mean of the rounds before, if any.
 
-        ``ref_logp_NT`` is what the reference says, where it has been asked.
+        ``scored_NTX`` are the log-probs of policy and reference, where these have been asked.
         """
         # New groups first: everything below finds them as the first `new_completions` rows.
         groups = (*collected.groups, *collected.replayed)
@@ -214,7 +214,7 @@ class ExperienceMaker:
             round_number, examples, _empty_experience(batch), len(collected.groups)
         )
         sampler_logp_NT = _sampler_logps(collected, batch, self.models.policy.logp_dtype)
-        token_scores, old_distribution = self._token_scores(rollout_round, sampler_logp_NT, ref_logp_NT)
+        token_scores, old_distribution = self._token_scores(rollout_round, sampler_logp_NT, scored_NTX)
         old_logp_NT, ref_NT, _ = token_scores
         inputs = self._advantage_inputs(
             collected, batch, token_scores, kl_coefficient=kl_coefficient, mean_score=mean_score
@@ -265,9 +265,12 @@ class ExperienceMaker:
         return replace(new_round, first_pass=FirstPass(groups=self._microbatches(new_round, first_groups)[0]))
 
     def _token_scores(
-        self, rollout_round: Round, sampler_logp_NT: Tensor, ref_NT: Tensor | None
+        self, rollout_round: Round, sampler_logp_NT: Tensor, scored_NTX: Tensor | None
     ) -> tuple[tuple[Tensor, Tensor, Tensor], Mapping[str, Tensor]]:
         """Log-probs, values and, where asked for, distributions, by the pieces of the first epoch."""
+        if scored_NTX is not None:
+            old_logp_NT, ref_NT = (each_NT.contiguous() for each_NT in scored_NTX.unbind(-1))
+            return (old_logp_NT, ref_NT, torch.zeros_like(old_logp_NT)), {}
         microbatches = [
             microbatch
             for minibatch in rollout_round.minibatches(1, self.minibatches, 0)[0]
@@ -275,8 +278,11 @@ class ExperienceMaker:
             for microbatch in self._microbatches(rollout_round, minibatch)
         ]
         # The reference first, which leaves no graph behind.
-        if ref_NT is None and "reference" in self.row.needs:
-            ref_NT = self._score_round(rollout_round, microbatches, self.models.reference.logp)
+        ref_NT = (
+            self._score_round(rollout_round, microbatches, self.models.reference.logp)
+            if "reference" in self.row.needs
+            else None
+        )
         value_NT = torch.zeros_like(sampler_logp_NT)
         if isinstance(self.models.critic, RewardModel):
             value_NT = self._critic_scores(rollout_round, microbatches)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -28,7 +29,7 @@ from plaudit.engine.step import GrowingBatch, merge_over_ranks
 from plaudit.engine.step_report import Number
 from plaudit.errors import UserError
 from plaudit.losses.divergence import double_or_halve_beta, proportional_beta
-from plaudit.methods.policy.batch import GroupRef, Round, RoundMemory, assemble_over_ranks
+from plaudit.methods.policy.batch import Round, RoundMemory, assemble_over_ranks
 from plaudit.methods.policy.collect import (
     CollectedRollouts,
     RolloutCollector,
@@ -259,7 +260,7 @@ class RolloutRounds:
         answers, longest = len(prompts) * self.collector.completions_per_prompt, self.experience.max_tokens
         most = LossCounts(tokens=answers * longest, completions=answers, max_tokens=longest)
         waited = 0.0
-        here, references = list[ScoredGroup](), list[Tensor]()
+        here, scored = list[ScoredGroup](), list[Tensor]()
         coming = self._coming(sampler, number, prompts, here)
         while True:
             waiting = time.perf_counter()
@@ -270,12 +271,13 @@ class RolloutRounds:
             piece = self._piece(number, collected, here, most)
             if collected is not None:
                 sizes = [len(group.rollouts) for group in collected.groups]
-                references += piece.round.experience.ref_logp_NT.split(sizes)
+                experience = piece.round.experience
+                scored += torch.stack((experience.old_logp_NT, experience.ref_logp_NT), -1).split(sizes)
             yield piece
         self._timing["wait_seconds"] = waited
         all_groups = self.collector.exchange(here, prompts)
         collected = self.collector.assemble(all_groups, len(prompts))
-        self.current = self._new_round(number, collected, self._references(all_groups, references))
+        self.current = self._new_round(number, collected, self._scored(all_groups, scored))
         # Of a round that teaches nothing after all nothing is learnt.
         there = None if self.current is None else self.current.loss_counts(range(len(collected.groups)))
         whole.factor = self._share_of_loss(there, most)
@@ -313,23 +315,24 @@ class RolloutRounds:
         repeated = replace(here[0], scores=(0.0,) * len(here[0].rollouts)) if collected is None else None
         groups = self.collector.assemble([repeated], 1) if repeated is not None else collected
         assert groups is not None
-        alone = replace(self.experience, ranks=single_process(self.ranks.device))
-        piece = alone.make_round(groups, number, kl_coefficient=self._beta, mean_score=0.0)
-        refs = (
-            GroupRef(group=group, tokens=example.tokens, is_counted=collected is not None)
-            for group, example in enumerate(piece.examples)
-        )
+        single = replace(self.experience, ranks=single_process(self.ranks.device), tokens_at_once=sys.maxsize)
+        piece = single.make_round(groups, number, kl_coefficient=self._beta, mean_score=0.0)
+        [[refs]] = piece.rank_microbatches(range(len(piece.examples)), ranks=1, tokens_at_once=sys.maxsize)
+        if collected is None:
+            refs = tuple(replace(ref, is_counted=False) for ref in refs)
+        if piece.first_pass is not None:
+            piece.first_pass.groups = refs
         return PolicyMicrobatch(
-            round=replace(piece, metrics=(), first_pass=None),
-            groups=tuple(refs),
+            round=replace(piece, metrics=()),
+            groups=refs,
             counts=most,
             is_first_update=True,
-            is_only_update=True,
+            is_only_update=not self.experience.needs_old_logps,
         )
 
-    def _references(self, all_groups: Sequence[ScoredGroup], here: Sequence[Tensor]) -> Tensor | None:
-        """The reference's log-probs over a round, of which each rank has those of its own groups."""
-        if "reference" not in self.experience.row.needs or not here:
+    def _scored(self, all_groups: Sequence[ScoredGroup], here: Sequence[Tensor]) -> Tensor | None:
+        """The log-probs of policy and reference over a round, of which each rank has those of its groups."""
+        if not here:
             return None
         rows, start, mine = [(torch.tensor([0]), torch.zeros_like(here[0][:1]))], 0, iter(here)
         taught = [self.collector.assemble([group], 1).groups for group in all_groups]
@@ -346,9 +349,9 @@ class RolloutRounds:
         """What to multiply losses with that were divided by these counts; 0 where nothing is there."""
         if there is None:
             return 0.0
-        one, mask = torch.ones(1, 1, dtype=torch.float64), torch.ones(1, 1, dtype=torch.bool)
+        loss, mask = torch.ones(1, 1, dtype=torch.float64), torch.ones(1, 1, dtype=torch.bool)
         reduction = self.experience.row.reduction
-        return float(reduction(one, mask, there) / reduction(one, mask, most))
+        return float(reduction(loss, mask, there) / reduction(loss, mask, most))
 
     def timing(self) -> Mapping[str, float]:
         """How long a round was drawn and waited for, once, with its first step."""
@@ -453,9 +456,9 @@ class RolloutRounds:
         self.current = Round.from_tensors(tensors) if "facts" in tensors else None
 
     def _new_round(
-        self, round_number: int, collected: CollectedRollouts, ref_logp_NT: Tensor | None = None
+        self, round_number: int, collected: CollectedRollouts, scored_NTX: Tensor | None = None
     ) -> Round | None:
-        """A round of these rollouts, of which the reference may have said what it has to say."""
+        """A round of these rollouts, of which policy and reference may have said what they have to say."""
         if self.curriculum is not None:
             # Of dropped groups as well: that a prompt is always passed shows in these alone.
             self.curriculum.record_scores(collected.all_groups)
@@ -484,7 +487,7 @@ class RolloutRounds:
             round_number,
             kl_coefficient=self._beta,
             mean_score=mean_score,
-            ref_logp_NT=ref_logp_NT,
+            scored_NTX=scored_NTX,
         )
         self._update_mean_score(new_round, collected.new_completions)
         self._count_signal(collected, new_round)

@@ -217,7 +217,8 @@ def _streaming_sampler(
     looks_further = {"critic", "whitening", "old_distribution", "adaptive_penalty"} & row.needs
     round_wide = row.whitens_advantages or row.dynamic_sampling or config.shape.scale
     others = config.draw.replay or config.ptx.data is not None or config.rollout.lag
-    if not compared or looks_further or round_wide or others or experience.needs_old_logps:
+    moves_otherwise = row.updates_per_round > 1 or row.max_kl > 0 or experience.reference_share > 0
+    if not compared or looks_further or round_wide or others or moves_otherwise:
         return None
     return sampler if isinstance(sampler, BackgroundSampler) else None
 

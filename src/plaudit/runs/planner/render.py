@@ -90,14 +90,17 @@ def split_table(splits: Sequence[Split]) -> Table:
     return table
 
 
-def server_sentence(cost: RunCost) -> str:
-    """Whether the weights leave a server on one GPU room for what it draws."""
+def split_sentences(cost: RunCost, split: Split) -> Iterator[str]:
+    """A way to share GPUs, the time that all rounds take, and whether a server fits one of them."""
+    yield f"the quickest that fits: {split.trainers} learn, {split.servers} draw: {split.words}"
+    plan = cost.schedule
+    took = _format_duration(plan.batches * split.seconds)
+    yield f"time: about {took} for {plan.batches:,} rounds, one drawn while another is learnt from"
     numbers = sum(weight.numel() for weight in cost.roles.trained_model.parameters())
     weights, room = numbers * cost.roles.numbers.products.itemsize, cost.request.machine.memory
     each = f"{format_bytes(weights)} of weights, and a GPU has {format_bytes(room)}"
-    if weights < SERVER_SHARE * room:
-        return f"a server holds {each}"
-    return f"a server holds {each}: too little, so it takes several (vLLM's --tensor-parallel-size)"
+    several = "" if weights < SERVER_SHARE * room else ": too little, so it takes several of them"
+    yield f"a server holds {each}{several}"
 
 
 def memory_table(cost: RunCost) -> Table:

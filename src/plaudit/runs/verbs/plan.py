@@ -74,11 +74,11 @@ def run(args: argparse.Namespace) -> int:
     if args.gpus is not None:
         cost = _split_cost(cost, args.gpus)
     cost = with_process_memory(cost, _process_memory(planned.machine.device_kind))
-    pace = _pace(args, cost)
+    pace = None if args.gpus is not None else _pace(args, cost)
     cost = with_measured_peak(cost, pace)
     durations = None if pace is None else estimate_times(cost, pace)
     suggestions = () if cost.fits else suggest(cost)
-    _print_plan(cost, _time_lines(durations, pace))
+    _print_plan(cost, [] if args.gpus is not None else _time_lines(durations, pace))
     if not cost.fits:
         _print_suggestions(
             suggestions, None if suggestions else smallest_suggestion(cost), planned.machine.memory
@@ -92,7 +92,7 @@ def _split_cost(cost: RunCost, gpus: int) -> RunCost:
     """The cost of the trainers of the quickest way to share GPUs with servers in which they fit."""
     from plaudit.methods.policy.config import PolicyConfig
     from plaudit.runs.planner.cost import estimate_cost, recomputed_where_needed, split_request, splits
-    from plaudit.runs.planner.render import server_sentence, split_table
+    from plaudit.runs.planner.render import split_sentences, split_table
 
     if not isinstance(cost.request.config, PolicyConfig) or cost.request.machine.gpu is None or gpus < 2:
         raise UserError(
@@ -109,11 +109,7 @@ def _split_cost(cost: RunCost, gpus: int) -> RunCost:
     else:
         console.print(f"no way to share {gpus} of them fits; the slowest one's trainers:", markup=False)
         return trained
-    lines = (
-        f"the quickest that fits: {split.trainers} learn, {split.servers} draw: {split.words}",
-        server_sentence(trained),
-    )
-    for line in lines:
+    for line in split_sentences(trained, split):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     return trained
 
