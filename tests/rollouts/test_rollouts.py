@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import chain, pairwise
 from pathlib import Path
 
@@ -14,7 +15,14 @@ from plaudit.errors import UserError
 from plaudit.models.load import load_model
 from plaudit.models.policy import Policy
 from plaudit.rollouts.local import LocalSampler
-from plaudit.rollouts.sampler import Rollout, Sampler, SamplingSettings, ScriptedSampler
+from plaudit.rollouts.sampler import (
+    Rollout,
+    Sampler,
+    SamplingSettings,
+    ScriptedSampler,
+    rollout_from_json,
+    rollout_to_json,
+)
 from plaudit.tokens.batch import Completion, Example, batch_of
 from plaudit.tokens.encode import Encoder, make_encoder
 from tests.rollouts.talkers import answered, write_talker
@@ -189,3 +197,18 @@ def test_the_scripted_sampler_is_a_sampler() -> None:
     assert sum(one.logp) == -math.log(2)
     with pytest.raises(UserError, match="nothing to say"):
         sampler.generate([scripted.encode("Bye?")], SamplingSettings())
+
+
+def test_a_rollout_as_json_comes_back_to_the_bit_in_few_bytes(folder: Path) -> None:
+    [[drawn]] = LocalSampler(folder, device="cpu").generate([(1, 7, 9)], TRUNCATED)
+    narrow = replace(drawn, ids=drawn.ids * 40, logp=drawn.logp * 40, whole_logp=drawn.logp * 40)
+    wide = replace(
+        narrow, ids=(70_000, 3), logp=(-0.1, -math.inf), whole_logp=(1 / 3, 0.0), mask=(True, False)
+    )
+    for rollout in (drawn, narrow, wide):
+        text = json.dumps(rollout_to_json(rollout))
+        assert rollout_from_json(json.loads(text)) == rollout
+        # As 0.2.0 has it in its checkpoints.
+        lists = json.loads(json.dumps(asdict(replace(rollout, played=None))))
+        assert rollout_from_json(lists) == rollout
+    assert len(json.dumps(rollout_to_json(narrow))) < 14 * len(narrow.ids)

@@ -6,6 +6,8 @@ A sampler may be a local model, a server, or a script in a test.
 from __future__ import annotations
 
 import math
+from array import array
+from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -169,13 +171,33 @@ def decoded_rollout(
 
 
 def rollout_to_json(rollout: Rollout) -> dict[str, Any]:
-    """A rollout as JSON can hold it, but for the finished episode; floats are read back to the last bit."""
-    return asdict(replace(rollout, played=None))
+    """A rollout as JSON can hold it, but for the finished episode; numbers come back to the last bit."""
+    numbers = {name: _packed(getattr(rollout, name)) for name in ("prompt", "ids", "logp", "whole_logp")}
+    if rollout.whole_logp == rollout.logp:
+        del numbers["whole_logp"]
+    rest = {"mask": rollout.mask, "version": rollout.version, "answer": asdict(rollout.answer)}
+    return {**numbers, **rest}
 
 
 def rollout_from_json(record: Mapping[str, Any]) -> Rollout:
-    fields = {name: tuple(value) if isinstance(value, list) else value for name, value in record.items()}
-    return Rollout(**{**fields, "answer": Answer(**record["answer"])})
+    """The rollout that `rollout_to_json` wrote; one of 0.2.0 has lists of numbers."""
+    fields = {name: _unpacked(value) if isinstance(value, str) else value for name, value in record.items()}
+    fields = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
+    return Rollout(**{"whole_logp": fields["logp"], **fields, "answer": Answer(**record["answer"])})
+
+
+def _packed(numbers: Sequence[int | float]) -> str:
+    """Numbers in the fewest bytes that hold them to the bit, behind a letter that says which."""
+    kinds = "HI" if all(isinstance(number, int) for number in numbers) else "fd"
+    fits = max(numbers, default=0) < 2**16 if kinds == "HI" else array("f", numbers).tolist() == [*numbers]
+    kind = kinds[0] if fits else kinds[1]
+    return kind + b64encode(array(kind, numbers).tobytes()).decode()
+
+
+def _unpacked(text: str) -> list[int | float]:
+    numbers: array[Any] = array(text[0])
+    numbers.frombytes(b64decode(text[1:]))
+    return numbers.tolist()
 
 
 @dataclass(slots=True)

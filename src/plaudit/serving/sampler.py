@@ -69,8 +69,11 @@ class RemoteSampler:
     """The weights that the servers have."""
     _ready: int = field(default=-1, init=False)
     """The newest ones that are on their way to them."""
-    _background: ThreadPoolExecutor = field(default_factory=partial(ThreadPoolExecutor, 1), init=False)
+    _background: ThreadPoolExecutor = field(init=False)
     _under_way: list[Future[Any]] = field(default_factory=list[Future[Any]], init=False)
+
+    def __post_init__(self) -> None:
+        self._background = ThreadPoolExecutor(1, initializer=_compute_on, initargs=(self.ranks.device,))
 
     @property
     def version(self) -> int:
@@ -218,6 +221,12 @@ class RemoteSampler:
             stop_ids=tuple(self.encoder.stop_ids),
             stop=settings.stop,
         )
+
+
+def _compute_on(device: torch.device) -> None:
+    """Have what this thread computes, such as scores by a model, computed where the others compute."""
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
 
 
 def enumerate_runs(requests: Sequence[GenerationRequest]) -> list[tuple[int, GenerationRequest]]:

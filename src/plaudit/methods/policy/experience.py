@@ -162,7 +162,9 @@ class ImportanceWeighting:
     def limit(self) -> float:
         return self.cap or (DEFAULT_CAP if self.has_replay or self.lag else 0.0)
 
-    def metrics(self, old_logp_NT: Tensor, sampler_logp_NT: Tensor, mask_NT: Tensor) -> tuple[Metric, ...]:
+    def metrics(
+        self, round_number: int, old_logp_NT: Tensor, sampler_logp_NT: Tensor, mask_NT: Tensor
+    ) -> tuple[Metric, ...]:
         """What the weights of new answers come to, where they were drawn ahead."""
         if not self.lag:
             return ()
@@ -172,6 +174,8 @@ class ImportanceWeighting:
         weight_M = weight_NT[mask_NT]
         beyond = float((weight_M > self.limit).double().mean())
         return (
+            # The first rounds are drawn with the weights that the run begins with.
+            mean_metric("rollout_lag", min(self.lag, round_number - 1), 1),
             mean_metric("effective_samples", float(effective_share(weight_M.double())), 1),
             mean_metric("frac_weights_bounded", beyond, 1),
         )
@@ -232,7 +236,9 @@ class ExperienceMaker:
                 () if self.reference_share else examples[:1],
             )
             drawn = (old_logp_NT, sampler_logp_NT, batch.mask_NT)
-            gap_metrics += self.weighting.metrics(*(each_NT[new_completions] for each_NT in drawn))
+            gap_metrics += self.weighting.metrics(
+                round_number, *(each_NT[new_completions] for each_NT in drawn)
+            )
         with_experience = self._with_experience(
             rollout_round, inputs, policy_tensors, sampler_logp_NT, collected
         )
