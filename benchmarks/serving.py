@@ -202,7 +202,7 @@ def run_lines(folder: Path, delay: float, words: Sequence[str]) -> list[dict[str
 
 def timed_rounds(folder: Path, delay: float, words: Sequence[str]) -> Mapping[str, float]:
     """Medians of the seconds of a round: in all, waiting for answers, and drawing them."""
-    words = [*words, "--rounds", str(ROUNDS), "--batch-size", str(QUESTIONS), "--group-size", "32"]
+    words = [*words, "--rounds", str(ROUNDS), "--batch-size", str(QUESTIONS), "--group-size", "64"]
     # Layers are computed again, so that this machine draws as quickly as it learns.
     words += ["--memory.checkpointing", "--save-every", "100"]
     lines = [line["timing"] for line in run_lines(folder, delay, words)]

@@ -58,8 +58,8 @@ def test_two_servers_two_ranks_and_one_process_come_to_the_same_weights(
 ):
     with ExitStack() as stack:
         urls = ",".join(stack.enter_context(serving(place.model)) for _ in range(2))
-        # Of three prompts one rank has two, and the other repeats its own.
-        words = (*WORDS, "--batch-size", 3)
+        # Of three prompts one rank has two, and the other repeats its own, or has no verdict at all.
+        words = (*WORDS, "--batch-size", 3, "--rounds", 5, "--reward", place.rule("some"))
         alone = well(place, name, f"alone {name}", *words, "--sampler", urls.split(",")[0])
         both = well(place, name, f"both {name}", *words, "--sampler", urls)
         arguments = tuple(command(place, name, f"divided {name}", *words, "--shard", "--sampler", urls))
@@ -75,9 +75,10 @@ def test_two_servers_two_ranks_and_one_process_come_to_the_same_weights(
     for key, weight in one.items():
         torch.testing.assert_close(divided[key], weight, rtol=0, atol=2e-5)
     page = (both.run / "report.html").read_text("utf-8")
-    assert re.search(r"They were sent weights [34] times: 0\.\d MiB at first, .* taken by 2 to 2", page)
+    assert re.search(r"They were sent weights \d times: 0\.\d MiB at first, .* taken by 2 to 2", page)
     rewards = alone.figures("reward")
-    assert len(rewards) == 3
+    # A round without any verdict has none.
+    assert len(rewards) >= 4
     assert rewards == both.figures("reward")
 
 

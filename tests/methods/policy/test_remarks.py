@@ -28,6 +28,7 @@ GROWING = "answers are growing longer"
 SILENT = "the reward has no verdict"
 CLIPPED = "many tokens are clipped"
 BLIND = "the critic explains nothing"
+TOO_OLD = "answers are too old"
 GAMED = "the reward is being gamed"
 IDLE = "many steps had nothing to learn from"
 LONG = 20
@@ -76,6 +77,8 @@ SHOWN: dict[str, tuple[str, list[StepReport], str]] = {
     "silent": (SILENT, history(frac_no_verdict=[0.4] * 4), "ppo"),
     "clipped": (CLIPPED, history(clip_frac_low=[0.3] * 4, clip_frac_high=[0.3] * 4), "ppo"),
     "blind": (BLIND, history(explained_variance=[-0.5] * 12), "ppo"),
+    "too old": (TOO_OLD, history(effective_samples=line(1, 0.2), frac_weights_bounded=[0.0] * LONG), "grpo"),
+    "capped": (TOO_OLD, history(effective_samples=[0.9] * 6, frac_weights_bounded=[0.2] * 6), "grpo"),
     "gamed": (
         GAMED,
         history(held_reward=[1.0, 2.0, 3.0, 4.0], held_judge=[1.0, 2.0, 1.5, 1.0], held_judge_se=[0.1] * 4),
@@ -108,6 +111,8 @@ QUIET: dict[str, tuple[list[StepReport], str]] = {
     "short and hardly longer": (history(length_mean=line(2, 5)), "ppo"),
     "few without a verdict": (history(frac_no_verdict=[0.1] * 4), "ppo"),
     "few clipped": (history(clip_frac_low=[0.1] * 4, clip_frac_high=[0.1] * 4), "ppo"),
+    "hardly older": (history(effective_samples=[0.8] * 9, frac_weights_bounded=[0.05] * 9), "grpo"),
+    "old in four rounds": (history(effective_samples=[0.1] * 4, frac_weights_bounded=[0.5] * 4), "grpo"),
     "blind at first": (history(explained_variance=[-0.5] * 6), "ppo"),
     "not blind any more": (history(explained_variance=[-0.5] * 8 + [0.4] * 6), "ppo"),
     "both rise": (

@@ -222,8 +222,8 @@ class RolloutRounds:
         if number in (self.memory.stopped_round, self.memory.idle_round):
             return None
         if self.current is None or self.current.number != number:
-            if self.streams is not None and len(batch_rows(number)) >= self.ranks.world_size:
-                prompts = self._prompts_of(batch_rows, number)
+            prompts = self._prompts_of(batch_rows, number)
+            if self.streams is not None and len(prompts) >= self.ranks.world_size:
                 return GrowingBatch(partial(self._stream, self.streams, number, prompts))
             self.current = self._new_round(number, self._collect(number, batch_rows))
         return self.current
@@ -332,10 +332,12 @@ class RolloutRounds:
 
     def _scored(self, all_groups: Sequence[ScoredGroup], here: Sequence[Tensor]) -> Tensor | None:
         """The log-probs of policy and reference over a round, of which each rank has those of its groups."""
-        if not here:
-            return None
-        rows, start, mine = [(torch.tensor([0]), torch.zeros_like(here[0][:1]))], 0, iter(here)
         taught = [self.collector.assemble([group], 1).groups for group in all_groups]
+        if not any(taught):
+            return None
+        dtype = torch.promote_types(self.experience.models.policy.logp_dtype, torch.float32)
+        # A rank may have none, and all add up the same numbers.
+        rows, start, mine = [(torch.tensor([0]), torch.zeros(1, 1, 2, dtype=dtype))], 0, iter(here)
         for place, groups in enumerate(taught):
             for group in groups:
                 index_n = torch.arange(start, start + len(group.rollouts))
