@@ -226,11 +226,10 @@ def rounds(shares: Sequence[float]) -> None:
             for way, words in WAYS.items():
                 took = timed_rounds(folder, delay, words)
                 first = first or took["seconds"]
+                whole, waited, drawn = (took[name] for name in ("seconds", "wait_seconds", "draw_seconds"))
                 print(
-                    f"drawing {took['draw_seconds'] / learning:.2f} times learning, {way}: "
-                    f"{3600 / took['seconds']:,.0f} rounds an hour, {first / took['seconds']:.2f} times; drawn "
-                    f"{took['draw_seconds']:.2f} s, waited {took['wait_seconds']:.2f} s of "
-                    f"{took['seconds']:.2f} s",
+                    f"drawing {drawn / learning:.2f} of learning, {way}: {3600 / whole:,.0f} rounds an hour, "
+                    f"{first / whole:.2f} times; drawn {drawn:.2f} s, waited {waited:.2f} s of {whole:.2f} s",
                     flush=True,
                 )
 

@@ -227,17 +227,14 @@ class ExperienceMaker:
         gap_metrics: tuple[Metric, ...] = ()
         if self.needs_old_logps:
             # Replayed answers came of older weights; only new ones have to agree with the sampler.
-            new_completions = slice(collected.new_completions)
+            fresh = slice(collected.new_completions)
             expected_logp_NT, compared_NT = self._expected_sampler_logps(examples, batch, old_logp_NT)
+            drawn_logp_NT, first = sampler_logp_NT[fresh], () if self.reference_share else examples[:1]
             gap_metrics = self._checked_sampler_gap(
-                expected_logp_NT[new_completions],
-                sampler_logp_NT[new_completions],
-                compared_NT[new_completions],
-                () if self.reference_share else examples[:1],
+                expected_logp_NT[fresh], drawn_logp_NT, compared_NT[fresh], first
             )
-            drawn = (old_logp_NT, sampler_logp_NT, batch.mask_NT)
             gap_metrics += self.weighting.metrics(
-                round_number, *(each_NT[new_completions] for each_NT in drawn)
+                round_number, old_logp_NT[fresh], drawn_logp_NT, batch.mask_NT[fresh]
             )
         with_experience = self._with_experience(
             rollout_round, inputs, policy_tensors, sampler_logp_NT, collected
