@@ -116,7 +116,7 @@ def _servers_section(deliveries: Sequence[Delivery], history: MetricHistory) -> 
     seconds, drawn, waited = (history.total(f"timing/{name}seconds") for name in ("", "draw_", "wait_"))
     shares = {"learnt": seconds - waited, "waited": waited, "drawn": drawn}
     lag = history.columns.get("rollout_lag")
-    ahead = [say("run.ahead", lag=f"{lag.highest:.0f}")] if lag is not None and lag.highest else []
+    ahead = [say("run.ahead", lag=int(lag.highest))] if lag is not None and lag.highest else []
     times = say("run.shares", **{name: share / max(seconds, 1e-9) for name, share in shares.items()})
     yield Section("Servers", "servers", [Text(" ".join([sentence, *ahead, times]))])
 
