@@ -71,12 +71,12 @@ def source_figures(files: Sequence[Source]) -> Iterator[Figure]:
     """What can be counted without running anything."""
     house = [source for source in files if source.path.parts[0] == SRC]
     core = [source for source in house if source.path.parts[2] not in WINGS]
-    yield Figure(name="files of the core", value=len(core), target=270, bound=272)
-    yield Figure(name="lines of the core", value=line_count(core), target=62_000, bound=67_680)
-    yield Figure(name="files", value=len(house), target=470, bound=517)
-    yield Figure(name="lines", value=line_count(house), target=108_000, bound=118_880)
+    yield Figure(name="files of the core", value=len(core), target=270, bound=271)
+    yield Figure(name="lines of the core", value=line_count(core), target=62_000, bound=67_600)
+    yield Figure(name="files", value=len(house), target=470, bound=509)
+    yield Figure(name="lines", value=line_count(house), target=108_000, bound=118_200)
     docstrings = sum(docstring_lines(source.tree) for source in house)
-    yield Figure(name="lines of docstrings", value=docstrings, target=13_500, bound=14_565)
+    yield Figure(name="lines of docstrings", value=docstrings, target=13_500, bound=14_560)
     comments = sum(comment_lines(source.text) for source in house)
     code = sum(code_lines(source.text) for source in house)
     share = round(100 * comments / max(code, 1), 2)
@@ -103,7 +103,7 @@ def source_figures(files: Sequence[Source]) -> Iterator[Figure]:
     for name, most in VAGUE.items():
         yield Figure(name=f"times that a name is {name!r}", value=bound[name], target=0, bound=most)
     tests = [source for source in files if source.path.parts[0] == TESTS]
-    yield Figure(name="lines of tests", value=test_lines(tests), target=70_000, bound=92_620)
+    yield Figure(name="lines of tests", value=test_lines(tests), target=70_000, bound=92_130)
 
 
 def line_count(files: Sequence[Source]) -> int:
@@ -328,10 +328,10 @@ def run_figures(root: Path) -> Iterator[Figure]:
         yield Figure(name="modules loaded by methods.supervised", value=modules, target=120, bound=138)
         lines, files = methods["dpo"].result()
         yield Figure(name="files run to DPO's gradient", value=files, target=55, bound=73)
-        yield Figure(name="lines of these files", value=lines, target=15_000, bound=23_560)
+        yield Figure(name="lines of these files", value=lines, target=15_000, bound=23_210)
         lines, files = methods["grpo"].result()
         yield Figure(name="files run to GRPO's gradient", value=files, target=70, bound=92)
-        yield Figure(name="lines of those files", value=lines, target=19_000, bound=29_270)
+        yield Figure(name="lines of those files", value=lines, target=19_000, bound=29_210)
 
 
 def main(root: Path) -> int:
