@@ -200,9 +200,9 @@ def run_lines(folder: Path, delay: float, words: Sequence[str]) -> list[dict[str
     return [json.loads(line) for line in (Path(out) / "metrics.jsonl").read_text().splitlines()]
 
 
-def timed_rounds(folder: Path, delay: float, words: Sequence[str]) -> Mapping[str, float]:
+def timed_rounds(folder: Path, delay: float, answers: int, words: Sequence[str]) -> Mapping[str, float]:
     """Medians of the seconds of a round: in all, waiting for answers, and drawing them."""
-    words = [*words, "--rounds", str(ROUNDS), "--batch-size", str(QUESTIONS), "--group-size", "64"]
+    words = [*words, "--rounds", str(ROUNDS), "--batch-size", str(QUESTIONS), "--group-size", str(answers)]
     # Layers are computed again, so that this machine draws as quickly as it learns.
     words += ["--memory.checkpointing", "--save-every", "100"]
     lines = [line["timing"] for line in run_lines(folder, delay, words)]
@@ -210,12 +210,12 @@ def timed_rounds(folder: Path, delay: float, words: Sequence[str]) -> Mapping[st
     return {name: statistics.median(line[name] for line in lines[WARM:]) for name in names}
 
 
-def rounds(shares: Sequence[float]) -> None:
+def rounds(shares: Sequence[float], answers: int) -> None:
     """Each way beside the others, with a server that takes so many times as long as learning does."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         Site(folder=folder, ports=[], prompts=10 * QUESTIONS).write()
-        plain = timed_rounds(folder, 0.0, WAYS["drawn, then learnt"])
+        plain = timed_rounds(folder, 0.0, answers, WAYS["drawn, then learnt"])
         learning = plain["seconds"] - plain["wait_seconds"]
         print(
             f"learning takes {learning:.2f} s a round, drawing {plain['draw_seconds']:.2f} s without delays"
@@ -224,7 +224,7 @@ def rounds(shares: Sequence[float]) -> None:
             delay = max(0.0, share * learning - plain["draw_seconds"]) / QUESTIONS
             first = 0.0
             for way, words in WAYS.items():
-                took = timed_rounds(folder, delay, words)
+                took = timed_rounds(folder, delay, answers, words)
                 first = first or took["seconds"]
                 whole, waited, drawn = (took[name] for name in ("seconds", "wait_seconds", "draw_seconds"))
                 print(
@@ -266,13 +266,14 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--shares", type=float, nargs="+", default=[0.0, 1.0, 2.0], help="drawing : learning")
     parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--answers", type=int, default=64, help="to each prompt of a round")
     parser.add_argument("--lag", type=int, default=1)
     parser.add_argument("--delay", type=float, default=0.0)
     given = parser.parse_args()
     if given.part == "slow":
         slow_server(given.port, given.delay)
     elif given.part == "rounds":
-        rounds(given.shares)
+        rounds(given.shares, given.answers)
     elif given.part == "seeds":
         seeds(given.turns, given.lag)
     elif given.part == "overhead":

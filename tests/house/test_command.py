@@ -213,7 +213,9 @@ def test_a_reader_that_leaves_ends_the_command_quietly(words, unbuffered, tmp_pa
         check=False,
     )
     os.close(writer)
-    assert (done.returncode, done.stderr) == (141, b"")
+    # What is under way may be said; that nobody reads is no fault to tell of.
+    told = [line for line in done.stderr.decode().splitlines() if not line.endswith("…")]
+    assert (done.returncode, told) == (141, [])
 
 
 def test_ctrl_c_is_a_word_and_130():

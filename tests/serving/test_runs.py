@@ -224,7 +224,9 @@ REFUSED = {
     "no vLLM": (("--sampler", "vllm"), "needs --server.python"),
     "not there": (("--sampler", "vllm", "--server.python", "nowhere/python"), "nowhere/python is not there"),
     "unread": (("--server.count", 2), "read with a --sampler of servers"),
-    "ahead": (("--rollout.lag", 1), "rounds are drawn ahead by servers"),
+    "ahead": (("--rollout.lag", 1), r"--rollout.lag 1: rounds are drawn ahead, .* by servers alone"),
+    "drawn": (("--no-rollout.stream",), "--no-rollout.stream: rounds are drawn"),
+    "unweighed": (("--rollout.weights", "masked"), "nothing is weighed; add --tis-cap 2"),
 }
 
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, islice
-from typing import Any, Generic, cast, overload
+from typing import Any, Generic, cast
 
 import torch
 from jaxtyping import Float
@@ -155,11 +155,7 @@ class GrowingBatch(Sequence[MicrobatchT]):
                 return
             yield self._here[place]
 
-    @overload
-    def __getitem__(self, index: int) -> MicrobatchT: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[MicrobatchT]: ...
-    def __getitem__(self, index: int | slice) -> MicrobatchT | Sequence[MicrobatchT]:
+    def __getitem__(self, index: Any) -> Any:
         return list(self)[index]
 
     def completed(self, metrics: Sequence[Metric]) -> list[Metric]:

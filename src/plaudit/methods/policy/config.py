@@ -284,10 +284,11 @@ class PolicyConfig(RunConfig):
             )
         if self.sampler == "local" and self.server != ServerSettings():
             raise UserError("--server.… is read with a --sampler of servers: leave it out, or name some")
-        if self.sampler == "local" and self.rollout.lag:
+        if self.sampler == "local" and (self.rollout.lag or not self.rollout.stream):
+            setting = f"--rollout.lag {self.rollout.lag}" if self.rollout.lag else "--no-rollout.stream"
             raise UserError(
-                f"--rollout.lag {self.rollout.lag}: rounds are drawn ahead by servers, while this process "
-                "learns; name some by --sampler, or leave it out"
+                f"{setting}: rounds are drawn ahead, or while they are learnt from, by servers alone; name "
+                "some by --sampler, or leave it out"
             )
         if self.sampler == "vllm" and self.server.python is None:
             raise UserError(

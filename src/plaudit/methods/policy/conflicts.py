@@ -91,6 +91,12 @@ def _refuse_other_gradients(record: PolicyAlgorithm, config: PolicyConfig) -> No
 
 def _refuse_sampling_conflicts(record: PolicyAlgorithm, config: PolicyConfig) -> None:
     name = record.name
+    if config.rollout.weights != "capped" and not (
+        record.tis_cap or config.rollout.lag or config.draw.replay
+    ):
+        raise UserError(
+            f"rollout.weights {config.rollout.weights}: nothing is weighed; add --tis-cap 2, or leave it out"
+        )
     if record.dynamic_sampling and record.group_size < 2:
         raise UserError(
             f"dynamic_sampling: {name} draws one answer to a prompt, and one is never unlike itself"

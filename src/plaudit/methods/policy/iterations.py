@@ -311,10 +311,11 @@ class RolloutRounds:
         self, number: int, collected: CollectedRollouts | None, here: Sequence[ScoredGroup], most: LossCounts
     ) -> PolicyMicrobatch:
         """Some groups of a round; without any the first one again, which then teaches nothing."""
-        # Weights that are divided over ranks compute only where all do.
-        repeated = replace(here[0], scores=(0.0,) * len(here[0].rollouts)) if collected is None else None
-        groups = self.collector.assemble([repeated], 1) if repeated is not None else collected
-        assert groups is not None
+        groups = collected
+        if groups is None:
+            # Weights that are divided over ranks compute only where all do.
+            scored = replace(here[0], scores=(0.0,) * len(here[0].rollouts))
+            groups = self.collector.assemble([scored], 1)
         single = replace(self.experience, ranks=single_process(self.ranks.device), tokens_at_once=sys.maxsize)
         piece = single.make_round(groups, number, kl_coefficient=self._beta, mean_score=0.0)
         [[refs]] = piece.rank_microbatches(range(len(piece.examples)), ranks=1, tokens_at_once=sys.maxsize)
