@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shutil
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from plaudit.engine.distributed import single_process
 from plaudit.errors import UserError
@@ -40,11 +43,15 @@ def step(policy: Policy, by: float = 0.003, seed: int = 0) -> None:
 
 
 @contextmanager
-def sampler_of(policy: Policy, folder: Path, *models: SamplingModel | Path) -> Iterator[RemoteSampler]:
+def sampler_of(
+    policy: Policy, folder: Path, *models: SamplingModel | Path, adapters: bool = False
+) -> Iterator[RemoteSampler]:
     with ExitStack() as stack:
-        servers = [Server(stack.enter_context(serving(model)), seconds=30) for model in models]
+        adapter = getattr(policy.model, "peft_config", {}).get("default") if adapters else None
+        urls = [stack.enter_context(serving(model)) for model in models]
+        servers = [Server(url, seconds=30, adapters=adapters) for url in urls]
         fleet = Fleet(servers, patience=30)
-        keeper = Keeper(fleet, Handover(folder / "weights"), torch.float32)
+        keeper = Keeper(fleet, Handover(folder / "weights", adapter), torch.float32)
         stack.callback(keeper.close)
         yield RemoteSampler(
             policy=policy,
@@ -56,6 +63,7 @@ def sampler_of(policy: Policy, folder: Path, *models: SamplingModel | Path) -> I
             run="run",
             dtype=torch.float32,
             note=lambda sentence: None,
+            adapters=adapters,
         )
 
 
@@ -139,6 +147,66 @@ def test_adapters_that_are_not_merged_are_refused(tmp_path: Path, monkeypatch: p
         sampler.weights.moved()
         with pytest.raises(UserError, match="does not answer with the weights that it was sent"):
             sampler.refresh()
+
+
+ADAPTER_FAULTS = ("none", "the adapter of before", "one matrix of before", "a layer without", "another scale")
+
+
+class FaultyAdapters(SamplingModel):
+    """Takes every adapter, and computes with something else from the one of this number on."""
+
+    def __init__(self, folder: Path, fault: str, since: int) -> None:
+        super().__init__(folder, device="cpu", dtype="float32")
+        honest, sent = self.routes["POST /v1/load_lora_adapter"], list[Path]()
+
+        def load(body: Mapping[str, Any]) -> dict[str, Any]:
+            path = Path(body["lora_path"])
+            before = sent[-1] if sent else path
+            sent.append(folder.parent / f"sent {len(sent)}")
+            shutil.copytree(path, sent[-1])
+            used = shutil.copytree(path, sent[-1].with_suffix(".used"))
+            if len(sent) > since:
+                self.break_it(fault, used, before)
+            return honest({**body, "lora_path": str(used)})
+
+        self.routes["POST /v1/load_lora_adapter"] = load
+
+    def break_it(self, fault: str, used: Path, before: Path) -> None:
+        file = used / "adapter_model.safetensors"
+        tensors, old = load_file(file), load_file(before / file.name)
+        if fault == "the adapter of before":
+            tensors = old
+        elif fault == "one matrix of before":
+            tensors |= {name: old[name] for name in old if "layers.1.mlp.up_proj.lora_A" in name}
+        elif fault == "a layer without":
+            tensors |= {name: 0 * old[name] for name in old if "layers.0.self_attn.o_proj.lora_B" in name}
+        elif fault == "another scale":
+            settings = used / "adapter_config.json"
+            scale = '"lora_alpha": {}'
+            settings.write_text(settings.read_text().replace(scale.format(4), scale.format(2)))
+        save_file(tensors, file)
+
+
+@pytest.mark.parametrize("since", [0, 3])
+@pytest.mark.parametrize("fault", ADAPTER_FAULTS)
+def test_adapters_that_are_sent_alone_are_proven_as_well(tmp_path: Path, fault: str, since: int):
+    """From the first delivery on, which disturbs every one of their matrices, or after some honest ones."""
+    policy = Policy(with_lora(build("llama"), LoraSettings(rank=2)))
+    model = FaultyAdapters(write_talker(tmp_path / "model"), fault, since)
+    refused = False
+    with sampler_of(policy, tmp_path, model, adapters=True) as sampler:
+        try:
+            for number in range(5):
+                sampler.refresh()
+                step(policy, by=0.02, seed=number)
+                sampler.weights.moved()
+        except UserError as error:
+            refused = "that it was sent" in str(error)
+        assert sampler.keeper is not None
+        deliveries = list((tmp_path / "weights").iterdir())
+    assert refused == (fault != "none")
+    # The one of now, and the disturbed one.
+    assert len(deliveries) <= 2
 
 
 def honest(tmp_path: Path, syncs: int) -> list[float]:

@@ -52,14 +52,19 @@ def test_a_served_answer_is_the_local_one_to_the_bit(place: Place):
             assert [(one.ids, one.logp) for one in drawn] == [(one.ids, one.whole_logp) for one in local]
 
 
-@pytest.mark.parametrize("name", ["grpo", pytest.param("rloo", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "words",
+    [("grpo",), pytest.param(("rloo", "--lora.rank", 2, "--server.adapters"), marks=pytest.mark.slow)],
+    ids=lambda words: words[0],
+)
 def test_two_servers_two_ranks_and_one_process_come_to_the_same_weights(
-    place: Place, tmp_path: Path, name: str
+    place: Place, tmp_path: Path, words: tuple[object, ...]
 ):
+    name, *more = map(str, words)
     with ExitStack() as stack:
         urls = ",".join(stack.enter_context(serving(place.model)) for _ in range(2))
         # Of three prompts one rank has two, and the other repeats its own, or has no verdict at all.
-        words = (*WORDS, "--batch-size", 3, "--rounds", 5, "--reward", place.rule("some"))
+        words = (*WORDS, "--batch-size", 3, "--rounds", 5, "--reward", place.rule("some"), *more)
         alone = well(place, name, f"alone {name}", *words, "--sampler", urls.split(",")[0])
         both = well(place, name, f"both {name}", *words, "--sampler", urls)
         arguments = tuple(command(place, name, f"divided {name}", *words, "--shard", "--sampler", urls))
@@ -124,7 +129,7 @@ def test_a_streamed_round_has_the_bits_of_one_that_was_drawn_before(
 @pytest.mark.parametrize(
     "words",
     [
-        ("ppo", "--lora.rank", 2, "--minibatches", 2),
+        ("ppo", "--lora.rank", 2, "--minibatches", 2, "--server.adapters"),
         ("remax",),
         ("grpo", "--draw.temperature", 0.8, "--group-size", 3, "--draw.stop", "w12", "--update-epochs", 2),
     ],
@@ -223,6 +228,7 @@ REFUSED = {
     "far": (("--sampler", "http://10.0.0.9:8000"), r"could give it other weights.*--server.token-from"),
     "no vLLM": (("--sampler", "vllm"), "needs --server.python"),
     "not there": (("--sampler", "vllm", "--server.python", "nowhere/python"), "nowhere/python is not there"),
+    "no adapters": (("--sampler", "http://127.0.0.1:9", "--server.adapters"), "this policy has none: add"),
     "unread": (("--server.count", 2), "read with a --sampler of servers"),
     "ahead": (("--rollout.lag", 1), r"--rollout.lag 1: rounds are drawn ahead, .* by servers alone"),
     "drawn": (("--no-rollout.stream",), "--no-rollout.stream: rounds are drawn"),

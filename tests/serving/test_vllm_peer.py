@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -81,8 +82,23 @@ def test_a_run_draws_by_vllm_what_its_policy_would(place: Place, servers: VllmSe
     assert max(gaps) < 1e-4
     again = well(place, "grpo", "again", *words(servers))
     assert again.figures("reward") == went.figures("reward")
-    adapted = well(place, "grpo", "adapted", *words(servers, "--lora.rank", 2, "--draw.temperature", 0.7))
+    adapters = ("--lora.rank", 2, "--draw.temperature", 0.7)
+    adapted = well(place, "grpo", "adapted", *words(servers, *adapters))
     assert max(adapted.figures("sampling_logp_diff_mean")) < 1e-4
+    refused = go(place, "grpo", "refused", *words(servers, *adapters, "--server.adapters"))
+    assert "--enable-lora" in refused.said
+
+
+@pytest.mark.timeout(900)
+def test_adapters_go_to_vllm_alone(place: Place):
+    adapters = ("--group-size", 3, "--update-epochs", 2, "--rounds", 4, "--draw.flat-rounds", 0)
+    adapters = (*adapters, "--lora.rank", 4, "--learning-rate", 1e-2)
+    started = ("--sampler", "vllm", "--server.python", VLLM, "--server.arguments", ARGUMENTS)
+    went = well(place, "grpo", "alone", *adapters, *started, "--server.adapters")
+    assert max(went.figures("sampling_logp_diff_mean")) < 1e-4
+    syncs = [json.loads(line) for line in (went.run / "syncs.jsonl").read_text().splitlines()]
+    assert [sync["distinguished"] for sync in syncs] == [0] + [1] * 8
+    assert max(sync["bytes"] for sync in syncs) < (place.model / "model.safetensors").stat().st_size / 2
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from torch import Tensor
 from plaudit.errors import UserError
 from plaudit.serving.journal import Journal, key_of
 from plaudit.serving.proof import Disturbed, Proof, Verdict, max_gap
-from plaudit.serving.server import DrawnTokens, GoneError, Question, Server, UselessReplyError
+from plaudit.serving.server import UNPROVEN, DrawnTokens, GoneError, Question, Server, UselessReplyError
 from plaudit.serving.weights import Delivery, Handover, refuse_other_model
 
 QUESTIONS_AT_ONCE = 64
@@ -286,7 +286,7 @@ class Keeper:
         if held is not None and held in delivery.files:
             updates = updates[delivery.files.index(held) + 1 :]
         # By their name every rank knows that it may ask: so they get it once they are proven.
-        server.take(updates, f"{delivery.version}-unproven")
+        server.take(updates, f"{delivery.version}{UNPROVEN}")
         self._holds[server] = delivery.files[-1]
         verdict = self._proofs[server].compare(server.url, self._logps_of(server), here_M)
         server.name_weights(delivery.version)
@@ -297,7 +297,7 @@ class Keeper:
     def _begin(self, server: Server, delivery: Delivery) -> None:
         """Meet a server that is new: its model, and with disturbed weights that each tensor reaches it."""
         _refuse_another_model(server, delivery)
-        server.begin_transfer({})
+        server.begin_transfer()
         if self.noise is not None:
             noisy, noise = self.noise
             server.take(noisy.updates, noisy.version)
@@ -364,7 +364,7 @@ class Keeper:
 def _refuse_another_model(server: Server, delivery: Delivery) -> None:
     """Compare the server's own folder with what it is to be sent, where that folder is seen from here."""
     folder = Path(str(server.model().get("root", "")))
-    if not folder.is_dir():
+    if server.adapters or not folder.is_dir():
         return
     stored: dict[str, tuple[int, ...]] = {}
     for path in folder.glob("*.safetensors"):

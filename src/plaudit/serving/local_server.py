@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import torch
 
 from plaudit.errors import UserError
+from plaudit.models.load import with_adapter
 from plaudit.models.policy import Policy
 from plaudit.rollouts.local import LocalSampler
 from plaudit.rollouts.sampler import GenerationRequest, Rollout, SamplingSettings
@@ -35,6 +36,7 @@ class SamplingModel:
         self.folder, self.version = folder, "default"
         self._sampler = LocalSampler(folder, device=device, dtype=dtype)
         self._held = HeldWeights()
+        self._adapter: str | None = None
         # One at a time: what is answered side by side is rounded otherwise than alone.
         self._turn = threading.Lock()
         self._running = threading.Event()
@@ -51,6 +53,8 @@ class SamplingModel:
             "POST /update_weights": self._update,
             "POST /finish_weight_update": lambda body: self._name(body["weight_version"]),
             "POST /update_weight_version": lambda body: self._name(body["new_version"]),
+            "POST /v1/load_lora_adapter": self._adapt,
+            "POST /v1/unload_lora_adapter": lambda body: {},
         }
 
     @property
@@ -86,6 +90,17 @@ class SamplingModel:
             load_served(self.policy.base, self._held.read(update["path"], update["root"]))
         return {}
 
+    def _adapt(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        with self._turn:
+            model: Any = self.policy.model
+            base = model.unload() if hasattr(model, "unload") else model
+            # PEFT leaves its mark, and warns at the next one of two adapters.
+            vars(base).pop("peft_config", None)
+            adapted = Policy(with_adapter(base, Path(body["lora_path"])), layout="right")
+            self._sampler = LocalSampler.from_policy(adapted, self._sampler.encoder)
+            self._adapter = body["lora_name"]
+        return {}
+
     def _name(self, version: object) -> dict[str, Any]:
         self.version = str(version)
         return {}
@@ -94,6 +109,8 @@ class SamplingModel:
         wanted, ids = body["sampling_params"], tuple(body["token_ids"])
         self._running.wait()
         with self._turn:
+            if (adapter := body.get("model")) != self._adapter:
+                raise UserError(f"no adapter {adapter} here, but {self._adapter}")
             if "prompt_logprobs" in wanted:
                 return {"choices": [], "prompt_logprobs": self._logps_of(ids)}
             settings = SamplingSettings(

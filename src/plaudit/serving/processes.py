@@ -24,6 +24,7 @@ START_SECONDS = 900.0
 """How long a server may take until it has answered its first question."""
 MOST_STARTS = 5
 """So often a server is started again; one that ends each time will not be mended by another start."""
+LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 _ENDS_WITH_PARENT = """
 import ctypes, os, sys
 try:
@@ -40,8 +41,13 @@ os.execv(sys.executable, [sys.executable, *sys.argv[2:]])
 class VllmServers:
     """Servers of one model, each with a log of its own beside the run."""
 
-    def __init__(self, model: Path, folder: Path, settings: ServerSettings, dtype: torch.dtype) -> None:
-        """Start them, with their logs in this folder; they are there once `wait` has come back."""
+    def __init__(
+        self, model: Path, folder: Path, settings: ServerSettings, dtype: torch.dtype, *, rank: int = 0
+    ) -> None:
+        """Start them, with their logs in this folder; they are there once `wait` has come back.
+
+        ``rank`` is that of the adapters which they will be sent; 0: they are sent whole weights.
+        """
         assert settings.python is not None
         if not settings.python.exists():
             raise UserError(f"--server.python {settings.python} is not there")
@@ -51,7 +57,7 @@ class VllmServers:
         self._gpus = _shares(settings)
         ports = _free_ports(settings.count)
         self.urls = [f"http://127.0.0.1:{port}" for port in ports]
-        self._commands = [_command(model, settings, dtype, port) for port in ports]
+        self._commands = [_command(model, settings, dtype, rank, port) for port in ports]
         self._logs: list[IO[bytes]] = []
         self._starts = [0] * settings.count
         self._deadlines = [0.0] * settings.count
@@ -68,7 +74,7 @@ class VllmServers:
                 if time.monotonic() > deadline:
                     raise UserError(f"a vLLM server is not up after {START_SECONDS:g} s: {self._log(index)}")
                 time.sleep(0.5)
-            warm_up(server)
+            warm_up(Server(server.url))
 
     def restart(self, server: Server) -> None:
         """Start this one again where its process has ended."""
@@ -127,13 +133,17 @@ def warm_up(server: Server) -> None:
         server.draw(question, server.version())
 
 
-def _command(model: Path, settings: ServerSettings, dtype: torch.dtype, port: int) -> list[str]:
+def _command(model: Path, settings: ServerSettings, dtype: torch.dtype, rank: int, port: int) -> list[str]:
     """The command of a server; what the user adds comes last, and wins."""
     words = [str(settings.python), "-c", _ENDS_WITH_PARENT, str(os.getpid())]
     words += ["-m", "vllm.entrypoints.openai.api_server"]
     words += ["--model", str(model.resolve()), "--host", "127.0.0.1", "--port", str(port)]
     words += ["--dtype", str(dtype).removeprefix("torch."), "--enable-scale-out"]
     words += ["--weight-transfer-config", '{"backend": "files"}', "--logprobs-mode", "processed_logprobs"]
+    if rank:
+        # vLLM has room for ranks of some sizes.
+        room = next((size for size in LORA_RANKS if size >= rank), rank)
+        words += ["--enable-lora", "--max-loras", "1", "--max-lora-rank", str(room)]
     return [*words, *shlex.split(settings.arguments)]
 
 
@@ -148,7 +158,8 @@ def _plugin_environment(folder: Path) -> dict[str, str]:
     link = home / "plaudit"
     link.unlink(missing_ok=True)
     link.symlink_to(Path(plaudit.__file__).resolve().parent, target_is_directory=True)
-    return {"PYTHONPATH": str(home), "VLLM_SERVER_DEV_MODE": "1", "VLLM_NO_USAGE_STATS": "1"}
+    switches = ("VLLM_SERVER_DEV_MODE", "VLLM_ALLOW_RUNTIME_LORA_UPDATING", "VLLM_NO_USAGE_STATS")
+    return {"PYTHONPATH": str(home), **dict.fromkeys(switches, "1")}
 
 
 def _shares(settings: ServerSettings) -> list[str]:

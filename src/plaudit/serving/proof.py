@@ -66,6 +66,10 @@ def policy_logps(policy: Policy, sequences: Sequence[tuple[int, ...]]) -> Float[
         return policy.score(batch).logp_NT[batch.mask_NT].double().cpu()
 
 
+_Part = tuple[str, nn.Parameter, int | None]
+"""A tensor by its name, or a place of one."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """What a comparison came to.
@@ -148,17 +152,33 @@ class Disturbed:
 
 @contextmanager
 def disturbed(
-    policy: Policy, sequences: Sequence[tuple[int, ...]], dtype: torch.dtype
+    policy: Policy, sequences: Sequence[tuple[int, ...]], dtype: torch.dtype, *, adapters: bool = False
 ) -> Iterator[Disturbed]:
-    """The policy with every tensor disturbed, for as long as the block lasts; all ranks come.
+    """The policy with every tensor, or only ``adapters``, disturbed while the block lasts; all ranks come.
 
     Each is disturbed alone first, by as much as makes it show; then all at once.
     """
+    parts = list(_adapter_parts(policy) if adapters else _parts(policy))
+    saved = [(parameter, parameter.detach().clone()) for parameter in dict.fromkeys(p for _, p, _ in parts)]
+    try:
+        yield _disturb_all(policy, sequences, dtype, parts)
+    finally:
+        with torch.no_grad():
+            for parameter, values in saved:
+                parameter.copy_(values)
+
+
+def _disturb_all(
+    policy: Policy, sequences: Sequence[tuple[int, ...]], dtype: torch.dtype, parts: Sequence[_Part]
+) -> Disturbed:
+    # The first matrix of an adapter shows through the second one, which starts as zeros.
+    for name, parameter, place in (firsts := [part for part in parts if "lora_A" in part[0]]):
+        _disturb(name, parameter, place, max(DISTURBANCES))
+    parts = [part for part in parts if part not in firsts]
     calm_M = policy_logps(policy, sequences)
     wanted = SHOWS * max_gap(dtype)
     sizes: list[float] = []
     unseen: list[str] = []
-    parts = list(_parts(policy))
     for name, parameter, place in parts:
         effect, size = 0.0, 0.0
         for size in DISTURBANCES:
@@ -170,19 +190,10 @@ def disturbed(
             unseen.append(name)
         # Not by more than shows: what is too wild is as wild without one of its tensors.
         sizes.append(max(min(DISTURBANCES), size * min(1.0, 2 * wanted / effect)) if effect else size)
-    saved = [(parameter, parameter.detach().clone()) for parameter in dict.fromkeys(p for _, p, _ in parts)]
-    try:
-        for (name, parameter, place), size in zip(parts, sizes, strict=True):
-            _disturb(name, parameter, place, size)
-        logp_M = policy_logps(policy, sequences)
-        yield Disturbed(logp_M=logp_M, max_gap=wanted / 3, unseen=tuple(unseen))
-    finally:
-        with torch.no_grad():
-            for parameter, values in saved:
-                parameter.copy_(values)
-
-
-_Part = tuple[str, nn.Parameter, int | None]
+    for (name, parameter, place), size in zip(parts, sizes, strict=True):
+        _disturb(name, parameter, place, size)
+    logp_M = policy_logps(policy, sequences)
+    return Disturbed(logp_M=logp_M, max_gap=wanted / 3, unseen=tuple(unseen))
 
 
 def _parts(policy: Policy) -> Iterator[_Part]:
@@ -195,6 +206,10 @@ def _parts(policy: Policy) -> Iterator[_Part]:
             yield from ((f"{name}[{place}]", parameter, place) for place in range(parameter.shape[0]))
         else:
             yield name, parameter, None
+
+
+def _adapter_parts(policy: Policy) -> Iterator[_Part]:
+    return ((name, p, None) for name, p in policy.base.named_parameters() if "lora_" in name)
 
 
 @contextmanager
@@ -214,7 +229,8 @@ def _disturb(name: str, parameter: nn.Parameter, place: int | None, size: float)
     with torch.no_grad():
         whole = full_tensor(parameter.detach()).clone()
         part = whole if place is None else whole[place]
-        scale = part.float().square().mean().sqrt().item() or 1.0
+        # An adapter's second matrix is small, where it is not zero as at its start.
+        scale = part.float().square().mean().sqrt().item() or (0.01 if "lora_B" in name else 1.0)
         noise = torch.randn(part.shape, generator=torch.Generator().manual_seed(seed))
         part += (size * scale * noise).to(part.device, part.dtype)
         copy_into(parameter, whole)

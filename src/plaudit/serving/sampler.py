@@ -39,7 +39,7 @@ from plaudit.serving.journal import Journal
 from plaudit.serving.processes import VllmServers
 from plaudit.serving.proof import disturbed, policy_logps, probes
 from plaudit.serving.server import Question, Server
-from plaudit.serving.weights import Handover, served_tensors
+from plaudit.serving.weights import Handover, adapter_tensors, served_tensors
 from plaudit.tokens.encode import Encoder
 
 DrawnT = TypeVar("DrawnT")
@@ -65,6 +65,8 @@ class RemoteSampler:
     dtype: torch.dtype
     """What weights travel in."""
     note: Callable[[str], None]
+    adapters: bool = False
+    """Whether adapters are sent alone."""
     _sent: int = field(default=-1, init=False)
     """The weights that the servers have."""
     _ready: int = field(default=-1, init=False)
@@ -117,9 +119,13 @@ class RemoteSampler:
         if first:
             self._prove_every_tensor(sequences)
         here_M = policy_logps(self.policy, sequences)
-        tensors = served_tensors(self.policy, self.dtype, keep=self.keeper is not None)
+        tensors = self._tensors()
         self._ready = self.version
         return partial(self._send, self.version, name, tensors, here_M)
+
+    def _tensors(self) -> dict[str, Tensor]:
+        read = adapter_tensors if self.adapters else served_tensors
+        return read(self.policy, self.dtype, keep=self.keeper is not None)
 
     def _send(self, version: int, name: str, tensors: Mapping[str, Tensor], here_M: Tensor) -> None:
         roots: list[str] = []
@@ -146,8 +152,8 @@ class RemoteSampler:
 
     def _prove_every_tensor(self, sequences: Sequence[tuple[int, ...]]) -> None:
         """Lay weights ready by which a server shows that it computes with each tensor."""
-        with disturbed(self.policy, sequences, self.dtype) as noise:
-            tensors = served_tensors(self.policy, self.dtype, keep=self.keeper is not None)
+        with disturbed(self.policy, sequences, self.dtype, adapters=self.adapters) as noise:
+            tensors = self._tensors()
             if self.keeper is not None:
                 self.keeper.sequences, self.keeper.stop_ids = sequences, tuple(self.encoder.stop_ids)
                 self.keeper.noise = (
@@ -256,12 +262,11 @@ def _journal(run: Run) -> Journal | None:
 def _keeper(
     run: Run,
     fleet: Fleet,
-    folder: Path,
+    handover: Handover,
     dtype: torch.dtype,
     temperature: float,
     started: VllmServers | None,
 ) -> Keeper:
-    handover = Handover(folder)
     run.resources.callback(handover.remove)
     restart = None if started is None else started.restart
     log = None if run.folder is None else run.folder / SYNCS_FILE
@@ -282,16 +287,18 @@ def remote_sampler(
     """What draws a run's answers by servers; every rank comes, and the first one sends the weights."""
     dtype = run.precision.products
     place = _place(run)
-    started, urls = _servers(run, place, word, settings, dtype)
-    servers = [Server(url, seconds=settings.seconds, token_from=settings.token_from) for url in urls]
+    adapter = _adapter_settings(policy) if settings.adapters else None
+    started, urls = _servers(run, place, word, settings, dtype, 0 if adapter is None else adapter.r)
+    seconds, token_from, adapters = settings.seconds, settings.token_from, settings.adapters
+    servers = [Server(url, seconds=seconds, token_from=token_from, adapters=adapters) for url in urls]
     if started is not None:
         started.wait(servers)
     fleet = Fleet(servers, patience=settings.seconds, journal=_journal(run))
     run.news.append(fleet.news)
     keeper = None
     if run.ranks.is_first:
-        folder = _folder(run, place, urls, settings)
-        keeper = _keeper(run, fleet, folder, dtype, temperature, started)
+        handover = Handover(_folder(run, place, urls, settings), adapter)
+        keeper = _keeper(run, fleet, handover, dtype, temperature, started)
     [name] = run.ranks.all_gather_strings([uuid.uuid4().hex[:8]] if run.ranks.is_first else [])
     sampler = RemoteSampler(
         policy=policy,
@@ -303,6 +310,7 @@ def remote_sampler(
         run=name,
         dtype=dtype,
         note=run.note,
+        adapters=adapters,
     )
     run.resources.callback(sampler.close)
     sampler.refresh()
@@ -310,6 +318,16 @@ def remote_sampler(
         count = f"{len(servers)} server{'s' * (len(servers) > 1)}"
         run.note(f"answers are drawn by {count}; {keeper.first_note()}")
     return sampler
+
+
+def _adapter_settings(policy: Policy) -> Any:
+    """PEFT's settings of the adapters that a policy has."""
+    settings = getattr(policy.model, "peft_config", None)
+    if settings is None:
+        raise UserError(
+            "server.adapters sends adapters, and this policy has none: add --lora.rank 16, or leave it out"
+        )
+    return settings["default"]
 
 
 def _place(run: Run) -> Path:
@@ -320,7 +338,7 @@ def _place(run: Run) -> Path:
 
 
 def _servers(
-    run: Run, place: Path, word: str, settings: ServerSettings, dtype: torch.dtype
+    run: Run, place: Path, word: str, settings: ServerSettings, dtype: torch.dtype, rank: int
 ) -> tuple[VllmServers | None, list[str]]:
     """The addresses that a word names; of ``vllm`` those of servers that the first rank starts, and these."""
     if word != "vllm":
@@ -329,7 +347,7 @@ def _servers(
         return None, urls
     if not run.ranks.is_first:
         return None, run.ranks.all_gather_strings([])
-    started = VllmServers(run.config.model, place / "servers", settings, dtype)
+    started = VllmServers(run.config.model, place / "servers", settings, dtype, rank=rank)
     run.resources.callback(started.close)
     return started, run.ranks.all_gather_strings(started.urls)
 

@@ -10,7 +10,9 @@ import http.client
 import json
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -19,6 +21,8 @@ from plaudit.files.posting import RejectedError, RetryPolicy, TransientError, ex
 
 BYTES_OF_A_REPLY = 512_000_000
 """A group of 64 answers of 32,768 tokens is about half of it."""
+UNPROVEN = "-unproven"
+"""What follows the name of weights until a server has proven that it computes with them."""
 CONTROL_SECONDS = 600.0
 """How long a server may take for a whole model of new weights."""
 
@@ -79,10 +83,15 @@ class DrawnTokens:
 class Server:
     """A server by its address: ``Server("http://127.0.0.1:8000")``."""
 
-    def __init__(self, url: str, *, seconds: float = 600.0, token_from: str | None = None) -> None:
-        """``seconds`` is how long an answer may take."""
+    def __init__(
+        self, url: str, *, seconds: float = 600.0, token_from: str | None = None, adapters: bool = False
+    ) -> None:
+        """``seconds`` is how long an answer may take; with ``adapters`` those are what it is sent."""
         parse_url(url)
         self.url = url.rstrip("/")
+        self.adapters = adapters
+        self._adapter = ""
+        """The adapter that it was sent last."""
         self._asking = RetryPolicy(seconds=seconds, token_from=token_from, max_bytes=BYTES_OF_A_REPLY)
         self._looking = RetryPolicy(seconds=min(5.0, seconds), token_from=token_from)
         self._control = RetryPolicy(seconds=CONTROL_SECONDS, token_from=token_from)
@@ -108,7 +117,7 @@ class Server:
 
     def draw(self, question: Question, version: str) -> list[DrawnTokens]:
         """The answers to a question by the weights of this name, none of them cut or of other weights."""
-        reply = self._call("/inference/v1/generate", question.body(), self._asking)
+        reply = self._generate(question.body(), version)
         choices = reply.get("choices") if isinstance(reply, dict) else None
         if not isinstance(choices, list) or len(choices) != question.answers:
             raise UselessReplyError("not as many answers as were wanted")
@@ -145,16 +154,30 @@ class Server:
         """The log-prob of each token but the first, given those before it."""
         sampling = {"max_tokens": 1, "temperature": 0.0, "prompt_logprobs": 0}
         body = {"token_ids": [*ids], "sampling_params": sampling}
-        rows = self._call("/inference/v1/generate", body, self._asking).get("prompt_logprobs") or []
+        rows = self._generate(body, self._adapter).get("prompt_logprobs") or []
         if len(rows) != len(ids):
             raise UserError(f"{self.url} gives no log-probs of a prompt, by which its weights are proven")
         return [
             float(row[str(token)]["logprob"]) for row, token in zip(rows[1:], ids[1:], strict=True) if row
         ]
 
-    def begin_transfer(self, settings: Mapping[str, Any]) -> None:
-        """Tell a server that has just started how weights will come."""
-        self._change("/init_weight_transfer_engine", {"init_info": dict(settings)})
+    def _generate(self, body: dict[str, Any], adapter: str) -> Any:
+        """A reply of the token route; of an adapter by its name, where adapters are sent."""
+        if not self.adapters:
+            return self._call("/inference/v1/generate", body, self._asking)
+        try:
+            return self._call("/inference/v1/generate", {**body, "model": adapter}, self._asking)
+        except RejectedError as error:
+            # As one does that was started again meanwhile.
+            if self.version().removesuffix(UNPROVEN) == adapter:
+                raise
+            raise GoneError(f"{self.url} does not have the adapter of these weights: {error}") from error
+
+    def begin_transfer(self) -> None:
+        """Begin anew with a server that may have just started."""
+        self._adapter = ""
+        if not self.adapters:
+            self._change("/init_weight_transfer_engine", {"init_info": {}})
 
     def take(self, updates: Sequence[Mapping[str, Any]], version: str) -> None:
         """Let it load these weights, and answer with them under this name from now on."""
@@ -162,10 +185,26 @@ class Server:
         # a mode vLLM would abort them.
         self._change("/pause", {}, mode="wait")
         for update in updates:
+            if self.adapters:
+                self._load_adapter(update, version)
+                continue
             self._change("/start_weight_update", {})
             self._change("/update_weights", {"update_info": dict(update)})
             self._change("/finish_weight_update", {"weight_version": version})
         self._change("/resume", {})
+
+    def _load_adapter(self, update: Mapping[str, Any], version: str) -> None:
+        """Under a name of its own: one that is loaded in place answers with what it kept of the old one."""
+        adapter = version.removesuffix(UNPROVEN)
+        folder = str(Path(update["path"]).parent)
+        try:
+            self._change("/v1/load_lora_adapter", {"lora_name": adapter, "lora_path": folder})
+        except GoneError as error:
+            raise GoneError(f"{error} (has it --enable-lora, and --max-lora-rank for this one?)") from error
+        if self._adapter:
+            self._change("/v1/unload_lora_adapter", {"lora_name": self._adapter})
+        self._adapter = adapter
+        self.name_weights(version)
 
     def name_weights(self, version: str) -> None:
         """Let it answer under this name with the weights that it has."""
@@ -173,10 +212,15 @@ class Server:
 
     def _change(self, path: str, body: Mapping[str, Any], **query: str) -> None:
         try:
-            self._call(f"{path}?{urlencode(query)}" if query else path, body, self._control)
+            # Some of vLLM's routes say that all went well in words.
+            with suppress(UselessReplyError):
+                self._call(f"{path}?{urlencode(query)}" if query else path, body, self._control)
         except UserError as error:
             # vLLM knows these routes only as a development server.
-            hint = "start it with VLLM_SERVER_DEV_MODE=1 and --weight-transfer-config (docs/scale.md)"
+            options = "VLLM_SERVER_DEV_MODE=1 and --weight-transfer-config"
+            if self.adapters:
+                options = "VLLM_SERVER_DEV_MODE=1, VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 and --enable-lora"
+            hint = f"start it with {options} (docs/scale.md)"
             raise UserError(f"{self.url} takes no weights at {path} ({error}); {hint}") from error
 
     def _call(self, path: str, body: Mapping[str, Any] | None, policy: RetryPolicy) -> Any:

@@ -1,7 +1,8 @@
 """The weights of a policy as a server takes them, and the folder where they are handed over.
 
 A policy may be divided over ranks, and may have adapters: a server is sent whole matrices with these merged,
-by the names of a Hugging Face folder, and a head of its own name where it is tied to the embedding.
+by the names of a Hugging Face folder, and a head of its own name where it is tied to the embedding; or it is
+sent the adapters alone, as a PEFT folder.
 """
 
 from __future__ import annotations
@@ -54,6 +55,19 @@ def _change_by_adapters(layer: Any, whole: Tensor) -> Tensor:
     return changed
 
 
+def adapter_tensors(policy: Policy, dtype: torch.dtype, *, keep: bool) -> dict[str, Tensor]:
+    """The adapters alone, as a PEFT folder names them; every rank of a divided policy must come."""
+    tensors: dict[str, Tensor] = {}
+    for name, parameter in policy.model.named_parameters():
+        if "lora_" not in name:
+            continue
+        whole = full_tensor(parameter.detach())
+        if keep:
+            key = name.replace(".default", "")
+            tensors[key] = whole.to(device="cpu", dtype=dtype, copy=True).contiguous()
+    return tensors
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
     """Weights that lie ready for servers, as the files to be read one after the other.
@@ -75,9 +89,12 @@ class Delivery:
 class Handover:
     """The folder through which weights go: two versions of them at most, and a third one for the proof."""
 
-    def __init__(self, folder: Path) -> None:
-        """A folder that trainer and servers see under the same name; what lies in it is removed."""
-        self.folder = folder
+    def __init__(self, folder: Path, adapter: Any = None) -> None:
+        """A folder that trainer and servers see under the same name; what lies in it is removed.
+
+        ``adapter`` holds PEFT's settings of the adapters that are handed over, where only those are.
+        """
+        self.folder, self._adapter = folder, adapter
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         self._chain: list[tuple[Path, str]] = []
@@ -91,13 +108,16 @@ class Handover:
         root = root_of(manifest)
         path = self.folder / f"{version}.safetensors"
         whole = sum(tensor.nbytes for tensor in tensors.values())
-        changed = {} if aside else self._changes(tensors, whole)
+        changed = {} if aside or self._adapter is not None else self._changes(tensors, whole)
         size = sum(tensor.nbytes for tensor in changed.values()) if changed else whole
         if shutil.disk_usage(self.folder).free < 1.1 * size:
             raise UserError(
                 f"{self.folder}: no room for {size / 2**20:,.0f} MiB of weights on their way to the servers; "
                 "make room, or name another folder that they see too (--server.folder)"
             )
+        if self._adapter is not None:
+            path = self.folder / version / "adapter_model.safetensors"
+            self._adapter.save_pretrained(path.parent)
         behind = self._chain[-1][1] if changed else None
         written = write_weights(path, changed or tensors, manifest, behind=behind)
         if aside:
@@ -107,6 +127,8 @@ class Handover:
             # A server that is still reading an older file has it open; others are sent the new ones.
             for old, _ in set(self._chain) - set(files):
                 old.unlink(missing_ok=True)
+                if old.parent != self.folder:
+                    shutil.rmtree(old.parent)
             self._chain, self._last = files, dict(tensors)
         return Delivery(version=version, files=tuple(files), bytes_written=written, manifest=manifest)
 

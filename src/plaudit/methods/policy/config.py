@@ -144,6 +144,8 @@ class ServerSettings:
     """How long a server may take for the answers to a prompt, and a run waits while none is there."""
     token_from: str | None = None
     """The environment variable with the token that servers on other machines want."""
+    adapters: bool = False
+    """Whether adapters (LoRA) are sent alone, to servers that serve their base; else merged, all weights."""
 
     def __post_init__(self) -> None:
         check_bounds(self, "server")
