@@ -5,6 +5,7 @@
     train     steps of SFT, DPO and GRPO: time, MFU, memory, synchronisations, kernels
     decode    answers drawn by many rows at once, beside transformers' generate
     head      the vocabulary head beside its three products and beside other libraries' heads
+    sync      what weights on their way to servers weigh and take, whole and as changes
     bits      whether two runs, and a run that is killed, end with the same bits
     plan      what plaudit plan says beside what plaudit train takes
     peers     TRL on the same folders, in its own environment
@@ -42,6 +43,7 @@ from benchmarks.gpu_peers import (
     MEASURED,
     NOT_MEASURED,
     HeadInputs,
+    generated,
     head_figures,
     other_heads,
     section,
@@ -59,6 +61,7 @@ from benchmarks.measure import (
     typical,
 )
 from benchmarks.planning import compared
+from benchmarks.serving import deliveries
 from benchmarks.table import machine, save_section
 from benchmarks.turns import DEVICES, ROOT
 from benchmarks.work import (
@@ -398,16 +401,7 @@ def _generate(bench: Bench) -> None:
     target = device_of(bench.device)
     model = load_model(bench.work / "model", dtype=precision("auto", target).products, device=target)
     for cache in ("dynamic", "static"):
-        _decoded(bench, f"generate, {cache} cache", partial(_generated, model, cache))
-
-
-def _generated(model: Any, cache: str, prompts: Sequence[Sequence[int]], tokens: int) -> None:
-    ids = torch.tensor(prompts, device=model.device)
-    lengths = {"min_new_tokens": tokens, "max_new_tokens": tokens, "pad_token_id": 0}
-    more = {"cache_implementation": "static"} if cache == "static" else {}
-    with torch.inference_mode():
-        mask = torch.ones_like(ids)
-        model.generate(input_ids=ids, attention_mask=mask, do_sample=True, top_k=0, **lengths, **more)
+        _decoded(bench, f"generate, {cache} cache", partial(generated, model, cache))
 
 
 Answer = Callable[[Sequence[Sequence[int]], int], None]
@@ -452,18 +446,26 @@ def head(bench: Bench) -> None:
     seconds = bench.given.seconds / 8
     taken = median_seconds(inputs.products, bench.device, seconds)
     bench.figure("the three products", 1e3 * taken, "ms")
-    ours = {
-        "plaudit": lambda *given: -score_tokens(*given).logp_M.mean(),
-        "plaudit, tokens that count the same": lambda *given: (
-            -score_tokens_equally_weighted(*given).logp_M.mean()
-        ),
-    }
-    for name, own in ours.items():
-        for figure in head_figures(name, own, inputs, seconds):
+    ours = {"plaudit": score_tokens, "plaudit, tokens that count the same": score_tokens_equally_weighted}
+    for name, score in ours.items():
+        for figure in head_figures(name, partial(_loss, score), inputs, seconds):
             bench.report(figure)
     del inputs
     for figure in other_heads(sizes, bench.device, seconds):
         bench.report(figure)
+
+
+def _loss(score: Callable[..., Any], *given: Any) -> torch.Tensor:
+    return -score(*given).logp_M.mean()
+
+
+def sync(bench: Bench) -> None:
+    """Deliveries of the weights after steps of Adam, as a server reads them from memory."""
+    target = device_of(bench.device)
+    dtype = precision("auto", target).products
+    for number, delivered in enumerate(deliveries(bench.work / "model", dtype, device=target)):
+        for name, value in vars(delivered).items():
+            bench.figure(f"delivery {number}, {name}", value, "MiB" if name == "mib" else "s")
 
 
 def bits(bench: Bench) -> None:
@@ -554,9 +556,8 @@ def table(bench: Bench) -> None:
         save_section(TITLE, text)
 
 
-PARTS: Mapping[str, Callable[[Bench], None]] = {
-    function.__name__: function for function in (env, cliff, train, decode, head, bits, plan, peers, table)
-}
+_PARTS = (env, cliff, train, decode, head, sync, bits, plan, peers, table)
+PARTS: Mapping[str, Callable[[Bench], None]] = {function.__name__: function for function in _PARTS}
 """What can be asked for."""
 WITHOUT_WORK = ("env", "head", "table")
 """Parts that need no folder with model and rows."""

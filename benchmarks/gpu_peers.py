@@ -118,6 +118,16 @@ HEADS: Mapping[str, tuple[str, Head]] = {
 """Other heads by name, each with the module that it needs."""
 
 
+def generated(model: Any, cache: str, prompts: Sequence[Sequence[int]], tokens: int) -> None:
+    """Answers by transformers itself."""
+    ids = torch.tensor(prompts, device=model.device)
+    lengths = {"min_new_tokens": tokens, "max_new_tokens": tokens, "pad_token_id": 0}
+    more = {"cache_implementation": "static"} if cache == "static" else {}
+    with torch.inference_mode():
+        mask = torch.ones_like(ids)
+        model.generate(input_ids=ids, attention_mask=mask, do_sample=True, top_k=0, **lengths, **more)
+
+
 def head_figures(name: str, head: Head, inputs: HeadInputs, seconds: float) -> Iterator[Figure]:
     """Time and memory of a head forward and backward, and how far it is from the exact numbers."""
     device = inputs.hidden.device

@@ -17,8 +17,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -96,28 +97,48 @@ def overhead(turns: int) -> None:
     )
 
 
-def sync(model: Path, dtype: torch.dtype, rate: float) -> None:
-    """What deliveries of a model weigh and take after steps of Adam on random text."""
-    policy = Policy(load_model(model, dtype=torch.float32, device=torch.device("cpu")))
+@dataclass(frozen=True, kw_only=True)
+class Delivered:
+    """What one delivery came to, in MiB and seconds."""
+
+    mib: float
+    gathered: float
+    written: float
+    read: float
+    """And its checksums compared."""
+    probed: float
+    """Log-probs of the fixed sequences, by the policy."""
+
+
+def deliveries(
+    model: Path, dtype: torch.dtype, *, rate: float = 1e-6, device: torch.device | None = None
+) -> Iterator[Delivered]:
+    """Deliveries of a model after steps of Adam on random text."""
+    device = device or torch.device("cpu")
+    policy = Policy(load_model(model, dtype=torch.float32, device=device))
     optimizer = torch.optim.AdamW(policy.parameters(), lr=rate, weight_decay=0.0)
-    base = policy.base
+    vocabulary = policy.base.config.vocab_size
     generator = torch.Generator().manual_seed(0)
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         handover, held = Handover(Path(folder) / "weights"), HeldWeights()
         for number in range(STEPS + 1):
-            gathered = seconds(lambda: served_tensors(policy, dtype, keep=True))
-            tensors = served_tensors(policy, dtype, keep=True)
             begin = time.perf_counter()
+            tensors = served_tensors(policy, dtype, keep=True)
+            gathered = time.perf_counter()
             delivery = handover.write(tensors, f"v{number}")
-            written = time.perf_counter() - begin
+            written = time.perf_counter()
             path, root = delivery.files[-1]
-            read = seconds(partial(held.read, str(path), root))
-            probed = seconds(lambda: policy_logps(policy, probes(base.config.vocab_size, None)))
-            print(
-                f"delivery {number}: {delivery.bytes_written / 2**20:8.1f} MiB, gathered {gathered:.2f} s, "
-                f"written {written:.2f} s, read and checked {read:.2f} s, probe {probed:.2f} s"
+            held.read(str(path), root)
+            read = time.perf_counter()
+            policy_logps(policy, probes(vocabulary, None))
+            yield Delivered(
+                mib=delivery.bytes_written / 2**20,
+                gathered=gathered - begin,
+                written=written - gathered,
+                read=read - written,
+                probed=time.perf_counter() - read,
             )
-            ids = torch.randint(base.config.vocab_size, (2, 128), generator=generator)
+            ids = torch.randint(vocabulary, (2, 128), generator=generator).to(device)
             with policy.as_plain_model() as plain:
                 plain(input_ids=ids, labels=ids).loss.backward()
             optimizer.step()
@@ -279,7 +300,8 @@ def main() -> None:
     elif given.part == "overhead":
         overhead(given.turns)
     elif given.part == "sync":
-        sync(given.model, getattr(torch, given.dtype), given.rate)
+        for delivered in deliveries(given.model, getattr(torch, given.dtype), rate=given.rate):
+            print(", ".join(f"{name} {value:.2f}" for name, value in vars(delivered).items()))
     else:
         handshake(given.model, torch.float32)
 
