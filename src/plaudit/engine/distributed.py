@@ -1,9 +1,9 @@
 """The ranks of a run: how they communicate, share weights (FSDP2), and stop together.
 
-Started by ``torchrun``; gloo on CPU, NCCL on GPU. Losses divide by global counts, so gradients of ranks are
-*summed*; with ``--shard``, where each rank holds a part of every weight, FSDP2 does that sum itself. The
-first rank to fail gives the reason, the others end with at most a sentence. A signal to one of them stops all
-where they can be saved.
+Started by ``torchrun`` or another starter; gloo on CPU, NCCL on GPU. Losses divide by global counts, so
+gradients of ranks are *summed*; with ``--shard``, where each rank holds a part of every weight, FSDP2 does
+that sum itself. The first rank to fail gives the reason, the others end with at most a sentence. A signal to
+one of them stops all where they can be saved.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.rendezvous import rendezvous
 from torch.distributed.tensor import DTensor
 
+from plaudit.engine.starters import is_last_try_of_torchrun, join_starter, say_after
 from plaudit.errors import CommandEnd, UserError, first_line
 from plaudit.files.user_code import exit_refused
 from plaudit.models.load import device_of
@@ -303,10 +304,6 @@ class Ranks:
         self.all_gather([0.0])
 
 
-STARTERS = {"SLURM_STEP_NUM_TASKS": "srun", "OMPI_COMM_WORLD_SIZE": "mpirun", "PMI_SIZE": "mpirun"}
-"""What says how many processes were started, and who started them."""
-
-
 def single_process(device: torch.device | str = "cpu") -> Ranks:
     return Ranks(rank=0, world_size=1, device=torch.device(device))
 
@@ -322,14 +319,14 @@ def is_distributed() -> bool:
 
 @contextmanager
 def process_group(device: str = "auto") -> Iterator[Ranks]:
-    """Join the process group that ``torchrun`` started; a single process without one.
+    """Join the process group that ``torchrun`` or another starter began; a single process without one.
 
     A rank that fails inside the block tells the others, so that all end at once: one with the message,
     the rest with a sentence.
     """
+    os.environ.update(join_starter(os.environ))
     local_device, world = _local_device(device), int(os.environ.get("WORLD_SIZE", "1"))
     if world == 1:
-        _refuse_unjoined_process()
         yield single_process(local_device)
         return
     store = _join_group(local_device, world)
@@ -346,6 +343,10 @@ def process_group(device: str = "auto") -> Iterator[Ranks]:
     except Exception as error:
         raised = _error_to_raise(ranks, store, error)
         report_to_torchelastic(error, raised)
+        if is_last_try_of_torchrun() and _has_last_word(ranks, store):
+            name = f"rank {ranks.rank} of {world}"
+            words = raised if isinstance(raised, UserError) else f"{name}: {error_text(error)}"
+            say_after(os.getppid(), f"plaudit: {words}")
         if local_device.type == "cpu":
             # Whoever waits for this rank learns it now; with NCCL the end of the process says it, since
             # there this call could itself wait for the others.
@@ -354,22 +355,6 @@ def process_group(device: str = "auto") -> Iterator[Ranks]:
             raise
         raise raised from error
     _leave_group()
-
-
-def _refuse_unjoined_process() -> None:
-    """Each of several processes that know nothing of each other would train the whole run, in one folder."""
-    started = [
-        f"{starter} started {number} processes"
-        for variable, starter in STARTERS.items()
-        if (number := os.environ.get(variable, "1")) != "1"
-    ]
-    if "MASTER_ADDR" in os.environ and "ACCELERATE_MIXED_PRECISION" in os.environ:
-        started = ["accelerate launch, asked for several processes on CPUs, started one"]
-    if started and "WORLD_SIZE" not in os.environ:
-        raise UserError(
-            f"{started[0]}, and nothing joins them: torchrun --nproc-per-node N -m plaudit … starts a run of "
-            "several processes (WORLD_SIZE=1 in the environment says that this is a run by itself)"
-        )
 
 
 def _local_device(device: str) -> torch.device:
@@ -441,6 +426,16 @@ def _wait_for_first_fault(store: Store) -> None:
         store.wait(["fault"], timedelta(seconds=3))
     except dist.DistError:
         return
+
+
+def _has_last_word(ranks: Ranks, store: Store) -> bool:
+    """True on one rank alone: the first that failed, or one of those that know of no fault."""
+    if (first := _first_fault(store, None)) is not None:
+        return first.rank == ranks.rank
+    try:
+        return store.compare_set("last word", "", str(ranks.rank)) == str(ranks.rank).encode()
+    except dist.DistError:
+        return True
 
 
 def _first_fault(store: Store, own_fault: FirstFault | None) -> FirstFault | None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -36,8 +39,12 @@ def test_a_world_without_torchrun_is_refused(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     ("started", "says"),
     [
-        ({"SLURM_STEP_NUM_TASKS": "2"}, "srun started 2 processes, and nothing joins them: torchrun"),
-        ({"OMPI_COMM_WORLD_SIZE": "4"}, "mpirun started 4 processes, and nothing joins them"),
+        ({"SLURM_STEP_NUM_TASKS": "2"}, "srun started 2 processes, and does not say which one this is"),
+        (
+            {f"OMPI_COMM_WORLD_{name}": "1" for name in ("RANK", "LOCAL_RANK")}
+            | {"OMPI_COMM_WORLD_SIZE": "4"},
+            "mpirun started 4 processes on several machines: name the first one",
+        ),
         ({"MASTER_ADDR": "127.0.0.1", "ACCELERATE_MIXED_PRECISION": "no"}, "accelerate launch, asked for"),
     ],
 )
@@ -51,6 +58,39 @@ def test_processes_that_nothing_joins_are_refused(
     monkeypatch.setenv("WORLD_SIZE", "1")
     with process_group("cpu") as ranks:
         assert ranks.world_size == 1
+
+
+SRUN = {
+    "SLURM_PROCID": "{}",
+    "SLURM_LOCALID": "0",
+    "SLURM_STEP_NUM_TASKS": "2",
+    "SLURM_STEP_NODELIST": "127.0.0.[1-2]",
+    "SLURM_STEP_TASKS_PER_NODE": "1(x2)",
+}
+MPIRUN = {"RANK": "{}", "LOCAL_RANK": "{}", "SIZE": "2", "LOCAL_SIZE": "2"}
+PRINTS = """
+from plaudit.engine.distributed import process_group
+with process_group() as ranks:
+    print(ranks.all_gather([ranks.rank, 7]))
+"""
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [SRUN, {f"OMPI_COMM_WORLD_{name}": value for name, value in MPIRUN.items()}],
+    ids=["srun", "mpirun"],
+)
+def test_processes_of_srun_and_mpirun_find_each_other(facts: dict[str, str]) -> None:
+    job = {"SLURM_JOB_ID": str(free_port()), "PMIX_NAMESPACE": str(free_port())}
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", PRINTS],
+            env={**os.environ, **job, **{name: value.format(rank) for name, value in facts.items()}},
+            stdout=subprocess.PIPE,
+        )
+        for rank in range(2)
+    ]
+    assert [process.communicate(timeout=120)[0] for process in started] == 2 * [b"[[0.0, 7.0], [1.0, 7.0]]\n"]
 
 
 @pytest.mark.slow

@@ -1,0 +1,168 @@
+"""What started several processes, told as torchrun tells it: RANK, WORLD_SIZE, MASTER_ADDR and their like.
+
+torchrun, accelerate, Ray and Kubeflow set these themselves. Slurm's ``srun`` and the starters of MPI have
+names of their own for the same facts, and of the address at most the list of nodes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from plaudit.errors import UserError
+
+FIRST_PORT, PORTS = 20_000, 10_000
+"""Where the processes of a job meet, if nothing names a port: in a range that no system hands out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Starter:
+    """Under which names a starter tells what torchrun tells.
+
+    Example: ``Starter(name="srun", size="SLURM_STEP_NUM_TASKS", …)``
+    """
+
+    name: str
+    size: str
+    rank: str
+    local_rank: str
+    jobs: tuple[str, ...]
+    """What all processes of a job have in common, and no other job has."""
+    local_size: str = ""
+    """How many of them are on this machine; a list of nodes serves instead."""
+    nodes: str = ""
+
+
+STARTERS = (
+    Starter(
+        name="srun",
+        size="SLURM_STEP_NUM_TASKS",
+        rank="SLURM_PROCID",
+        local_rank="SLURM_LOCALID",
+        jobs=("SLURM_JOB_ID", "SLURM_STEP_ID"),
+        nodes="SLURM_STEP_NODELIST",
+    ),
+    Starter(
+        name="mpirun",
+        size="OMPI_COMM_WORLD_SIZE",
+        rank="OMPI_COMM_WORLD_RANK",
+        local_rank="OMPI_COMM_WORLD_LOCAL_RANK",
+        jobs=("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"),
+        local_size="OMPI_COMM_WORLD_LOCAL_SIZE",
+    ),
+    Starter(
+        name="mpiexec",
+        size="PMI_SIZE",
+        rank="PMI_RANK",
+        local_rank="MPI_LOCALRANKID",
+        jobs=("PMI_ID", "HYDI_CONTROL_FD"),
+        local_size="MPI_LOCALNRANKS",
+    ),
+)
+
+
+def join_starter(environment: Mapping[str, str]) -> dict[str, str]:
+    """What torchrun would have set for a process that another starter has started; else nothing.
+
+    >>> facts = {"SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "2", "SLURM_LOCALID": "0", "SLURM_JOB_ID": "7"}
+    >>> joined = join_starter({**facts, "SLURM_STEP_ID": "0", "SLURM_STEP_NODELIST": "gpu[07-08]"})
+    >>> joined["RANK"], joined["WORLD_SIZE"], joined["LOCAL_RANK"], joined["MASTER_ADDR"]
+    ('2', '4', '0', 'gpu07')
+    """
+    if "WORLD_SIZE" in environment:
+        return {}
+    if "MASTER_ADDR" in environment and "ACCELERATE_MIXED_PRECISION" in environment:
+        raise UserError(
+            "accelerate launch, asked for several processes on CPUs, started one, which would train the "
+            "whole run alone: torchrun --nproc-per-node N -m plaudit … starts them (WORLD_SIZE=1 in the "
+            "environment says that this is a run by itself)"
+        )
+    starter = next((each for each in STARTERS if int(environment.get(each.size, "1")) > 1), None)
+    if starter is None:
+        return {}
+    missing = [name for name in (starter.rank, starter.local_rank) if name not in environment]
+    if missing:
+        raise UserError(
+            f"{starter.name} started {environment[starter.size]} processes, and does not say which one this "
+            f"is ({missing[0]}): torchrun --nproc-per-node N -m plaudit … starts a run of several processes"
+        )
+    joined = {
+        "RANK": environment[starter.rank],
+        "WORLD_SIZE": environment[starter.size],
+        "LOCAL_RANK": environment[starter.local_rank],
+        "MASTER_ADDR": environment.get("MASTER_ADDR") or _first_machine(starter, environment),
+        "MASTER_PORT": environment.get("MASTER_PORT") or _port(starter, environment),
+    }
+    local_size = environment.get(starter.local_size) or _tasks_here(environment)
+    return joined | ({} if local_size is None else {"LOCAL_WORLD_SIZE": local_size})
+
+
+def _first_machine(starter: Starter, environment: Mapping[str, str]) -> str:
+    if starter.nodes:
+        return first_node(environment[starter.nodes])
+    if environment.get(starter.local_size) == environment[starter.size]:
+        return "127.0.0.1"
+    raise UserError(
+        f"{starter.name} started {environment[starter.size]} processes on several machines: name the first "
+        "one in the environment of all (MASTER_ADDR)"
+    )
+
+
+def first_node(nodes: str) -> str:
+    """The first name of a list as Slurm writes it.
+
+    >>> first_node("a,b"), first_node("gpu[07-09,12]-ib,cpu1"), first_node("rack[1,3]")
+    ('a', 'gpu07-ib', 'rack1')
+    """
+    before, inside, after = re.match(r"([^\[,]*)(?:\[([^\]]*)\])?([^,]*)", nodes).groups()  # type: ignore[union-attr]
+    return before + re.split("[-,]", inside or "")[0] + after
+
+
+def _port(starter: Starter, environment: Mapping[str, str]) -> str:
+    words = [environment[name] for name in starter.jobs if name in environment]
+    # Without a name of the job the starter's own process is what they have in common, on one machine.
+    digest = blake2b("/".join(words or [str(os.getppid())]).encode(), digest_size=4)
+    return str(FIRST_PORT + int.from_bytes(digest.digest()) % PORTS)
+
+
+def _tasks_here(environment: Mapping[str, str]) -> str | None:
+    """How many tasks of a Slurm step this machine has; of a list such as ``4(x2),3``.
+
+    >>> _tasks_here({"SLURM_STEP_TASKS_PER_NODE": "4(x2),3", "SLURM_NODEID": "2"})
+    '3'
+    """
+    counts: list[str] = []
+    for part in environment.get("SLURM_STEP_TASKS_PER_NODE", "").split(","):
+        number, _, times = part.partition("(x")
+        counts += [number] * int(times.rstrip(")") or 1)
+    place = int(environment.get("SLURM_NODEID", "0"))
+    return counts[place] if place < len(counts) and counts[place] else None
+
+
+def is_last_try_of_torchrun() -> bool:
+    """Whether torchrun ends when this process fails, and does not start it again."""
+    tries = [os.environ.get(f"TORCHELASTIC_{name}") for name in ("RESTART_COUNT", "MAX_RESTARTS")]
+    return tries[0] is not None and tries[0] == tries[1]
+
+
+_LAST_WORDS = """
+has_ended() {
+  kill -0 "$1" 2>/dev/null || return 0
+  # Nobody has asked yet how it ended; whoever would may wait for us.
+  [ -r "/proc/$1/stat" ] && read -r line < "/proc/$1/stat" && case "${line##*) }" in Z*) return 0 ;; esac
+  return 1
+}
+until has_ended "$1"; do sleep 0.1; done
+printf '%s\\n' "$2" >&2
+"""
+
+
+def say_after(process: int, sentence: str) -> None:
+    """Say this once that process is gone, which has more to say itself: torchrun ends with a traceback."""
+    command = ["sh", "-c", _LAST_WORDS, "sh", str(process), sentence]
+    # In a session of its own: torchrun ends the processes of a rank's.
+    subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)
