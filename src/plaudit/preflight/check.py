@@ -138,11 +138,15 @@ def not_applicable(reason: str) -> Result:
     return Result(holds=None, details=reason)
 
 
+class NotApplicableError(Exception):
+    """Ends a check that has nothing to look at, from however deep within it; its words are the reason."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
     """One property of a run that is easily wrong without any error message.
 
-    Example: ``CHECKS["one-bos"].look(subject).holds``
+    Example: ``CHECKS["one-bos"].run(subject).holds``
     """
 
     name: str
@@ -204,6 +208,8 @@ def run_checks(
         with preserve_state(subject):
             try:
                 result = check.run(subject)
+            except NotApplicableError as reason:
+                result = not_applicable(str(reason))
             except UserError as error:
                 result = failed(str(error))
         seconds = time.perf_counter() - began

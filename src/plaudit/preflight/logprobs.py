@@ -27,6 +27,7 @@ from plaudit.models.reward_model import RewardModel
 from plaudit.preflight.check import (
     SAMPLE_SIZE,
     Check,
+    NotApplicableError,
     PreflightSubject,
     Result,
     failed,
@@ -34,7 +35,7 @@ from plaudit.preflight.check import (
     passed,
     warned,
 )
-from plaudit.preflight.samples import shortest_examples
+from plaudit.preflight.samples import SHARDED, shortest_examples
 from plaudit.preflight.tokenization import end_tokens
 from plaudit.tokens.batch import Example, TokenBatch, batch_of
 from plaudit.tokens.microbatch import Layout, layout_batch
@@ -115,16 +116,11 @@ computed in float32."""
 HALF_PRECISION_MAX_ROUNDINGS = 50
 """Rounding errors of half precision by which a log-prob may be off: as many as a deep model piles up."""
 HALF_PRECISION_MEAN_ROUNDINGS = 12
-NO_MODEL = "there is no model that learns, or no row to look at"
-SHARDED = "weights are divided over ranks; look with one process, without torchrun"
 
 
 def check_dropout(subject: PreflightSubject) -> Result:
     """The same rows twice, as a model that learns sees them, give the same bits."""
-    model = _trained_model(subject)
-    examples = shortest_examples(subject, 2)
-    if model is None or not examples:
-        return not_applicable(NO_MODEL)
+    model, examples = _model_and_rows(subject, 2)
     # Dropout acts in training mode only; that of adapters is wanted (--lora.dropout).
     model.train()
     for name, module in model.named_modules():
@@ -293,7 +289,7 @@ def check_weights(subject: PreflightSubject) -> Result:
     """
     model = subject.policy or subject.scorer
     if model is None or is_sharded(model):
-        return not_applicable("weights are divided over ranks" if model else "no model learns here")
+        return not_applicable(SHARDED if model else "no model learns here")
     kinds = figures_by_kind(model)
     if not kinds:
         return not_applicable(f"the model has fewer than {MIN_LAYERS} layers")
@@ -375,26 +371,23 @@ def check_padding_sides(subject: PreflightSubject) -> Result:
 
 def check_packing(subject: PreflightSubject) -> Result:
     """A row says the same among others as alone."""
-    model = _trained_model(subject)
-    if model is not None and model.layout != "packed":
+    model, _ = _model_and_rows(subject)
+    if model.layout != "packed":
         return not_applicable(f"batches of this run are padded on the {model.layout}")
     return _compare_layouts(subject, {"packed": "packed end to end"})
 
 
 def check_prompt_sharing(subject: PreflightSubject) -> Result:
     """A prompt computed once for all its answers counts as if it had been computed for each."""
-    model = _trained_model(subject)
-    if model is not None and (model.layout != "packed" or not model.backbone.share_prompts):
+    model, _ = _model_and_rows(subject)
+    if model.layout != "packed" or not model.backbone.share_prompts:
         return not_applicable("prompts are computed for each of their answers")
     return _compare_layouts(subject, {"packed": "packed behind one prompt"}, share=True)
 
 
 def check_bf16(subject: PreflightSubject) -> Result:
     """The numbers of the run are near those of float32."""
-    model = _trained_model(subject)
-    examples = shortest_examples(subject)
-    if model is None or not examples:
-        return not_applicable(NO_MODEL)
+    model, examples = _model_and_rows(subject)
     products = model.backbone.compute_dtype
     if products in ROUNDING:
         return not_applicable(f"products are made in {_dtype_name(products)}")
@@ -424,10 +417,7 @@ def check_bf16(subject: PreflightSubject) -> Result:
 
 def _compare_layouts(subject: PreflightSubject, layouts: dict[Layout, str], *, share: bool = False) -> Result:
     """Each of these layouts against transformers' own pass over one answer at a time."""
-    model = _trained_model(subject)
-    short_examples = shortest_examples(subject)
-    if model is None or not short_examples:
-        return not_applicable(NO_MODEL)
+    model, short_examples = _model_and_rows(subject)
     if is_sharded(model):
         return not_applicable(SHARDED)
     examples = _with_more_completions(short_examples, answers=2 if share else 1)
@@ -496,8 +486,11 @@ def _device_batch(model: Model, examples: Sequence[Example]) -> TokenBatch:
     return batch_of(examples).to(model.device)
 
 
-def _trained_model(subject: PreflightSubject) -> Model | None:
-    return subject.policy or subject.scorer
+def _model_and_rows(subject: PreflightSubject, count: int = SAMPLE_SIZE) -> tuple[Model, list[Example]]:
+    model, examples = subject.policy or subject.scorer, shortest_examples(subject, count)
+    if model is None or not examples:
+        raise NotApplicableError("there is no model that learns, or no row to look at")
+    return model, examples
 
 
 def _score_name(model: Model) -> str:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from statistics import correlation
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 from plaudit.data.records import Task, Text, assistant_turn, plain_text, split_tools, words_of
 from plaudit.errors import UserError
@@ -33,7 +34,6 @@ from plaudit.preflight.samples import (
     score_fault,
     score_sample_tasks,
     single_answer_tasks,
-    why_no_reward,
 )
 from plaudit.rewards.base import TaskScores, compares_answers, leaf_rewards, refusal_counts
 from plaudit.rewards.learned.scalar import LearnedReward
@@ -74,11 +74,10 @@ def check_reward_position(subject: PreflightSubject) -> Result:
     forward pass. Of a reward model that learns, transformers' own classifier is asked too, padded on both
     sides: whoever loads what the run saves will read it like that. In float32: 16 bits blur small scores.
     """
-    reward = reward_under_check(subject)
-    leaves = [] if reward is None else leaf_rewards(reward)
+    leaves = leaf_rewards(reward_under_check(subject))
     parts = [leaf for leaf in leaves if isinstance(leaf, LearnedReward)]
     if not parts:
-        return not_applicable(why_no_reward(subject) if reward is None else "no reward model is read here")
+        return not_applicable("no reward model is read here")
     details: list[str] = []
     for part in parts:
         with part.model.backbone.in_full():
@@ -124,15 +123,13 @@ def _compare_positions(
             furthest = max(furthest, difference)
             # Turned round, so that a NaN fails.
             if not difference <= _score_tolerance(model, scored_rows):
-                return f"{row.origin}: {_disagreement(variant, score, row.plain_score)}", furthest
+                score_text = "no verdict" if score is None else f"the score {score:.4g}"
+                fault = (
+                    f"{row.origin}: {variant} it has {score_text}, and the row alone has "
+                    f"{row.plain_score:.4g} at its answer's last token"
+                )
+                return fault, furthest
     return None, furthest
-
-
-def _disagreement(variant: str, score: float | None, plain_score: float) -> str:
-    score_text = "no verdict" if score is None else f"the score {score:.4g}"
-    return (
-        f"{variant} it has {score_text}, and the row alone has {plain_score:.4g} at its answer's last token"
-    )
 
 
 def _score_variants(
@@ -173,18 +170,13 @@ def _transformers_classifier_scores(
     pad = model.base.config.get_text_config().pad_token_id
     if pad is None:
         raise UserError("the reward model has no padding token, so nothing can read a batch of it")
-    width = max(len(row.ids) for row in scored_rows)
-    rows: list[list[int]] = []
-    real: list[list[int]] = []
-    for row in scored_rows:
-        empty = width - len(row.ids)
-        rows.append([*[pad] * empty, *row.ids] if pad_left else [*row.ids, *[pad] * empty])
-        real.append([0] * empty + [1] * len(row.ids) if pad_left else [1] * len(row.ids) + [0] * empty)
-    mask_NL = torch.tensor(real, device=model.device)
+    rows = [torch.tensor(row.ids, device=model.device) for row in scored_rows]
+    side = "left" if pad_left else "right"
+    mask_NL = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True, padding_side=side)
     with torch.no_grad(), evaluation_mode(model), model.as_plain_model():
         # Positions count words only: padding on the left must not push the text to later ones.
         raw_N1 = model.base(
-            input_ids=torch.tensor(rows, device=model.device),
+            input_ids=pad_sequence(rows, batch_first=True, padding_value=pad, padding_side=side),
             attention_mask=mask_NL,
             position_ids=(mask_NL.cumsum(-1) - 1).clamp(min=0),
         ).logits
@@ -314,11 +306,7 @@ def check_reward_finite(subject: PreflightSubject) -> Result:
     None where there is no verdict, and there must be a verdict on something.
     """
     reward = reward_under_check(subject)
-    sampled = [] if reward is None else sample_tasks(subject, reward)
-    if reward is None or not sampled:
-        return not_applicable(
-            why_no_reward(subject) if reward is None else "no prompt of the first rows can be asked"
-        )
+    sampled = sample_tasks(subject, reward)
     reward_inputs = [task for _, task in sampled]
     reward_inputs[0] = _with_answers(reward_inputs[0], ("",))
     rows = reward.scores(reward_inputs)
@@ -338,34 +326,30 @@ def check_reward_finite(subject: PreflightSubject) -> Result:
 
 def check_reward_deterministic(subject: PreflightSubject) -> Result:
     """The reward is asked the very same thing twice."""
-    return _compare_repeated(subject, lambda task: task, "asked twice")
+    scored = score_sample_tasks(subject)
+    return _compare_scores(scored, scored.reward.scores(scored.tasks), "asked twice")
 
 
 def check_reward_order(subject: PreflightSubject) -> Result:
     """The reward is asked about the same prompts and answers from the last to the first."""
-
-    def turned(found_tasks: Sequence[Task]) -> list[Task]:
-        return [
-            replace(task, answers=task.answers[::-1], ended=task.ended[::-1]) for task in found_tasks[::-1]
-        ]
-
-    return _compare_repeated(
-        subject,
-        turned,
-        "asked in the opposite order",
-        restore_order=lambda rows: [r[::-1] for r in rows[::-1]],
-    )
+    scored = score_sample_tasks(subject)
+    turned = [
+        replace(task, answers=task.answers[::-1], ended=task.ended[::-1]) for task in scored.tasks[::-1]
+    ]
+    rows = [row[::-1] for row in scored.reward.scores(turned)[::-1]]
+    return _compare_scores(scored, rows, "asked in the opposite order")
 
 
 def check_reward_independent(subject: PreflightSubject) -> Result:
     """The reward is asked about every answer by itself, one request after another."""
     scored = score_sample_tasks(subject)
-    if isinstance(scored, str):
-        return not_applicable(scored)
     if compares_answers(scored.reward):
         return not_applicable("the reward compares the answers to one prompt with each other")
     rows = [
-        tuple(scored.reward.scores([answer])[0][0] for answer in _split_answers(task))
+        tuple(
+            scored.reward.scores([replace(task, answers=(answer,), ended=(ended,))])[0][0]
+            for answer, ended in zip(task.answers, task.ended, strict=True)
+        )
         for task in scored.tasks
     ]
     return _compare_scores(scored, rows, "asked about it alone")
@@ -380,8 +364,6 @@ def check_reward_differs(subject: PreflightSubject) -> Result:
     saying nothing scores highest.
     """
     scored = score_sample_tasks(subject)
-    if isinstance(scored, str):
-        return not_applicable(scored)
     texts = {plain_text(answer) for task in scored.tasks for answer in task.answers}
     # Rows with one answer each are compared with one another.
     groups = [row for task, row in zip(scored.tasks, scored.rows, strict=True) if len({*task.answers}) > 1]
@@ -404,10 +386,8 @@ def check_reward_differs(subject: PreflightSubject) -> Result:
     if not any(spreads):
         moved = [new for row, new in zip(scored.rows, probed, strict=True) if {*_verdicts(new)} - {*row}]
         if moved:
-            return warned(
-                f"{details}, so nothing is learnt from answers like these; others have "
-                f"{_distinct_scores_text(_verdicts(moved[0]))}"
-            )
+            others = ", ".join(f"{score:.4g}" for score in sorted({*_verdicts(moved[0])}))
+            return warned(f"{details}, so nothing is learnt from answers like these; others have {others}")
         return failed(f"{details}, {len(texts)} different answers and an empty one among them")
     doubts = [
         *_scale_doubts(max(spreads), largest),
@@ -457,55 +437,20 @@ def _emptiness_doubts(scored: ScoredTasks, probed: Sequence[TaskScores]) -> Iter
         yield f"an empty answer scores higher than the row's own {excerpt(worse[0].reference_answer or '')}"
 
 
-def _compare_repeated(
-    subject: PreflightSubject,
-    rearrange: Callable[[Sequence[Task]], Sequence[Task]],
-    variant: str,
-    restore_order: Callable[[Sequence[TaskScores]], Sequence[TaskScores]] = list,
-) -> Result:
-    """Score the same tasks rearranged and compare; ``restore_order`` puts the scores in their first order."""
-    scored = score_sample_tasks(subject)
-    if isinstance(scored, str):
-        return not_applicable(scored)
-    return _compare_scores(scored, restore_order(scored.reward.scores(rearrange(scored.tasks))), variant)
-
-
 def _compare_scores(scored: ScoredTasks, rows: Sequence[TaskScores], variant: str) -> Result:
     other = first_difference(scored, rows)
     if other is None:
         allowed = f" (to {scored.tolerance:.2g}, which is rounding)" if scored.tolerance else ""
         return passed(f"{len(scored.scores)} scores, {variant}: the same{allowed}")
-    origin, answer, item, two = other
-    return failed(
-        f"{origin}, {plain_text(answer)[:40]!r}: the score is {_score_text(item)}, and {variant} it is "
-        f"{_score_text(two)}"
-    )
-
-
-def _score_text(score: float | None) -> str:
-    return "none" if score is None else f"{score:.6g}"
-
-
-def _distinct_scores_text(scores: Sequence[float]) -> str:
-    """Each number once.
-
-    >>> _distinct_scores_text([1.0, 0.0, 1.0])
-    '0, 1'
-    """
-    return ", ".join(f"{score:.4g}" for score in sorted(set(scores)))
+    origin, answer, *scores = other
+    first, again = ("none" if score is None else f"{score:.6g}" for score in scores)
+    return failed(f"{origin}, {excerpt(answer)}: the score is {first}, and {variant} it is {again}")
 
 
 def _with_answers(task: Task, extra_answers: Sequence[str]) -> Task:
     plain = isinstance(task.prompt, str)
     texts: list[Text] = [answer if plain else assistant_turn(answer) for answer in extra_answers]
     return replace(task, answers=(*task.answers, *texts), ended=(*task.ended, *(True for _ in extra_answers)))
-
-
-def _split_answers(task: Task) -> list[Task]:
-    return [
-        replace(task, answers=(answer,), ended=(ended,))
-        for answer, ended in zip(task.answers, task.ended, strict=True)
-    ]
 
 
 CHECKS = (

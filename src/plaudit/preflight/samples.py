@@ -20,7 +20,7 @@ from plaudit.engine.distributed import is_sharded
 from plaudit.engine.loop import TrainingJob
 from plaudit.errors import UserError
 from plaudit.models.verify import tolerance
-from plaudit.preflight.check import SAMPLE_SIZE, PreflightSubject
+from plaudit.preflight.check import SAMPLE_SIZE, NotApplicableError, PreflightSubject
 from plaudit.rewards.base import Reward, TaskScores, leaf_rewards, traits_of
 from plaudit.rewards.learned.scalar import LearnedReward
 from plaudit.tokens.batch import Completion, Example
@@ -29,6 +29,8 @@ from plaudit.tokens.microbatch import Microbatch
 from plaudit.tokens.prompts import EncodedPrompt, encode_prompt_records
 
 MAX_SCANNED_ROWS = 4 * SAMPLE_SIZE
+NO_PROMPT = "no prompt of the first rows can be asked within the longest row"
+SHARDED = "weights are divided over ranks; look with one process, without torchrun"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,44 +127,45 @@ class ScoredTasks:
         return largest * max((_relative_tolerance(leaf) for leaf in leaf_rewards(self.reward)), default=0.0)
 
 
-def reward_under_check(subject: PreflightSubject) -> Reward | None:
+def reward_under_check(subject: PreflightSubject) -> Reward:
     """The reward of a run, or the reward model that learns, asked as it would be later."""
-    if subject.reward is not None or subject.scorer is None or is_sharded(subject.scorer):
+    if subject.reward is not None:
         return subject.reward
+    if subject.scorer is None:
+        raise NotApplicableError("no reward scores whole answers in this run")
+    if is_sharded(subject.scorer):
+        raise NotApplicableError(SHARDED)
     return LearnedReward("the reward model", subject.scorer, subject.encoder)
 
 
-def why_no_reward(subject: PreflightSubject) -> str:
-    sharded = subject.scorer is not None and is_sharded(subject.scorer)
-    return "weights are divided over ranks" if sharded else "no reward scores whole answers in this run"
-
-
-def score_sample_tasks(subject: PreflightSubject) -> ScoredTasks | str:
-    """A few tasks scored by the run's reward; or the reason why there are no scores to compare."""
+def score_sample_tasks(subject: PreflightSubject) -> ScoredTasks:
+    """A few tasks scored by the run's reward."""
     reward = reward_under_check(subject)
-    if reward is None:
-        return why_no_reward(subject)
-    sampled = sample_tasks(subject, reward)
-    if not sampled:
-        return "no prompt of the first rows can be asked within the longest row"
+    origins, tasks = zip(*sample_tasks(subject, reward), strict=True)
     try:
-        rows = reward.scores([task for _, task in sampled])
-    except UserError:
-        return "the reward cannot be asked (reward-finite says why)"
-    if score_fault([task for _, task in sampled], rows) is not None or not any(
-        score is not None for row in rows for score in row
-    ):
-        return "the reward has no usable scores (reward-finite says why)"
-    origins, scored_inputs = zip(*sampled, strict=True)
-    return ScoredTasks(reward=reward, tasks=scored_inputs, origins=origins, rows=rows)
+        scored = ScoredTasks(reward=reward, tasks=tasks, origins=origins, rows=reward.scores(tasks))
+    except UserError as error:
+        raise NotApplicableError("the reward cannot be asked (reward-finite says why)") from error
+    if score_fault(tasks, scored.rows) is not None or not scored.scores:
+        raise NotApplicableError("the reward has no usable scores (reward-finite says why)")
+    return scored
 
 
 def sample_tasks(subject: PreflightSubject, reward: Reward) -> list[tuple[str, Task]]:
     """File and row of each, and the task: a row's own answers, and drawn ones where it has no two."""
     remote = any(traits_of(leaf).remote for leaf in leaf_rewards(reward))
     count, answers = (MAX_REMOTE, MAX_REMOTE) if remote else (MAX_PROMPTS, MAX_ANSWERS)
-    if subject.reward is None:
-        return _tasks_from_rows(subject, count)
+    sampled = (
+        _tasks_from_rows(subject, count)
+        if subject.reward is None
+        else _tasks_from_prompts(subject, count, answers)
+    )
+    if not sampled:
+        raise NotApplicableError(NO_PROMPT)
+    return sampled
+
+
+def _tasks_from_prompts(subject: PreflightSubject, count: int, answers: int) -> list[tuple[str, Task]]:
     rows = shortest_prompts(subject, count, MAX_ANSWER_TOKENS)
     drawn = iter(_sampled_answers(subject, [row for row in rows if len(row.answers) < 2], answers))
     row_tasks: list[tuple[str, Task]] = []
@@ -204,23 +207,15 @@ def score_fault(scored_inputs: Sequence[Task], rows: Sequence[TaskScores]) -> st
     return None
 
 
-def same_score(value: float | None, other: float | None, slack: int | float) -> bool:
-    """Whether two scores of one answer are the same.
-
-    >>> same_score(None, None, 0), same_score(1.0, 1.5, 0.1), same_score(1.0, None, 9)
-    (True, False, False)
-    """
-    return value is other if value is None or other is None else abs(value - other) <= slack
-
-
 def first_difference(
     scored: ScoredTasks, other: Sequence[TaskScores]
 ) -> tuple[str, Text, float | None, float | None] | None:
-    """The first answer whose score differs: its origin, the answer, and both scores."""
+    """The old answer whose score differs: its origin, the answer, and both scores."""
     for origin, task, row, second in zip(scored.origins, scored.tasks, scored.rows, other, strict=True):
-        for answer, item, two in zip(task.answers, row, second, strict=True):
-            if not same_score(item, two, scored.tolerance):
-                return origin, answer, item, two
+        for answer, old, new in zip(task.answers, row, second, strict=True):
+            same = old is new if old is None or new is None else abs(old - new) <= scored.tolerance
+            if not same:
+                return origin, answer, old, new
     return None
 
 
@@ -295,8 +290,13 @@ def shortest_examples(subject: PreflightSubject, count: int = SAMPLE_SIZE) -> li
     prompts = [subject.encoder.encode_prompt(prompt) for prompt in subject.prompts]
     short = sorted(prompts, key=len)[:count]
     return [
-        Example(prompt=prompt, completions=(_continuation(other),), origin="a prompt")
+        Example(
+            prompt=prompt,
+            completions=(Completion(ids=ids, mask=(True,) * len(ids), finished=False),),
+            origin="a prompt",
+        )
         for prompt, other in zip(short, [*short[1:], *short[:1]], strict=True)
+        for ids in [other[-CONTINUATION_TOKENS:]]
     ]
 
 
@@ -339,8 +339,3 @@ def likelihood_step(subject: PreflightSubject) -> TrialStep | None:
 def _shortest_indices(examples: Sequence[Example], count: int) -> list[int]:
     near = range(min(len(examples), CANDIDATES))
     return nsmallest(count, near, key=lambda number: examples[number].tokens)
-
-
-def _continuation(prompt: tuple[int, ...]) -> Completion:
-    ids = prompt[-CONTINUATION_TOKENS:]
-    return Completion(ids=ids, mask=(True,) * len(ids), finished=False)

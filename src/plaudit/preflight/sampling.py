@@ -21,7 +21,16 @@ from plaudit.errors import UserError
 from plaudit.models.backbone import head_of
 from plaudit.models.policy import Policy
 from plaudit.preflight import exact_sampling
-from plaudit.preflight.check import Check, PreflightSubject, Result, failed, not_applicable, passed, warned
+from plaudit.preflight.check import (
+    Check,
+    NotApplicableError,
+    PreflightSubject,
+    Result,
+    failed,
+    not_applicable,
+    passed,
+    warned,
+)
 from plaudit.preflight.exact_sampling import (
     LogprobErrors,
     chi_square_test,
@@ -34,6 +43,8 @@ from plaudit.preflight.exact_sampling import (
 from plaudit.preflight.samples import (
     LOW_TEMPERATURE,
     MAX_SCANNED_ROWS,
+    NO_PROMPT,
+    SHARDED,
     SamplePrompt,
     describe_origins,
     shortest_prompts,
@@ -41,11 +52,10 @@ from plaudit.preflight.samples import (
 )
 from plaudit.rollouts import local
 from plaudit.rollouts.local import LocalSampler
-from plaudit.rollouts.sampler import Rollout, Sampler, SamplingSettings, TokenIds
+from plaudit.rollouts.sampler import Rollout, Sampler, SamplingSettings
 
 MAX_FORCED_TOKENS = 3
 FORCING_BIAS = 1e4
-_NOTHING_TO_SAMPLE = "there is no policy, or no prompt of the first rows can be asked"
 
 
 def check_stops(subject: PreflightSubject) -> Result:
@@ -57,9 +67,10 @@ def check_stops(subject: PreflightSubject) -> Result:
     certain first: at it an answer must go on.
     """
     policy, rows = subject.policy, shortest_prompts(subject, 1, MAX_FORCED_TOKENS)
-    if policy is None or is_sharded(policy) or not rows:
-        is_whole = policy is None or not is_sharded(policy)
-        return not_applicable(_NOTHING_TO_SAMPLE if is_whole else "weights are divided over ranks")
+    if policy is None or not rows:
+        return not_applicable("there is no policy, or no prompt of the first rows can be asked")
+    if is_sharded(policy):
+        return not_applicable(SHARDED)
     try:
         sampler = subject.sampler or LocalSampler.from_policy(policy, subject.encoder)
     except UserError as error:
@@ -106,7 +117,8 @@ def _stop_fault(subject: PreflightSubject, sampler: Sampler, row: SamplePrompt, 
 
 def _declared_end_tokens(subject: PreflightSubject) -> list[int]:
     policy, info = require_policy(subject), subject.encoder.info
-    vocabulary_size, folder = _vocabulary_size(policy), Path(str(policy.base.name_or_path))
+    embeddings: Any = policy.base.get_output_embeddings()
+    vocabulary_size, folder = embeddings.weight.shape[0], Path(str(policy.base.name_or_path))
     candidates = [*subject.encoder.stop_ids, info.tokenizer.eos_token_id]
     for name in ("generation_config.json", "config.json"):
         path = folder / name
@@ -148,10 +160,6 @@ def force_token(policy: Policy, token: int) -> Iterator[None]:
         head.bias = original_bias
 
 
-def _vocabulary_size(policy: Any) -> int:
-    return policy.base.get_output_embeddings().weight.shape[0]
-
-
 def _token_name(subject: PreflightSubject, token: int) -> str:
     return f"{subject.encoder.info.tokenizer.convert_ids_to_tokens(token)!r} ({token})"
 
@@ -164,8 +172,6 @@ MIN_P_VALUE = 1e-6
 """Below it a p-value speaks against the sampler: one sound run in a million is suspected."""
 HIGH_TEMPERATURE = 100.0
 """A temperature at which every token is about as likely as any other."""
-NO_SAMPLER = "nothing is learnt from sampled answers"
-NO_PROMPT = "no prompt of the first rows can be asked within the longest row"
 
 
 def check_sampler_logps(subject: PreflightSubject) -> Result:
@@ -174,28 +180,24 @@ def check_sampler_logps(subject: PreflightSubject) -> Result:
     Each answer then goes through transformers' own forward pass, alone, and its log-probs are computed again,
     among all tokens and among those that temperature, top-k, top-p and min-p leave.
     """
-    rows = shortest_prompts(subject, PROMPTS, MAX_TOKENS)
-    if subject.sampler is None or not rows:
-        return not_applicable(NO_SAMPLER if subject.sampler is None else NO_PROMPT)
+    sampler, rows = _sampler_and_prompts(subject, PROMPTS)
     settings = _short_settings(subject, MAX_TOKENS)
-    groups = subject.sampler.generate([row.prompt.prompt for row in rows], settings, n=2)
+    drawn = _drawn_answers(sampler, rows, settings)
     limit = 4 * logprob_tolerance(subject, settings)
     errors: list[LogprobErrors] = []
-    for row, rollout in _row_rollout_pairs(rows, groups):
+    for row, rollout in drawn:
         if not len(rollout.ids) == len(rollout.logp) == len(rollout.whole_logp):
             return failed(
                 f"{describe_origins([row])}: {len(rollout.ids)} tokens with {len(rollout.logp)} log-probs"
             )
-        item = logprob_errors(
-            transformers_logits(subject, rollout.prompt, rollout.ids), rollout, settings, limit / 4
-        )
+        item = _recomputed_errors(subject, rollout, settings)
         if item.excluded_tokens:
             return failed(
                 f"{describe_origins([row])}: {item.excluded_tokens} tokens were drawn that "
                 f"{_settings_text(settings)} leaves out"
             )
         errors.append(item)
-    result = _logprob_result(errors, rows, limit, "transformers' own")
+    result = _logprob_result(errors, rows, limit)
     temperature = subject.sampling.temperature
     if not result.holds or subject.trial is None or temperature >= LOW_TEMPERATURE:
         return result
@@ -211,24 +213,16 @@ def check_sampler_fresh(subject: PreflightSubject) -> Result:
     Answers are drawn then, and what the sampler says of their tokens is compared with what the moved policy
     says of them in transformers' own forward pass. The weights are put back bit by bit.
     """
-    rows = shortest_prompts(subject, PROMPTS // 2, MAX_TOKENS)
-    if subject.sampler is None or not rows:
-        return not_applicable(NO_SAMPLER if subject.sampler is None else NO_PROMPT)
+    sampler, rows = _sampler_and_prompts(subject, PROMPTS // 2)
     settings = _short_settings(subject, MAX_TOKENS)
     limit = 4 * logprob_tolerance(subject, settings)
     with exact_sampling.perturbed_weights(subject, rows[0].prompt.prompt, min_shift=2 * limit) as shift:
-        groups = subject.sampler.generate([row.prompt.prompt for row in rows], settings, n=2)
-        new = [
-            logprob_errors(_recomputed_logits(subject, pair), pair, settings, limit / 4)
-            for _, pair in _row_rollout_pairs(rows, groups)
-        ]
+        drawn = _drawn_answers(sampler, rows, settings)
+        new = [_recomputed_errors(subject, rollout, settings) for _, rollout in drawn]
     if shift < 2 * limit:
         return failed(f"weights that learn were moved and log-probs changed by {shift:.2g} nats only")
     # The weights are back by now: what would the old policy have said of the same tokens?
-    old = [
-        logprob_errors(_recomputed_logits(subject, pair), pair, settings, limit / 4)
-        for _, pair in _row_rollout_pairs(rows, groups)
-    ]
+    old = [_recomputed_errors(subject, rollout, settings) for _, rollout in drawn]
     after, before = (torch.cat([rollout.whole_T for rollout in many]) for many in (new, old))
     details = (
         f"after a move of {shift:.2g} nats a token the sampler is {float(after.mean()):.2g} from the moved "
@@ -246,13 +240,11 @@ def check_sampled_is_trained(subject: PreflightSubject) -> Result:
     Hardly any such answer comes out the same when its text is made into tokens again. What is trained must
     be the drawn tokens themselves, every one of them, behind the prompt that the encoder makes.
     """
-    rows = shortest_prompts(subject, PROMPTS, MAX_TOKENS)
-    if subject.sampler is None or not rows:
-        return not_applicable(NO_SAMPLER if subject.sampler is None else NO_PROMPT)
+    sampler, rows = _sampler_and_prompts(subject, PROMPTS)
     settings = SamplingSettings(
         temperature=HIGH_TEMPERATURE, max_tokens=MAX_TOKENS, seed=subject.sampling.seed
     )
-    groups = subject.sampler.generate([row.prompt.prompt for row in rows], settings, n=4)
+    groups = sampler.generate([row.prompt.prompt for row in rows], settings, n=4)
     for row, group in zip(rows, groups, strict=True):
         example = local.example_from_rollouts(row.prompt, group)
         for rollout, trained in zip(group, example.completions, strict=True):
@@ -266,10 +258,12 @@ def check_sampled_is_trained(subject: PreflightSubject) -> Result:
                     f"have a log-prob, {sum(trained.mask)} are trained, and they are not the same ones"
                 )
     sampled_ids = [rollout.ids for group in groups for rollout in group]
-    same, random_same = (
-        _roundtrip_count(subject, sampled_ids),
-        _roundtrip_count(subject, _random_token_ids(subject, sampled_ids)),
-    )
+    generator = torch.Generator().manual_seed(0)
+    random_ids = [
+        torch.randint(len(subject.encoder.info.tokenizer), (len(ids),), generator=generator).tolist()
+        for ids in sampled_ids
+    ]
+    same, random_same = (_roundtrip_count(subject, answers) for answers in (sampled_ids, random_ids))
     details = (
         f"of {len(sampled_ids)} answers {len(sampled_ids) - same} would have other tokens if they "
         "were made of their text"
@@ -289,15 +283,14 @@ def check_sampling_distribution(subject: PreflightSubject) -> Result:
     sampling settings (Pearson's chi-square). The same seed must give the same answers again, and
     another seed others.
     """
-    rows = shortest_prompts(subject, 1, MAX_TOKENS)
-    if subject.sampler is None or not rows:
-        return not_applicable(NO_SAMPLER if subject.sampler is None else NO_PROMPT)
+    sampler, rows = _sampler_and_prompts(subject, 1)
     if subject.sampling.greedy:
         return not_applicable("nothing is left to chance at temperature 0")
     [row], settings = rows, _short_settings(subject, 1)
     first, repeated, reseeded = (
-        _sample_first_tokens(subject.sampler, row.prompt.prompt, replace(settings, seed=seed), draws)
+        torch.tensor([rollout.ids[0] for rollout in group])
         for seed, draws in ((1, FIRST_TOKEN_SAMPLES), (1, REPEATED_SAMPLES), (2, REPEATED_SAMPLES))
+        for group in sampler.generate([row.prompt.prompt], replace(settings, seed=seed), n=draws)
     )
     # A seed means the same answers, however many are drawn with it.
     if not torch.equal(first[:REPEATED_SAMPLES], repeated):
@@ -319,18 +312,32 @@ def check_sampling_distribution(subject: PreflightSubject) -> Result:
     return passed(details)
 
 
+def _sampler_and_prompts(subject: PreflightSubject, count: int) -> tuple[Sampler, list[SamplePrompt]]:
+    if subject.sampler is None:
+        raise NotApplicableError("nothing is learnt from sampled answers")
+    rows = shortest_prompts(subject, count, MAX_TOKENS)
+    if not rows:
+        raise NotApplicableError(NO_PROMPT)
+    return subject.sampler, rows
+
+
 def _short_settings(subject: PreflightSubject, tokens: int) -> SamplingSettings:
     return replace(subject.sampling, max_tokens=min(tokens, subject.sampling.max_tokens))
 
 
-def _row_rollout_pairs(
-    rows: Sequence[SamplePrompt], groups: Sequence[Sequence[Rollout]]
+def _drawn_answers(
+    sampler: Sampler, rows: Sequence[SamplePrompt], settings: SamplingSettings
 ) -> list[tuple[SamplePrompt, Rollout]]:
+    """Two answers to each prompt, each beside the row that it answers."""
+    groups = sampler.generate([row.prompt.prompt for row in rows], settings, n=2)
     return [(row, rollout) for row, group in zip(rows, groups, strict=True) for rollout in group]
 
 
-def _recomputed_logits(subject: PreflightSubject, rollout: Rollout) -> Tensor:
-    return transformers_logits(subject, rollout.prompt, rollout.ids)
+def _recomputed_errors(
+    subject: PreflightSubject, rollout: Rollout, settings: SamplingSettings
+) -> LogprobErrors:
+    logits_TV = transformers_logits(subject, rollout.prompt, rollout.ids)
+    return logprob_errors(logits_TV, rollout, settings, logprob_tolerance(subject, settings))
 
 
 def _within_tolerance(gap_T: Tensor, limit: float) -> bool:
@@ -338,9 +345,7 @@ def _within_tolerance(gap_T: Tensor, limit: float) -> bool:
     return bool(gap_T.isfinite().all()) and float(gap_T.max()) <= limit and float(gap_T.mean()) <= limit / 4
 
 
-def _logprob_result(
-    errors: Sequence[LogprobErrors], rows: Sequence[SamplePrompt], limit: float, source: str
-) -> Result:
+def _logprob_result(errors: Sequence[LogprobErrors], rows: Sequence[SamplePrompt], limit: float) -> Result:
     logp_T, whole_T = (
         torch.cat([getattr(error, name) for error in errors]) for name in ("logp_T", "whole_T")
     )
@@ -348,8 +353,8 @@ def _logprob_result(
         f"{float(gap_T.max()):.2g} (mean {float(gap_T.mean()):.2g})" for gap_T in (logp_T, whole_T)
     )
     details = (
-        f"over {len(logp_T)} tokens of {2 * len(rows)} answers log-probs differ from {source} by up to "
-        f"{among} among what can be drawn and by up to {of_all} among all tokens; {limit:.2g} is rounding"
+        f"over {len(logp_T)} tokens of {2 * len(rows)} answers log-probs differ from transformers' own by up "
+        f"to {among} among what can be drawn and by up to {of_all} among all tokens; {limit:.2g} is rounding"
     )
     if _within_tolerance(logp_T, limit) and _within_tolerance(whole_T, limit):
         return passed(details)
@@ -380,19 +385,6 @@ def _roundtrip_count(subject: PreflightSubject, answers: Sequence[Sequence[int]]
         tuple(ids) == tuple(info.tokenizer.encode(info.decode(ids), add_special_tokens=False))
         for ids in answers
     )
-
-
-def _random_token_ids(subject: PreflightSubject, answers: Sequence[Sequence[int]]) -> list[list[int]]:
-    vocabulary_size = len(subject.encoder.info.tokenizer)
-    generator = torch.Generator().manual_seed(0)
-    return [torch.randint(vocabulary_size, (len(ids),), generator=generator).tolist() for ids in answers]
-
-
-def _sample_first_tokens(
-    sampler: Sampler, prompt: TokenIds, settings: SamplingSettings, draws: int
-) -> Tensor:
-    [group] = sampler.generate([prompt], settings, n=draws)
-    return torch.tensor([rollout.ids[0] for rollout in group])
 
 
 CHECKS = (

@@ -24,7 +24,16 @@ from plaudit.engine.loop import TrainingJob
 from plaudit.engine.metrics import values_of
 from plaudit.engine.optimizer import make_optimizer, trained_parameters
 from plaudit.engine.step import StepOutcome, Stepper, take_step
-from plaudit.preflight.check import Check, PreflightSubject, Result, failed, not_applicable, passed, warned
+from plaudit.preflight.check import (
+    Check,
+    NotApplicableError,
+    PreflightSubject,
+    Result,
+    failed,
+    not_applicable,
+    passed,
+    warned,
+)
 from plaudit.preflight.samples import LOW_TEMPERATURE, TrialStep, likelihood_step, make_trial_step
 
 Gradients = Sequence[Tensor | None]
@@ -59,9 +68,7 @@ def preserve_weights(module: nn.Module) -> Iterator[Mapping[str, Tensor]]:
 
 def check_microbatches(subject: PreflightSubject) -> Result:
     """The gradient of a batch is that of its rows, and of any other pieces of it, added up."""
-    trial = _summed_trial_or_reason(subject)
-    if isinstance(trial, Result):
-        return trial
+    trial = _summed_trial_step(subject)
     ways = {"row by row": trial.rows}
     half = max(1, -(-sum(microbatch.tokens for microbatch in trial.batch) // 2))
     halves = [microbatch.shares(1, half) for microbatch in trial.batch]
@@ -73,9 +80,7 @@ def check_microbatches(subject: PreflightSubject) -> Result:
 
 def check_ranks(subject: PreflightSubject) -> Result:
     """The shares of two ranks add up to the whole, and one without rows adds nothing."""
-    trial = _summed_trial_or_reason(subject)
-    if isinstance(trial, Result):
-        return trial
+    trial = _summed_trial_step(subject)
     dealt = [microbatch.shares(2, microbatch.tokens) for microbatch in trial.batch]
     # One row dealt to two ranks leaves the second idle.
     idle = trial.rows[0].shares(2, trial.rows[0].tokens)
@@ -94,9 +99,7 @@ def check_ranks(subject: PreflightSubject) -> Result:
 
 def check_accumulation(subject: PreflightSubject) -> Result:
     """What reaches the optimiser of a step in several pieces is what reaches it of one."""
-    trial = _summed_trial_or_reason(subject)
-    if isinstance(trial, Result):
-        return trial
+    trial = _summed_trial_step(subject)
     whole, item = _recorded_gradients(trial.job, trial.batch)
     parts, outcome_in_parts = _recorded_gradients(trial.job, trial.rows)
     if not _gradient_norm(whole):
@@ -114,16 +117,15 @@ def check_accumulation(subject: PreflightSubject) -> Result:
     return passed(details) if max(error, norms, losses) <= _relative_tolerance(subject) else failed(details)
 
 
-def _summed_trial_or_reason(subject: PreflightSubject) -> TrialStep | Result:
+def _summed_trial_step(subject: PreflightSubject) -> TrialStep:
     if subject.trial is not None and subject.sampling.temperature < LOW_TEMPERATURE:
-        return not_applicable(
+        raise NotApplicableError(
             f"at the temperature {subject.sampling.temperature:g} the drawn tokens are certain, and their "
             "gradient is rounding (see sampler-logps)"
         )
-    trial = trial_step_or_reason(subject)
-    if isinstance(trial, TrialStep):
-        # Dropout would disturb the comparison; `preserve_state` ends this mode with the check.
-        trial.job.module.eval()
+    trial = _trial_step(subject)
+    # Dropout would disturb the comparison; `preserve_state` ends this mode with the check.
+    trial.job.module.eval()
     return trial
 
 
@@ -131,9 +133,7 @@ def check_all_weights_learn(subject: PreflightSubject) -> Result:
     """Every weight that may learn gets a gradient: at the first step, or once others have moved."""
     if subject.adapted:
         return not_applicable("only adapters learn: see adapters")
-    trial = trial_step_or_reason(subject)
-    if isinstance(trial, Result):
-        return trial
+    trial = _trial_step(subject)
     job = trial.job
     _differentiate(job, trial.batch)
     names = set(trained_parameters(job.module))
@@ -155,13 +155,12 @@ def check_all_weights_learn(subject: PreflightSubject) -> Result:
     return passed(f"{trial.description}: a gradient reaches all {len(names)} weights that learn{frozen_note}")
 
 
-def trial_step_or_reason(subject: PreflightSubject) -> TrialStep | Result:
-    """The trial step, or a not-applicable result that says why there is none."""
+def _trial_step(subject: PreflightSubject) -> TrialStep:
     if is_distributed():
-        return not_applicable("several processes learn together; look with one, without torchrun")
+        raise NotApplicableError("several processes learn together; look with one, without torchrun")
     trial = make_trial_step(subject)
     if trial is None or not trial.batch:
-        return not_applicable("nothing is learnt here")
+        raise NotApplicableError("nothing is learnt here")
     return trial
 
 
@@ -265,9 +264,7 @@ MAX_CHECKPOINT_BYTES = 64 * 2**20
 
 def check_overfits(subject: PreflightSubject) -> Result:
     """The loss of a few rows falls when only they are learnt."""
-    trial = trial_step_or_reason(subject)
-    if isinstance(trial, Result):
-        return trial
+    trial = _trial_step(subject)
     # A policy gradient's loss need not fall; likelihood under the same policy does.
     if subject.trial is not None and (trial := likelihood_step(subject)) is None:
         return not_applicable("no prompt to learn")
@@ -292,9 +289,7 @@ def check_adapters(subject: PreflightSubject) -> Result:
     model = subject.policy or subject.scorer
     if not subject.adapted or model is None:
         return not_applicable("all weights learn: see gradient-flow")
-    trial = trial_step_or_reason(subject)
-    if isinstance(trial, Result):
-        return trial
+    trial = _trial_step(subject)
     weights = dict(model.named_parameters())
     with preserve_weights(trial.job.module):
         before = {name: _tensor_digest(weight) for name, weight in weights.items()}
@@ -332,9 +327,7 @@ def check_adapters(subject: PreflightSubject) -> Result:
 
 def check_checkpoint_resume(subject: PreflightSubject) -> Result:
     """A step after a stop is, bit for bit, the step without one."""
-    trial = trial_step_or_reason(subject)
-    if isinstance(trial, Result):
-        return trial
+    trial = _trial_step(subject)
     with (
         _freeze_largest_weights(trial.job) as freeze_note,
         tempfile.TemporaryDirectory(prefix="plaudit-check-") as folder,
