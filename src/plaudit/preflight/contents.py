@@ -31,7 +31,14 @@ from plaudit.preflight.check import (
     passed,
     warned,
 )
-from plaudit.preflight.data import MAX_ONE_SIDED_SHARE, MIN_ROWS, learns_from_judgements, preference_pairs
+from plaudit.preflight.data import (
+    MAX_ONE_SIDED_SHARE,
+    MIN_ROWS,
+    learns_from_judgements,
+    preference_pairs,
+    require_judgements,
+    verdict_on_share,
+)
 from plaudit.preflight.samples import answers_in_row
 from plaudit.preflight.tokenization import abbreviate
 from plaudit.tokens.encode import Encoder, record_answers
@@ -93,7 +100,7 @@ def check_cut_answers(subject: PreflightSubject) -> Result:
     details = f"{len(cut):,} of {looked:,} answers with sentences break off in one"
     if cut:
         details += f"; {cut[0][0]} ends in {abbreviate(cut[0][1][-60:])}"
-    return failed(details) if looked >= MIN_ROWS and len(cut) > MAX_CUT_SHARE * looked else passed(details)
+    return verdict_on_share(details, len(cut), looked, MAX_CUT_SHARE)
 
 
 def check_garbled_text(subject: PreflightSubject) -> Result:
@@ -115,8 +122,7 @@ def check_garbled_text(subject: PreflightSubject) -> Result:
     origin, match = garbled[0]
     excerpt = match.string[max(0, match.start() - 12) : match.end() + 12]
     details = f"{len(garbled):,} of {len(rows):,} rows; {origin} has {excerpt!r}"
-    many = len(rows) >= MIN_ROWS and len(garbled) > MAX_GARBLED_SHARE * len(rows)
-    return failed(details) if many else warned(details)
+    return verdict_on_share(details, len(garbled), len(rows), MAX_GARBLED_SHARE, warned(details))
 
 
 def _garbled_at(text: str) -> re.Match[str] | None:
@@ -175,8 +181,7 @@ def check_giveaway(subject: PreflightSubject) -> Result:
     """Looks for a word, or a mark, that stands in one side of every pair and not in the other. It fails when
     the whole interval of 95 % (Wilson's) of pairs that one word tells apart lies above 95 %, and warns
     from 30 pairs on when that share does."""
-    if not learns_from_judgements(subject):
-        return not_applicable("nothing is compared: answers are learnt as they stand, or drawn")
+    require_judgements(subject)
     counts: Counter[tuple[str, str]] = Counter()
     pairs = 0
     for record in subject.records:
@@ -200,8 +205,7 @@ def check_label_noise(subject: PreflightSubject) -> Result:
     """A baseline that knows the words of answers and their length guesses each of 300 to 1,000 pairs from all
     others. It warns where it does no better than a coin, or where of the fifth that it is surest of less than
     seventy in a hundred are called right: so do labels of which a third is turned round, or random."""
-    if not learns_from_judgements(subject):
-        return not_applicable("nothing is compared: answers are learnt as they stand, or drawn")
+    require_judgements(subject)
     pairs: dict[str, tuple[str, str]] = {}
     for record in subject.records:
         # One pair a prompt: an answer that stands in two pairs would tell of the one what the other says.

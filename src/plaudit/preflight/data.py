@@ -24,7 +24,16 @@ from plaudit.data.records import (
     preference_probability,
 )
 from plaudit.evaluation.stats import wilson_interval
-from plaudit.preflight.check import Check, PreflightSubject, Result, failed, not_applicable, passed, warned
+from plaudit.preflight.check import (
+    Check,
+    NotApplicableError,
+    PreflightSubject,
+    Result,
+    failed,
+    not_applicable,
+    passed,
+    warned,
+)
 
 MIN_ROWS = 30
 """Rows from which a share says something: with one row in ten of a kind, 0.9³⁰ < 5 % of samples have none."""
@@ -39,7 +48,6 @@ MAX_CANCELLED_SHARE = 0.5
 MAX_ONE_SIDED_SHARE = 0.95
 """Above what any reward reaches on people's choices, who agree with each other in about three of four."""
 DOUBTFUL_LENGTH_SHARE = 0.9
-_NOTHING_COMPARED = "nothing is compared: answers are learnt as they stand, or drawn"
 
 
 def check_duplicates(subject: PreflightSubject) -> Result:
@@ -60,8 +68,7 @@ def check_duplicates(subject: PreflightSubject) -> Result:
     details = f"{len(copies):,} of {rows:,} rows are copies"
     if copies:
         details += f"; {copies[0][1]} is {copies[0][0]} again"
-    bare = all(isinstance(record, Prompt) for record in subject.records)
-    if rows < MIN_ROWS or bare:
+    if rows < MIN_ROWS or all(isinstance(record, Prompt) for record in subject.records):
         return passed(details)
     if len(copies) > MAX_COPY_SHARE * rows:
         return failed(details)
@@ -116,8 +123,12 @@ def check_leaks(subject: PreflightSubject) -> Result:
     details = f"{len(shared):,} of {len(subject.held_out):,} held-out rows have a prompt that is trained"
     if shared:
         details += f"; {shared[0][0]} asks what {shared[0][1]} asks"
-    rows = len(subject.held_out)
-    return failed(details) if rows >= MIN_ROWS and len(shared) > MAX_LEAK_SHARE * rows else passed(details)
+    return verdict_on_share(details, len(shared), len(subject.held_out), MAX_LEAK_SHARE)
+
+
+def verdict_on_share(details: str, count: int, rows: int, most: float, rest: Result | None = None) -> Result:
+    """Fails where more than a share of at least `MIN_ROWS` rows are of a kind; else ``rest``, or it holds."""
+    return failed(details) if rows >= MIN_ROWS and count > most * rows else rest or passed(details)
 
 
 def _text_key(text: Text) -> int:
@@ -128,8 +139,7 @@ def check_contradictions(subject: PreflightSubject) -> Result:
     """Counts, for every pair of answers to a prompt, how often each was preferred, and for every answer its
     thumbs up and down: judgements that cancel each other. It fails when more than half do, as if coins were
     tossed."""
-    if not learns_from_judgements(subject):
-        return not_applicable(_NOTHING_COMPARED)
+    require_judgements(subject)
     votes: dict[int, Counter[int]] = {}
     first: dict[tuple[int, int], str] = {}
     for record in subject.records:
@@ -146,9 +156,7 @@ def check_contradictions(subject: PreflightSubject) -> Result:
     if contested:
         this, other = (first[contested[0], side] for side in votes[contested[0]])
         details += f"; {this} and {other} say the opposite of the same answers"
-    return (
-        failed(details) if total >= MIN_ROWS and cancelled > MAX_CANCELLED_SHARE * total else passed(details)
-    )
+    return verdict_on_share(details, cancelled, total, MAX_CANCELLED_SHARE)
 
 
 def _votes(record: Record) -> Iterator[tuple[int, int]]:
@@ -179,8 +187,7 @@ def preference_pairs(record: Record) -> Iterator[tuple[Text, Text]]:
 
 def check_balance(subject: PreflightSubject) -> Result:
     """Counts the labels of thumbs, ratings and steps. It fails when all of at least 30 are the same."""
-    if not learns_from_judgements(subject):
-        return not_applicable(_NOTHING_COMPARED)
+    require_judgements(subject)
     labels = Counter(label for record in subject.records for label in _labels(record))
     total = labels.total()
     if not total:
@@ -203,8 +210,7 @@ def check_lengths(subject: PreflightSubject) -> Result:
     """Counts how often the preferred answer is the longer one, in characters, with Wilson's interval of 95 %.
     It fails only when the whole interval lies above 95 % or below 5 %: then length alone tells the answers
     apart. From 30 pairs on it warns at nine in ten."""
-    if not learns_from_judgements(subject):
-        return not_applicable(_NOTHING_COMPARED)
+    require_judgements(subject)
     sizes = [
         (len(plain_text(better)), len(plain_text(worse)))
         for record in subject.records
@@ -230,8 +236,7 @@ def check_lengths(subject: PreflightSubject) -> Result:
 def check_ties(subject: PreflightSubject) -> Result:
     """Counts comparisons and rankings that prefer nothing: ties, a chance of one half, twice the same answer.
     It fails when more than 95 % of at least 30 do."""
-    if not learns_from_judgements(subject):
-        return not_applicable(_NOTHING_COMPARED)
+    require_judgements(subject)
     judged = [record for record in subject.records if isinstance(record, Comparison | Ranking)]
     if not judged:
         return not_applicable("no row compares answers")
@@ -241,11 +246,12 @@ def check_ties(subject: PreflightSubject) -> Result:
     details = f"{len(tied):,} of {len(judged):,} rows prefer no answer"
     if tied:
         details += f", {tied[0].origin} for one"
-    return (
-        failed(details)
-        if len(judged) >= MIN_ROWS and len(tied) > MAX_ONE_SIDED_SHARE * len(judged)
-        else passed(details)
-    )
+    return verdict_on_share(details, len(tied), len(judged), MAX_ONE_SIDED_SHARE)
+
+
+def require_judgements(subject: PreflightSubject) -> None:
+    if not learns_from_judgements(subject):
+        raise NotApplicableError("nothing is compared: answers are learnt as they stand, or drawn")
 
 
 def learns_from_judgements(subject: PreflightSubject) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 
@@ -10,12 +10,8 @@ from jinja2 import TemplateError
 
 from plaudit.data.records import (
     TOOLS_ROLE,
-    Comparison,
-    Demonstration,
     Message,
     Prompt,
-    Ranking,
-    Rating,
     Record,
     Steps,
     Text,
@@ -46,7 +42,7 @@ from plaudit.preflight.tokenization import (
     strip_turn_ends,
     tokenize_with_bos,
 )
-from plaudit.tokens.encode import Encoder
+from plaudit.tokens.encode import Encoder, record_answers
 from plaudit.tokens.prompts import encode_prompt
 
 ConversationShape = tuple[Message, ...]
@@ -94,23 +90,16 @@ def check_prompt_prefix(subject: PreflightSubject) -> Result:
     count = len(rows) + len(encoded_bare_prompts(subject)) + len(sampler_prompts)
     if not count:
         return not_applicable("there is no row to look at")
-    return passed(
-        f"{count} prompts have the tokens that they are asked "
-        f"with{_boundary_note(merged_tokens)}{_plain_text_note(subject)}"
-    )
+    notes = "".join(_notes(subject, merged_tokens))
+    return passed(f"{count} prompts have the tokens that they are asked with{notes}")
 
 
-def _boundary_note(merged_tokens: int) -> str:
-    return (
-        f"; {merged_tokens} answers are cut apart from a prompt with which they would share a token"
-        if merged_tokens
-        else ""
-    )
-
-
-def _plain_text_note(subject: PreflightSubject) -> str:
+def _notes(subject: PreflightSubject, merged_tokens: int) -> Iterator[str]:
+    if merged_tokens:
+        yield f"; {merged_tokens} answers are cut apart from a prompt with which they would share a token"
     plain = any(isinstance(record.prompt, str) and record.prompt for record in subject.records)
-    return "; prompts in plain text are a user's turns" * (subject.encoder.asks_in_turns and plain)
+    if subject.encoder.asks_in_turns and plain:
+        yield "; prompts in plain text are a user's turns"
 
 
 def _prompt_tokens(encoder: Encoder, question: str) -> tuple[int, ...]:
@@ -130,9 +119,9 @@ def _token_mismatch(
         return None
     same = next((n for n, (a, b) in enumerate(zip(expected, ids, strict=False)) if a != b), -1)
     at = min(len(expected), len(ids)) if same < 0 else same
-    parts = (abbreviate(encoder.info.decode(item[max(0, at - 2) : at + 8])) for item in (ids, expected))
-    found_text, expected_text = parts
-    return f"from token {at + 1} on {found_text} is {role}, and transformers asks {expected_text}"
+    parts = (item[max(0, at - 2) : at + 8] for item in (ids, expected))
+    actual, wanted = (abbreviate(encoder.info.decode(part)) for part in parts)
+    return f"from token {at + 1} on {actual} is {role}, and transformers asks {wanted}"
 
 
 def _prompt_and_full_texts(encoder: Encoder, row: EncodedRow) -> tuple[str, list[str]]:
@@ -144,19 +133,14 @@ def _prompt_and_full_texts(encoder: Encoder, row: EncodedRow) -> tuple[str, list
     for answer in row.answers:
         assert not isinstance(answer, str), "an answer of a conversation is a turn"
         conversations.append((*prompt, *strip_turn_ends(answer, ends)))
-    before = conversations[0][: _first_learnt_turn(encoder, conversations[0], len(prompt))]
+    # Answers of weight 0, and where only the last is learnt those before it, are part of the question.
+    turns = enumerate(conversations[0])
+    learnt = [i for i, turn in turns if i >= len(prompt) and turn.role == "assistant" and turn.trained]
+    before = conversations[0][: learnt[-1 if encoder.turns == "last" else 0]]
     question = render_chat(encoder, before, add_generation_prompt=True)
     return question, [
         render_chat(encoder, conversation, add_generation_prompt=False) for conversation in conversations
     ]
-
-
-def _first_learnt_turn(encoder: Encoder, conversation: Sequence[Message], start: int) -> int:
-    """Where the question ends: answers of weight 0, and where only the last is learnt those before it, are
-    part of it."""
-    turns = range(start, len(conversation))
-    learnt = [i for i in turns if conversation[i].role == "assistant" and conversation[i].trained]
-    return learnt[-1 if encoder.turns == "last" else 0]
 
 
 def _sampler_prompts(subject: PreflightSubject) -> Iterator[tuple[str, Text, tuple[int, ...]]]:
@@ -187,7 +171,12 @@ def check_chat_template(subject: PreflightSubject) -> Result:
     checked: list[str] = []
     for shape, origin in shapes.items():
         tools, others = split_tools(shape)
-        turns = [*tools, *(_marked_turn(i, turn) for i, turn in enumerate(others))]
+        marked = (
+            replace(turn, content=f"{opens} {_FILLING} {closes}" if turn.content else "")
+            for i, turn in enumerate(others)
+            for opens, closes in [_turn_marks(i)]
+        )
+        turns = [*tools, *marked]
         try:
             text = render_chat(subject.encoder, turns, add_generation_prompt=shape[-1].role != "assistant")
         # A template may raise on roles that it does not know: such rows are refused, not garbled.
@@ -245,23 +234,11 @@ def _shape_of(turn: Message) -> Message:
 def _conversations(
     record: Record, prompt: tuple[Message, ...], encoder: Encoder
 ) -> Iterator[tuple[Message, ...]]:
-    match record:
-        case Comparison():
-            answers = (record.chosen, record.rejected)
-        case Ranking():
-            answers = record.completions
-        case Demonstration() | Rating():
-            answers = (record.completion,)
-        case Steps() | Prompt():
-            answers = ()
-            yield prompt
-    turns = (encoder.answer_as_turns(record.prompt, answer) for answer in answers)
+    if isinstance(record, Steps | Prompt):
+        yield prompt
+        return
+    turns = (encoder.answer_as_turns(record.prompt, answer) for answer in record_answers(record))
     yield from ((*prompt, *answer) for answer in turns if not isinstance(answer, str))
-
-
-def _marked_turn(i: int, turn: Message) -> Message:
-    opens, closes = _turn_marks(i)
-    return replace(turn, content=f"{opens} {_FILLING} {closes}" if turn.content else "")
 
 
 def _turn_marks(i: int) -> tuple[str, str]:

@@ -210,7 +210,7 @@ def score_fault(scored_inputs: Sequence[Task], rows: Sequence[TaskScores]) -> st
 def first_difference(
     scored: ScoredTasks, other: Sequence[TaskScores]
 ) -> tuple[str, Text, float | None, float | None] | None:
-    """The old answer whose score differs: its origin, the answer, and both scores."""
+    """The first answer whose score differs: its origin, the answer, and both scores."""
     for origin, task, row, second in zip(scored.origins, scored.tasks, scored.rows, other, strict=True):
         for answer, old, new in zip(task.answers, row, second, strict=True):
             same = old is new if old is None or new is None else abs(old - new) <= scored.tolerance

@@ -143,11 +143,6 @@ def decode_without_blanks(encoder: Encoder, ids: Iterable[int]) -> str:
     return "".join(text.split())
 
 
-def roundtrip_text(encoder: Encoder, text: str) -> str:
-    """The text after encoding and decoding, without blanks: what of it the tokenizer can represent."""
-    return decode_without_blanks(encoder, encoder.info.encode(text))
-
-
 def strip_end_tokens(text: str, ends: Sequence[str]) -> str:
     """The text without end-of-turn tokens that the row itself brought along.
 
@@ -303,7 +298,9 @@ def check_mask(subject: PreflightSubject) -> Result:
             unknown += _unknown_token_count(subject.encoder, completion.ids)
     examples = list(subject.trained[:MAX_SHOWN_ROWS]) or [row.example for row in rows[:MAX_SHOWN_ROWS]]
     unknown_note = f", {unknown} of them unknown to the tokenizer" if unknown else ""
-    first = _trained_text(subject.encoder, examples[0].completions[0])
+    answer = examples[0].completions[0]
+    learnt = [token for token, on in zip(answer.ids, answer.mask, strict=True) if on]
+    first = subject.encoder.info.decode(learnt)
     return passed(
         f"{count:,} trained tokens in {len(rows)} rows are their answers{unknown_note}; of "
         f"{examples[0].origin}: [{abbreviate(first)[1:-1]}]",
@@ -349,7 +346,8 @@ def _mask_fault(encoder: Encoder, row: EncodedRow, answer: Text, completion: Com
 def _is_whole_answer(encoder: Encoder, ids: Sequence[int], expected: tuple[str, str, str]) -> bool:
     """Whether it is the answer behind what the template writes there, or the rest of one that it opened."""
     trained = decode_without_blanks(encoder, ids)
-    question, text, whole = (roundtrip_text(encoder, text) for text in expected)
+    # After encoding and decoding: what of it the tokenizer can represent.
+    question, text, whole = (decode_without_blanks(encoder, encoder.info.encode(text)) for text in expected)
     if trained.endswith(text):
         opening = trained.removesuffix(text) if text else trained
         return not opening or whole.startswith(question + opening + text)
@@ -400,16 +398,8 @@ def _expected_turns(encoder: Encoder, row: EncodedRow, answer: Text) -> Iterator
             question = render_chat(encoder, (*prompt, *turns[:i]), add_generation_prompt=True)
             # What a call looks like is the template's doing: it reaches to the token that ends it.
             written = whole.removeprefix(question) if turn.tool_calls else words_of(turn)
-            yield question, _before_end(written, ends) if turn.tool_calls else written, whole
-
-
-def _before_end(text: str, ends: Sequence[str]) -> str:
-    return text[: min((text.index(end) for end in ends if end and end in text), default=len(text))]
-
-
-def _trained_text(encoder: Encoder, completion: Completion) -> str:
-    ids = [token for token, on in zip(completion.ids, completion.mask, strict=True) if on]
-    return encoder.info.decode(ids)
+            cuts = [written.index(end) for end in ends if end and end in written] if turn.tool_calls else []
+            yield question, written[: min(cuts, default=len(written))], whole
 
 
 CHECKS = (

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import get_args
 
 import torch
 
-from plaudit.data.records import Prompt, Record, Steps, plain_text
+from plaudit.data.records import Prompt, Record, plain_text
 from plaudit.errors import UserError
 from plaudit.preflight.check import (
     SAMPLE_SIZE,
@@ -20,11 +20,10 @@ from plaudit.preflight.check import (
     passed,
     warned,
 )
-from plaudit.preflight.samples import shortest_prompts
+from plaudit.preflight.samples import answers_in_row, shortest_prompts
 from plaudit.preflight.tokenization import encoded_bare_prompts, encoded_rows, end_tokens
 from plaudit.tokens import batch as token_batch, microbatch
 from plaudit.tokens.batch import Completion, Example, TokenBatch
-from plaudit.tokens.encode import record_answers
 from plaudit.tokens.microbatch import ForwardInputs, Layout
 
 MAX_ENCODED_ROWS = 24
@@ -33,19 +32,6 @@ MAX_ENCODED_ROWS = 24
 MAX_DRAWN, DRAWN_PROMPTS = 12, 4
 MAX_TRUNCATED_SHARE = 0.5
 """From this share of rows on, what is cut is the usual row and no exception."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _TruncationCounts:
-    rows: int
-    possibly_long: int
-    encoded: int
-    dropped: int
-    truncated: int
-
-    @property
-    def affected_share(self) -> float:
-        return self.possibly_long / self.rows * (self.dropped + self.truncated) / max(1, self.encoded)
 
 
 def check_truncation(subject: PreflightSubject) -> Result:
@@ -68,15 +54,7 @@ def check_truncation(subject: PreflightSubject) -> Result:
                 return failed(
                     f"{example.origin}: an answer was cut after {len(answer.ids):,} tokens, without end"
                 )
-    cuts = _count_truncations(subject)
-    if not cuts.possibly_long:
-        return passed(f"all {cuts.rows:,} rows fit in {max_length:,} tokens")
-    details = (
-        f"of {cuts.rows:,} rows {cuts.possibly_long:,} could be longer than {max_length:,} tokens, and of "
-        f"{cuts.encoded} of them {cuts.dropped} have an answer that does not fit and are left out, "
-        f"{cuts.truncated} a prompt that is cut"
-    )
-    return failed(details) if cuts.affected_share > MAX_TRUNCATED_SHARE else passed(details)
+    return _check_cuts(subject)
 
 
 def _check_drawn(subject: PreflightSubject) -> Result:
@@ -92,7 +70,7 @@ def _check_drawn(subject: PreflightSubject) -> Result:
     return warned(f"{details}: none ends") if cut == len(answers) else passed(details)
 
 
-def _count_truncations(subject: PreflightSubject) -> _TruncationCounts:
+def _check_cuts(subject: PreflightSubject) -> Result:
     rows = [record for record in subject.records if not isinstance(record, Prompt)]
     slack = max(
         (_template_overhead(subject, row.record, row.example) for row in encoded_rows(subject)), default=0
@@ -115,13 +93,15 @@ def _count_truncations(subject: PreflightSubject) -> _TruncationCounts:
             dropped += 1
         elif len(example.prompt) + answer > subject.max_length:
             truncated += 1
-    return _TruncationCounts(
-        rows=len(rows),
-        possibly_long=len(possibly_long) if encoded else 0,
-        encoded=encoded,
-        dropped=dropped,
-        truncated=truncated,
+    if not encoded:
+        return passed(f"all {len(rows):,} rows fit in {subject.max_length:,} tokens")
+    details = (
+        f"of {len(rows):,} rows {len(possibly_long):,} could be longer than {subject.max_length:,} tokens, "
+        f"and of {encoded} of them {dropped} have an answer that does not fit and are left out, {truncated} "
+        "a prompt that is cut"
     )
+    affected_share = len(possibly_long) / len(rows) * (dropped + truncated) / encoded
+    return failed(details) if affected_share > MAX_TRUNCATED_SHARE else passed(details)
 
 
 def _template_overhead(subject: PreflightSubject, record: Record, example: Example) -> int:
@@ -135,14 +115,8 @@ def _template_overhead(subject: PreflightSubject, record: Record, example: Examp
 
 def _byte_size(record: Record) -> int:
     """An upper bound of a row's tokens without its template: its bytes."""
-    match record:
-        case Steps():
-            answers = ["\n".join(record.steps)]
-        case Prompt():
-            answers = [""]
-        case _:
-            answers = [plain_text(answer) for answer in record_answers(record)]
-    return _utf8_length(plain_text(record.prompt)) + max(map(_utf8_length, answers))
+    answers = (_utf8_length(plain_text(answer)) for answer in answers_in_row(record))
+    return _utf8_length(plain_text(record.prompt)) + max(answers, default=0)
 
 
 def _utf8_length(text: str) -> int:
@@ -165,11 +139,20 @@ def check_padding_untrained(subject: PreflightSubject) -> Result:
         return not_applicable("there is no row to look at")
     info = subject.encoder.info
     pads = dict.fromkeys(pad for pad in (info.pad, info.eos, 0) if pad is not None)
-    rows += [_with_pad_tokens(rows[0], pad) for pad in pads]
+    # The first row's prompt with an answer that says the padding token twice and goes on, and as its end.
+    prompt, ids = rows[0].prompt, rows[0].completions[0].ids
+    rows += [
+        Example(
+            prompt=prompt,
+            completions=(_fully_trained_completion((*ids[:1], pad, pad, *ids[1:], pad)),),
+            origin=f"an answer that says token {pad}",
+        )
+        for pad in pads
+    ]
     batch = token_batch.batch_of(rows)
     fault = _batch_fault(rows, batch)
     for layout in get_args(Layout):
-        fault = fault or _layout_fault(rows, batch, microbatch.layout_batch(batch, layout), layout)
+        fault = fault or _layout_fault(rows, microbatch.layout_batch(batch, layout), layout)
     if fault is not None:
         return failed(fault)
     places = batch.mask_NT.numel() - int(batch.length_N.sum())
@@ -179,13 +162,6 @@ def check_padding_untrained(subject: PreflightSubject) -> Result:
 
 def _fully_trained_completion(ids: Sequence[int]) -> Completion:
     return Completion(ids=tuple(ids), mask=(True,) * len(ids), finished=True)
-
-
-def _with_pad_tokens(example: Example, pad: int) -> Example:
-    """The same prompt with an answer that says the padding token twice and goes on, and as its end."""
-    ids = example.completions[0].ids
-    completion = _fully_trained_completion((*ids[:1], pad, pad, *ids[1:], pad))
-    return replace(example, completions=(completion,), origin=f"an answer that says token {pad}")
 
 
 def _completions_of(rows: Iterable[Example]) -> Iterable[tuple[Example, Completion]]:
@@ -205,15 +181,13 @@ def _batch_fault(rows: Sequence[Example], batch: TokenBatch) -> str | None:
     return None
 
 
-def _layout_fault(
-    rows: Sequence[Example], batch: TokenBatch, arrangement: ForwardInputs, layout: str
-) -> str | None:
-    ids_S, position_S = arrangement.ids_RS.flatten(), arrangement.position_RS.flatten()
-    real_S = (
-        torch.ones_like(ids_S, dtype=torch.bool)
-        if arrangement.real_RS is None
-        else arrangement.real_RS.flatten()
+def _layout_fault(rows: Sequence[Example], arrangement: ForwardInputs, layout: str) -> str | None:
+    ids_S, position_S, real_RS = (
+        arrangement.ids_RS.flatten(),
+        arrangement.position_RS.flatten(),
+        arrangement.real_RS,
     )
+    real_S = torch.ones_like(ids_S, dtype=torch.bool) if real_RS is None else real_RS.flatten()
     for n, (example, answer) in enumerate(_completions_of(rows)):
         length = len(answer.ids)
         token_T, state_T = arrangement.own_NT[n, :length], arrangement.state_NT[n, :length]
@@ -226,14 +200,8 @@ def _layout_fault(
             return f"{example.origin}: laid out {layout}, padding is counted as part of the text"
         if not bool(real_S[token_T].all()) or not bool(real_S[state_T].all()):
             return f"{example.origin}: laid out {layout}, words count as padding"
-    return None if arrangement.real_RS is None else _padding_fault(rows, arrangement, layout)
-
-
-def _padding_fault(rows: Sequence[Example], arrangement: ForwardInputs, layout: str) -> str | None:
-    assert arrangement.real_RS is not None, "a layout with padding"
-    for n, (example, answer) in enumerate(_completions_of(rows)):
-        read, real = int(arrangement.real_RS[n].sum()), len(example.prompt) + len(answer.ids)
-        if read != real:
+        if real_RS is not None and (read := int(real_RS[n].sum())) != start + length:
+            real = start + length
             return f"{example.origin}: laid out {layout}, {read} tokens are read where there are {real}"
     return None
 
