@@ -131,14 +131,10 @@ def bootstrap_gap(
         if all(weights):
             first, other = (sum_P[prompt_P].sum() for sum_P, _ in parts)
             gaps.append(float(first / weights[0] - other / weights[1]))
-    low, high = np.quantile(gaps, interval_levels(prompts)) if prompts > 1 and gaps else (None, None)
-    return Estimate(
-        value=value[0] - value[1],
-        low=None if low is None else float(low),
-        high=None if high is None else float(high),
-        n=len(value_B),
-        prompts=prompts,
-    )
+    low = high = None
+    if prompts > 1 and gaps:
+        low, high = map(float, np.quantile(gaps, interval_levels(prompts)))
+    return Estimate(value=value[0] - value[1], low=low, high=high, n=len(value_B), prompts=prompts)
 
 
 def _bootstrap_interval(
@@ -485,39 +481,38 @@ def _fit_with_interval(
     theta, is_decided = _newton_fits(x_BC, verdict_B, np.ones((1, len(verdict_B))))
     if not is_decided.all():
         return ControlledWinRate(value=None, reason="the verdicts leave it all but open")
-    fits = [_newton_fits(x_BC, verdict_B, times_SB) for times_SB in _bootstrap_counts(prompt_B, resampling)]
+    prompt_index_B = np.unique(prompt_B, return_inverse=True)[1]
+    prompts = int(prompt_index_B.max()) + 1
+    fits = [
+        # Counts instead of indices: every draw has the same shape, and Newton takes all of them at once.
+        _newton_fits(x_BC, verdict_B, times_SP[:, prompt_index_B].astype(float))
+        for times_SP in prompt_draws(prompts, resampling, len(prompt_B))
+    ]
     theta_S, is_decided_S = (np.concatenate(column) for column in zip(*fits, strict=True))
     if (undecided_share := float((~is_decided_S).mean())) > MAX_UNDECIDED_DRAWS:
         return ControlledWinRate(
             value=None,
             reason=f"in {undecided_share:.0%} of the draws of prompts no pair speaks against the rest",
         )
-    prompts = len(np.unique(prompt_B))
-    low, high = np.quantile(sigmoid(theta_S), interval_levels(prompts))
+    low, high = map(float, np.quantile(sigmoid(theta_S), interval_levels(prompts)))
+    value = float(sigmoid(theta)[0])
     return ControlledWinRate(
-        value=Estimate(
-            value=float(sigmoid(theta)[0]),
-            low=float(low),
-            high=float(high),
-            n=len(verdict_B),
-            prompts=prompts,
-        )
+        value=Estimate(value=value, low=low, high=high, n=len(verdict_B), prompts=prompts)
     )
 
 
-def _bootstrap_counts(
-    prompt_B: Int[np.ndarray, " B"], resampling: Resampling
-) -> Iterator[Float[np.ndarray, "S B"]]:
-    """How often each pair comes up in each draw of prompts, some draws at a time."""
-    prompt_index_B = np.unique(prompt_B, return_inverse=True)[1]
-    prompts = int(prompt_index_B.max()) + 1
+def prompt_draws(
+    prompts: int, resampling: Resampling, width: int | None = None
+) -> Iterator[Int[np.ndarray, "S P"]]:
+    """How often each prompt comes up in each draw, some draws at a time.
+
+    ``width`` is how many numbers the caller makes of a draw, where that is more than its prompts.
+    """
     rng = np.random.default_rng(resampling.seed)
-    rows = max(1, _MAX_CELLS // max(len(prompt_B), prompts))
+    rows = max(1, _MAX_CELLS // (width or prompts))
     for start in range(0, resampling.times, rows):
         size = min(rows, resampling.times - start)
-        # Counts instead of indices: every draw has the same shape, and Newton takes all of them at once.
-        times_SP = rng.multinomial(prompts, np.full(prompts, 1 / prompts), size=size)
-        yield times_SP[:, prompt_index_B].astype(float)
+        yield rng.multinomial(prompts, np.full(prompts, 1 / prompts), size=size)
 
 
 def _newton_fits(

@@ -8,7 +8,7 @@ optimisation by feedback spoils it: figure 8 of the GPT-4 report, arXiv:2303.087
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
@@ -17,12 +17,18 @@ from jaxtyping import Bool, Float, Int
 
 from plaudit.evaluation.reward_models.accuracy import RELIABILITY_BINS, equal_mass_bins, reliability_by_width
 from plaudit.evaluation.reward_models.pairs import group_index
-from plaudit.evaluation.stats import Bin, Estimate, Resampling, bootstrap_mean, interval_levels
+from plaudit.evaluation.stats import (
+    Bin,
+    Estimate,
+    Resampling,
+    bootstrap_mean,
+    interval_levels,
+    prompt_draws,
+)
 
 MIN_BIN_QUESTIONS = 30
 """Questions in a bin: with fewer, chance alone makes most of the error."""
 _MIN_TEMPERATURE, _MAX_TEMPERATURE = 1e-3, 1e3
-_MAX_CELLS = 2_000_000
 _MAX_MOVE, _HALVINGS = 30.0, 20
 _LEAST_SURE, _ROUNDING = 1e-6, 1e-12
 Way = Literal["shift", "factor"]
@@ -198,7 +204,7 @@ def _calibration_error(columns: Sequence[_QuestionColumns], resampling: Resampli
     # Bins stay those of the data in every draw; only how often a prompt counts is drawn.
     gaps_by_prompt = [_sum_by_prompt(column.gaps_QW, prompt_Q) for column in columns]
     prompts, questions = len(gaps_by_prompt[0]), len(prompt_Q)
-    count_P = np.bincount(prompt_Q).astype(float)
+    count_P = np.bincount(prompt_Q)
     # Σ_b n_b/Q · |mean gap of b| is Σ_b |Σ gaps of b| / Q: the sizes of the bins cancel.
     value = float(
         _difference([np.abs(gaps_PW.sum(0)).sum(keepdims=True) / questions for gaps_PW in gaps_by_prompt])[0]
@@ -214,7 +220,7 @@ def _calibration_error(columns: Sequence[_QuestionColumns], resampling: Resampli
                 _difference(
                     [np.abs(weight_SP @ gaps_PW).sum(1) / (weight_SP @ count_P) for gaps_PW in gaps_by_prompt]
                 )
-                for weight_SP in _bootstrap_counts(prompts, resampling)
+                for weight_SP in prompt_draws(prompts, resampling)
             ]
         )
         lower_S, upper_S = np.quantile(resampled_S, interval_levels(prompts))
@@ -308,21 +314,6 @@ def _spread(columns: _QuestionColumns, is_open_Q: Bool[np.ndarray, " Q"]) -> flo
     right_W = (np.bincount(bin_Q, columns.correct_Q * is_open_Q) + 1) / (open_W + 2)
     by_luck = (open_W * right_W * (1 - right_W)).sum()
     return max(1.0, float(np.sqrt(by_prompt / by_luck))) if by_luck else 1.0
-
-
-def _bootstrap_counts(prompts: int, resampling: Resampling) -> Iterator[Float[np.ndarray, "S P"]]:
-    rng = np.random.default_rng(resampling.seed)
-    for times in _batch_sizes(prompts, resampling):
-        prompt_SP = rng.integers(prompts, size=(times, prompts))
-        # One bincount for all draws: prompt p of draw s is cell s·P + p.
-        flat = (prompt_SP + prompts * np.arange(times)[:, None]).ravel()
-        yield np.bincount(flat, minlength=times * prompts).reshape(times, prompts).astype(float)
-
-
-def _batch_sizes(width: int, resampling: Resampling) -> Iterator[int]:
-    rows = max(1, _MAX_CELLS // width)
-    for start in range(0, resampling.times, rows):
-        yield min(rows, resampling.times - start)
 
 
 def _sum_by_prompt(

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import combinations, permutations
 from pathlib import Path
 from statistics import fmean
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from plaudit.data.judging import Judge, NoVerdict, Verdict, first_probability, outcomes
 from plaudit.data.records import plain_text
@@ -141,7 +141,8 @@ def family_note(judge: str, name: str, policies: Mapping[str, Path]) -> str | No
     A model prefers answers of its own kind (Panickssery et al. 2024, arXiv:2404.13076).
     """
     folders = {policy: model_folder(folder) for policy, folder in policies.items()}
-    same_family = [policy for policy, folder in folders.items() if _same_family(judge, folder)]
+    families = {policy: _family(folder) for policy, folder in folders.items()}
+    same_family = [policy for policy, family in families.items() if family and _is_of_family(judge, family)]
     if not same_family:
         return None
     itself = [policy for policy in same_family if _is_model(judge, folders[policy])]
@@ -158,11 +159,6 @@ def _is_model(judge: str, policy: Path) -> bool:
         return any(_is_model(member, policy) for member in members)
     model = judge_kind(judge).model(judge)
     return isinstance(model, Path) and model_folder(model).resolve() == policy.resolve()
-
-
-def _same_family(judge: str, policy: Path) -> bool:
-    family = _family(policy)
-    return family is not None and _is_of_family(judge, family)
 
 
 def _is_of_family(judge: str, family: str) -> bool:
@@ -269,16 +265,15 @@ def win_shares(duels: DuelsByPair) -> dict[str, float]:
 def spearman(x: Sequence[float], y: Sequence[float]) -> float | None:
     """Spearman's ρ, equal numbers at their mean rank; None where all of one are equal.
 
-    >>> spearman([0.1, 0.5, 0.9, 0.7], [0.2, 0.4, 0.6, 0.8])
+    >>> round(spearman([0.1, 0.5, 0.9, 0.7], [0.2, 0.4, 0.6, 0.8]), 6)
     0.8
     """
-    ranks_x, ranks_y = _ranks(x), _ranks(y)
-    middle = (len(x) + 1) / 2
-    spread_x, spread_y = (sum((rank - middle) ** 2 for rank in ranks) for ranks in (ranks_x, ranks_y))
-    if not spread_x or not spread_y:
+    from scipy.stats import spearmanr
+
+    if len({*x}) == 1 or len({*y}) == 1:
         return None
-    together = sum((a - middle) * (b - middle) for a, b in zip(ranks_x, ranks_y, strict=True))
-    return together / (spread_x * spread_y) ** 0.5
+    correlation: Any = spearmanr(x, y)
+    return float(correlation.statistic)
 
 
 def share_of_orders(x: Sequence[float], y: Sequence[float]) -> float:
@@ -287,7 +282,9 @@ def share_of_orders(x: Sequence[float], y: Sequence[float]) -> float:
     >>> share_of_orders([1.0, 2.0, 3.0], [0.1, 0.2, 0.9]) == 1 / 6
     True
     """
-    ranks_x, ranks_y = _ranks(x), _ranks(y)
+    from scipy.stats import rankdata
+
+    ranks_x, ranks_y = rankdata(x), rankdata(y)
 
     def together(order: Sequence[float]) -> float:
         return sum(a * b for a, b in zip(ranks_x, order, strict=True))
@@ -295,7 +292,3 @@ def share_of_orders(x: Sequence[float], y: Sequence[float]) -> float:
     reached = together(ranks_y) - 1e-9
     reaches = [together(order) >= reached for order in permutations(ranks_y)]
     return sum(reaches) / len(reaches)
-
-
-def _ranks(values: Sequence[float]) -> list[float]:
-    return [sum(other < value for other in values) + (values.count(value) + 1) / 2 for value in values]

@@ -39,7 +39,7 @@ from plaudit.evaluation.policies.win_rate import (
 from plaudit.evaluation.reward_models.accuracy import accuracy_ceiling
 from plaudit.evaluation.reward_models.pairs import ScoredPair, group_index
 from plaudit.evaluation.shares import share_estimate
-from plaudit.evaluation.stats import Estimate, Resampling, interval_levels
+from plaudit.evaluation.stats import Estimate, Resampling, interval_levels, prompt_draws
 from plaudit.files import exact_json
 from plaudit.files.atomic import write_json
 from plaudit.files.exact_json import restore
@@ -222,12 +222,10 @@ def _kappa(duels: Sequence[JudgedPair], resampling: Resampling) -> Estimate | No
     value = _kappa_of(table_PCC.sum(0))
     if value is None:
         return None
-    rng = np.random.default_rng(resampling.seed)
     draws = [
-        _kappa_of(
-            np.tensordot(np.bincount(rng.integers(prompts, size=prompts), minlength=prompts), table_PCC, 1)
-        )
-        for _ in range(resampling.times if prompts > 1 else 0)
+        _kappa_of(table_CC)
+        for times_SP in (prompt_draws(prompts, resampling) if prompts > 1 else ())
+        for table_CC in np.tensordot(times_SP, table_PCC, 1)
     ]
     defined = [draw for draw in draws if draw is not None]
     low, high = map(float, np.quantile(defined, interval_levels(prompts))) if defined else (None, None)

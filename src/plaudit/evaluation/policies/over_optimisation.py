@@ -13,7 +13,7 @@ from plaudit.data.records import Task
 from plaudit.errors import UserError
 from plaudit.evaluation.reward_models.accuracy import best_of_n_kl, best_of_n_truth, proxy_and_truth_scores
 from plaudit.evaluation.reward_models.pairs import ScoresByAnswer
-from plaudit.evaluation.stats import Estimate, Resampling, interval_levels
+from plaudit.evaluation.stats import Estimate, Resampling, interval_levels, prompt_draws
 
 Form = Literal["best-of-n", "policy"]
 """Whose distance it is: d(α − β·d) of best-of-n, d(α − β·ln d) of policy optimisation."""
@@ -75,9 +75,7 @@ def fit_over_optimisation(
     # The pseudo-inverse is made once, and every draw's fit is a matrix product with it.
     solve_2S = np.linalg.pinv(columns_S2)
     fitted_2 = solve_2S @ mean_S
-    times_TP = np.random.default_rng(resampling.seed).multinomial(
-        prompts, np.full(prompts, 1 / prompts), size=resampling.times
-    )
+    times_TP = np.concatenate([*prompt_draws(prompts, resampling)])
     # [T, P] counts of prompts → [T, S] mean gains → [T, 2] coefficients.
     resampled_T2 = times_TP / prompts @ gain_PS @ solve_2S.T
     peak, note = _measured_peak(fitted_2, form, d_S)

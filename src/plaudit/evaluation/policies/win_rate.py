@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import log
 from typing import Literal
 
@@ -27,6 +28,7 @@ from plaudit.evaluation.stats import (
     Resampling,
     bootstrap_mean,
     interval_levels,
+    prompt_draws,
     win_rate_at_equal_features,
 )
 
@@ -100,17 +102,28 @@ def length_controlled_win_rate(duels: Sequence[JudgedPair], resampling: Resampli
     difficulty of its own 805 prompts. Both policies are treated alike: seen from the other side it is
     1 − σ(θ). Where all pairs are of equal length there is nothing to control, and it is the raw win rate.
     """
+
+    def scaled_lengths(with_verdicts: Sequence[JudgedPair]) -> Float[np.ndarray, "B 1"]:
+        longer_B = np.array([len(duel.mine) - len(duel.theirs) for duel in with_verdicts], dtype=float)
+        # A difference that is the same throughout is refused further down; any yardstick does until then.
+        return np.tanh(longer_B / (longer_B.std() or 1.0))[:, None]
+
+    return _controlled_win_rate(duels, resampling, scaled_lengths)
+
+
+def _controlled_win_rate(
+    duels: Sequence[JudgedPair],
+    resampling: Resampling,
+    features_of: Callable[[Sequence[JudgedPair]], Float[np.ndarray, "B F"]],
+) -> ControlledWinRate:
     with_verdicts = with_verdict(duels)
     if not with_verdicts:
         return ControlledWinRate(value=None, reason="there is no verdict")
-    verdict_B = verdict_array(with_verdicts)
+    x_BF, verdict_B = features_of(with_verdicts), verdict_array(with_verdicts)
     prompt_B = group_index([duel.prompt for duel in with_verdicts])
-    longer_B = np.array([len(duel.mine) - len(duel.theirs) for duel in with_verdicts], dtype=float)
-    if not longer_B.any():
+    if not x_BF.any():
         return ControlledWinRate(value=bootstrap_mean(verdict_B, prompt_B, resampling))
-    # A difference that is the same throughout is refused further down; any yardstick does until then.
-    scaled_B = np.tanh(longer_B / (longer_B.std() or 1.0))
-    return win_rate_at_equal_features(scaled_B[:, None], verdict_B, prompt_B, resampling)
+    return win_rate_at_equal_features(x_BF, verdict_B, prompt_B, resampling)
 
 
 _CODE_BLOCK = re.compile(r"^(?:```|~~~).*?(?:^(?:```|~~~)[^\S\n]*$|\Z)", re.MULTILINE | re.DOTALL)
@@ -160,15 +173,9 @@ def density_gap(mine: str, theirs: str, mark: str) -> float:
     return (a - b) / (a + b + 1)
 
 
-def _density_gap_of(mark: str) -> Callable[[str, str], float]:
-    return lambda mine, theirs: density_gap(mine, theirs, mark)
-
-
 STYLE_FEATURES: Mapping[str, Callable[[str, str], float]] = {
     "length": length_gap,
-    "headers": _density_gap_of("headers"),
-    "lists": _density_gap_of("lists"),
-    "bold": _density_gap_of("bold"),
+    **{mark: partial(density_gap, mark=mark) for mark in _STYLE_PATTERNS},
 }
 """How two answers can differ in style, by name; mine more than theirs is positive."""
 
@@ -200,14 +207,7 @@ def style_controlled_win_rate(
     whichever others were looked at before. A feature that never differs is left out; where none does, it
     is the raw win rate.
     """
-    with_verdicts = with_verdict(duels)
-    if not with_verdicts:
-        return ControlledWinRate(value=None, reason="there is no verdict")
-    x_BF, verdict_B = style_differences(with_verdicts, features), verdict_array(with_verdicts)
-    prompt_B = group_index([duel.prompt for duel in with_verdicts])
-    if not x_BF.any():
-        return ControlledWinRate(value=bootstrap_mean(verdict_B, prompt_B, resampling))
-    return win_rate_at_equal_features(x_BF, verdict_B, prompt_B, resampling)
+    return _controlled_win_rate(duels, resampling, partial(style_differences, names=features))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,10 +226,8 @@ def contest_result(
     with_verdicts = with_verdict(duels)
     share_B = verdict_array(with_verdicts)
     decided_duels = [duel for duel, share in zip(with_verdicts, share_B, strict=True) if share != 0.5]
-    at_length, at_style = (
-        length_controlled_win_rate(with_verdicts, resampling),
-        style_controlled_win_rate(with_verdicts, resampling),
-    )
+    at_length = length_controlled_win_rate(with_verdicts, resampling)
+    at_style = style_controlled_win_rate(with_verdicts, resampling)
     controlled = (("length-controlled", at_length), ("style-controlled", at_style))
     return Contest(
         policy=names.policy,
@@ -261,13 +259,10 @@ def contest_result(
 def paired_p_value(duels: Sequence[JudgedPair]) -> float | None:
     """Of the paired test that neither is better: `sign_flip_test` of verdict − ½; None without a verdict."""
     with_verdicts = with_verdict(duels)
-    return (
-        sign_flip_test(
-            verdict_array(with_verdicts) - 0.5, group_index([duel.prompt for duel in with_verdicts])
-        )
-        if with_verdicts
-        else None
-    )
+    if not with_verdicts:
+        return None
+    prompt_B = group_index([duel.prompt for duel in with_verdicts])
+    return sign_flip_test(verdict_array(with_verdicts) - 0.5, prompt_B)
 
 
 def _mean_over_prompts(
@@ -351,11 +346,9 @@ def elo_ratings(duels: DuelsByPair, resampling: Resampling) -> tuple[Rating, ...
     if why_unrated(duels) is not None:
         return ()
     prompts = len(wins_PKK)
-    times_SP = np.random.default_rng(resampling.seed).multinomial(
-        prompts, np.full(prompts, 1 / prompts), size=resampling.times
-    )
     resampled_ratings = [
         _fit_elo(one_KK)
+        for times_SP in prompt_draws(prompts, resampling)
         # [S, P] counts with [P, K, K] wins: one matrix of wins for each draw.
         for one_KK in np.tensordot(times_SP, wins_PKK, 1)
         # A draw may miss the one upset that keeps a rating finite.

@@ -275,13 +275,11 @@ def best_of_n_curve(
         np.stack([best_of_n_truth(row[by], row[what], sizes) for row in scored_rows])
         for by, what in ((0, 1), (0, 0), (1, 1))
     )
-    names = [task.prompt for task, row in zip(tasks, rows, strict=True) if row is not None]
     # Two sets of answers may share a prompt; they are drawn together.
-    prompt_index = {name: index for index, name in enumerate(dict.fromkeys(names))}
-    prompt_P = np.array([prompt_index[name] for name in names], dtype=np.int64)
+    prompt_P = group_index([task.prompt for task, row in zip(tasks, rows, strict=True) if row is not None])
     return BestOfNCurve(
         answers=answers,
-        prompts=len(prompt_index),
+        prompts=len(np.unique(prompt_P)),
         left_out=len(rows) - len(scored_rows),
         points=tuple(
             BestOfNPoint(
@@ -327,10 +325,8 @@ def reward_calibration(table: PairColumns, *, bins: int = RELIABILITY_BINS) -> C
     q_B = sigmoid(gap_B)
     confidence_B = sigmoid(np.abs(gap_B))
     correct_B = np.where(gap_B > 0, p_first_B, np.where(gap_B < 0, 1 - p_first_B, 0.5))
-    mass_bins, width_bins = (
-        reliability_by_mass(confidence_B, correct_B, bins=bins),
-        reliability_by_width(confidence_B, correct_B, bins=bins),
-    )
+    mass_bins = reliability_by_mass(confidence_B, correct_B, bins=bins)
+    width_bins = reliability_by_width(confidence_B, correct_B, bins=bins)
     # −log σ(x) = log(1 + e⁻ˣ), finite at any margin.
     loss_B = p_first_B * np.logaddexp(0, -gap_B) + (1 - p_first_B) * np.logaddexp(0, gap_B)
     return Calibration(
@@ -383,18 +379,8 @@ def reliability_by_mass(
 ) -> tuple[Bin, ...]:
     """As many predictions in each bin; those that are equally sure are never parted."""
     bin_B = equal_mass_bins(confidence_B, bins=bins)
-    reliability = []
-    for index in np.unique(bin_B):
-        in_bin_B = bin_B == index
-        reliability.append(
-            _reliability_bin(
-                confidence_B[in_bin_B],
-                correct_B[in_bin_B],
-                float(confidence_B[in_bin_B].min()),
-                float(confidence_B[in_bin_B].max()),
-            )
-        )
-    return tuple(reliability)
+    parts = ((confidence_B[bin_B == b], correct_B[bin_B == b]) for b in np.unique(bin_B))
+    return tuple(_reliability_bin(sure_B, right_B, sure_B.min(), sure_B.max()) for sure_B, right_B in parts)
 
 
 def reliability_by_width(
@@ -408,9 +394,7 @@ def reliability_by_width(
     edges = np.linspace(lowest, 1, bins + 1)
     bin_B = np.searchsorted(edges[1:-1], confidence_B, side="left")
     return tuple(
-        _reliability_bin(
-            confidence_B[bin_B == b], correct_B[bin_B == b], float(edges[b]), float(edges[b + 1])
-        )
+        _reliability_bin(confidence_B[bin_B == b], correct_B[bin_B == b], edges[b], edges[b + 1])
         for b in range(bins)
         if (bin_B == b).any()
     )
@@ -426,8 +410,8 @@ def _reliability_bin(
     confidence_B: Float[np.ndarray, " B"], correct_B: Float[np.ndarray, " B"], low: float, high: float
 ) -> Bin:
     return Bin(
-        low=low,
-        high=high,
+        low=float(low),
+        high=float(high),
         confidence=float(confidence_B.mean()),
         right=float(correct_B.mean()),
         pairs=len(confidence_B),

@@ -102,17 +102,6 @@ FEATURES = (
 """What is probed; the place in the row comes with the pair."""
 
 
-def feature_differences(pairs: Sequence[ScoredPair], feature: Feature) -> Float[np.ndarray, " B"]:
-    return np.array(
-        [feature.value(first) - feature.value(other) for first, other in (p.answers for p in pairs)]
-    )
-
-
-def shown_earlier(pairs: Sequence[ScoredPair]) -> Float[np.ndarray, " B"]:
-    """1 where the first answer was shown earlier, −1 where the second was, 0 where that is not known."""
-    return np.array([0.0 if p.places is None else float(np.sign(p.places[1] - p.places[0])) for p in pairs])
-
-
 _ORDER_UNKNOWN = "the file does not say which answer was shown earlier"
 
 
@@ -209,11 +198,9 @@ def probe_biases(pairs: Sequence[ScoredPair]) -> Probes:
     has_worth = bool(pairs) and all(None not in pair.truths for pair in pairs)
     table = pair_columns(pairs)
     prompts = len(np.unique(table.prompt_B))
-    reason = ""
     if prompts < MIN_PROBE_PROMPTS:
-        reason = f"probes need {MIN_PROBE_PROMPTS} prompts or more, and there are {prompts}"
-    if reason:
-        return Probes(pairs=len(pairs), at_equal_worth=False, features=(), words=reason)
+        words = f"probes need {MIN_PROBE_PROMPTS} prompts or more, and there are {prompts}"
+        return Probes(pairs=len(pairs), at_equal_worth=False, features=(), words=words)
     features = _feature_columns(pairs, has_worth=has_worth)
     # Votes and not margins: the model is put on the annotators' scale, and their odds compare.
     judges = {"model": 0.5 + 0.5 * np.sign(table.gap_B), "annotators": table.p_first_B}
@@ -230,21 +217,25 @@ def probe_biases(pairs: Sequence[ScoredPair]) -> Probes:
 
 def _feature_columns(pairs: Sequence[ScoredPair], *, has_worth: bool) -> list[_FeatureColumn]:
     """All columns, the true worth first: pairs that it decides by itself say nothing of the others."""
-    columns = [_scaled_column(feature, feature_differences(pairs, feature)) for feature in FEATURES]
-    columns.append(_scaled_column(PLACE_FEATURE, shown_earlier(pairs)))
+    answers = [pair.answers for pair in pairs]
+    columns = [
+        _scaled_column(feature, [feature.value(first) - feature.value(other) for first, other in answers])
+        for feature in FEATURES
+    ]
+    # 1 where the first answer was shown earlier, −1 where the second was, 0 where that is not known.
+    earlier = [0.0 if p.places is None else float(np.sign(p.places[1] - p.places[0])) for p in pairs]
+    columns.append(_scaled_column(PLACE_FEATURE, earlier))
     if has_worth:
-        worth_B = [
-            first - other
-            for first, other in (p.truths for p in pairs)
-            if first is not None and other is not None
-        ]
-        columns.insert(0, _scaled_column(WORTH_FEATURE, np.array(worth_B, dtype=float)))
+        truths = (p.truths for p in pairs)
+        worth = [a - b for a, b in truths if a is not None and b is not None]
+        columns.insert(0, _scaled_column(WORTH_FEATURE, worth))
     return columns
 
 
-def _scaled_column(feature: Feature, values_B: Float[np.ndarray, " B"]) -> _FeatureColumn:
+def _scaled_column(feature: Feature, differences: Sequence[float]) -> _FeatureColumn:
     """Differences have no mean worth taking off, for either answer may stand first: their size is their
     root mean square."""
+    values_B = np.array(differences, dtype=float)
     size = float(np.sqrt((values_B**2).mean()))
     if not feature.is_graded or size == 0:
         unit = "earlier against later" if feature is PLACE_FEATURE else "with it against without it"
@@ -285,9 +276,14 @@ def _probe_feature(
 
 
 def _odds_of(fitted: RegressionFit, weights: dict[int, float]) -> Odds:
-    value, error = contrast_and_error(fitted, weights)
-    low, high = value - _Z_95 * error, value + _Z_95 * error
-    return Odds(ratio=_bounded_exp(value), low=_bounded_exp(low), high=_bounded_exp(high))
+    return _odds(*contrast_and_error(fitted, weights))
+
+
+def _odds(value: float, error: float) -> Odds:
+    """From log-odds and their standard error; bounded, so that an interval without end remains a number."""
+    log_odds = (value, value - _Z_95 * error, value + _Z_95 * error)
+    ratio, low, high = (exp(min(_MAX_LOG_ODDS, max(-_MAX_LOG_ODDS, end))) for end in log_odds)
+    return Odds(ratio=ratio, low=low, high=high)
 
 
 def _odds_beyond_taste(fitted: RegressionFit, index: int) -> Odds | None:
@@ -314,17 +310,7 @@ def _odds_beyond_taste(fitted: RegressionFit, index: int) -> Odds | None:
         annotators[0]: annotator_beta * sureness_ratio / annotator_worth,
     }
     error = contrast_and_error(fitted, {at: float(weight) for at, weight in weights.items()})[1]
-    value = float(model_beta - sureness_ratio * annotator_beta)
-    return Odds(
-        ratio=_bounded_exp(value),
-        low=_bounded_exp(value - _Z_95 * error),
-        high=_bounded_exp(value + _Z_95 * error),
-    )
-
-
-def _bounded_exp(value: float) -> float:
-    """Bounded, so that an interval without end remains a number."""
-    return exp(min(_MAX_LOG_ODDS, max(-_MAX_LOG_ODDS, value)))
+    return _odds(float(model_beta - sureness_ratio * annotator_beta), error)
 
 
 def _caution_words(*, has_worth: bool) -> str:
@@ -354,12 +340,11 @@ def probe_flat_errors(
     share_B = 0.5 + 0.5 * np.sign([gap for _, gap in gaps])
     model = bootstrap_mean(share_B, group_index([prompt for prompt, _ in gaps]), resampling)
     people = "" if annotators is None else f"; its annotators in {annotators:.1%}".replace("%", " %")
+    ends = (
+        "" if model.low is None or model.high is None else f" ({100 * model.low:.1f}–{100 * model.high:.1f})"
+    )
     words = (
         "prefers a right answer that hedges to a wrong one, as long, that does not in "
-        f"{100 * model.value:.1f} %{_share_range(model.low, model.high)} of {len(gaps)} questions{people}"
+        f"{100 * model.value:.1f} %{ends} of {len(gaps)} questions{people}"
     )
     return FlatErrors(prompts=len(gaps), model=model, annotators=annotators, words=words)
-
-
-def _share_range(low: float | None, high: float | None) -> str:
-    return "" if low is None or high is None else f" ({100 * low:.1f}–{100 * high:.1f})"
