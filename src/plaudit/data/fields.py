@@ -332,6 +332,16 @@ def optional_name(row: Node, field: str) -> str | None:
     return None if node is None else node.name()
 
 
+def optional_items(row: Node, field: str) -> tuple[Node, ...]:
+    node = row.optional(field)
+    return () if node is None else node.items()
+
+
+def is_true(row: Node, field: str) -> bool:
+    node = row.optional(field)
+    return node is not None and node.boolean()
+
+
 def read_json(node: Node, expected: str) -> Node:
     """The value of a field, or what it says as JSON where it is a text."""
     if not isinstance(node.value, str):

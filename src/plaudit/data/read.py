@@ -337,7 +337,10 @@ def _parse_row(row: RawRow, row_format: RowFormat, options: ReadOptions, label: 
         return ParsedRow(raw=row, problem=row.problem)
     try:
         node = Node(value=row.value, cells=row.cells, names=row_format.names)
-        records = row_format.parse(node, row.origin, options)
+        parsed = tuple(row_format.parse(node, options))
+        if not parsed:
+            raise LeftOutError(row_format.without_records)
+        records = tuple(record if record.origin else replace(record, origin=row.origin) for record in parsed)
         if row_format.is_generic:
             records = tuple(_with_turns_of_transcript(record) for record in records)
             records = tuple(_with_system_turn(record, node) for record in records)

@@ -7,10 +7,18 @@ record can hold is refused by its name, and goes only when it is left out by nam
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from plaudit.data.fields import BadRowError, LeftOutError, Node, join_names, optional_name
+from plaudit.data.fields import (
+    BadRowError,
+    LeftOutError,
+    Node,
+    is_true,
+    join_names,
+    optional_items,
+    optional_name,
+)
 from plaudit.data.formats.layout import (
     OBJECT,
     OBJECTS,
@@ -19,6 +27,7 @@ from plaudit.data.formats.layout import (
     FieldType,
     ReadOptions,
     RowFormat,
+    other_fields,
     ranks_of,
     read_response,
     require_different,
@@ -95,18 +104,16 @@ def _shown(fields: Node, skipped: Sequence[str] = ()) -> Shown:
     )
 
 
-def _compared(chosen: str, response: Response, shown: Shown, origin: str) -> Iterator[Comparison]:
+def _compared(chosen: str, response: Response, shown: Shown) -> Iterator[Comparison]:
     others = [name for name in shown.family_of(chosen) if name != chosen]
     if not others:
         expected = "an answer whose name differs from the others' in its number only, as response1, response2"
         raise response.unreadable(expected)
     for name in others:
-        yield _comparison((chosen, name), response, shown, origin)
+        yield _comparison((chosen, name), response, shown)
 
 
-def _comparison(
-    names: tuple[str, str], response: Response, shown: Shown, origin: str, *, tie: bool = False
-) -> Comparison:
+def _comparison(names: tuple[str, str], response: Response, shown: Shown, *, tie: bool = False) -> Comparison:
     chosen, rejected = (shown.answers[name] for name in names)
     require_different(chosen, rejected, ", ".join(names))
     return Comparison(
@@ -114,40 +121,34 @@ def _comparison(
         chosen=chosen,
         rejected=rejected,
         probability=0.5 if tie else None,
-        origin=origin,
         **response.who,
     )
 
 
-def _argilla(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+def _argilla(row: Node, options: ReadOptions) -> Iterable[Record]:
     shown = _shown(row.get("fields"))
     responses = row.get("responses")
     listed = _by_user(responses) if isinstance(responses.value, list | tuple) else _by_question(responses)
-    return _answered(listed, shown, origin, options)
+    return _answered(listed, shown, options)
 
 
-def _argilla_flat(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+def _argilla_flat(row: Node, options: ReadOptions) -> Iterable[Record]:
     """What Argilla gives to `datasets`: fields, metadata and the answers to each question as columns."""
     columns = [name for name in row.fields() if re.search(r"\.(responses|suggestion)(\.\w+)?$", name)]
     shown = _shown(row, skipped=("id", "_server_id", "status", *columns))
-    return _answered(_by_column(row, columns), shown, origin, options)
+    return _answered(_by_column(row, columns), shown, options)
 
 
-def _answered(
-    listed: Iterator[Response], shown: Shown, origin: str, options: ReadOptions
-) -> tuple[Record, ...]:
+def _answered(listed: Iterator[Response], shown: Shown, options: ReadOptions) -> Iterator[Record]:
     # Before anything is read: what is left out by name may have any shape.
     given = [response for response in listed if response.option not in options.leave_out]
-    records = tuple(record for response in given for record in _argilla_records(response, shown, origin))
-    if not records:
-        raise LeftOutError("records that nobody has answered")
-    return records
+    for response in given:
+        yield from _argilla_records(response, shown)
 
 
 def _by_question(responses: Node) -> Iterator[Response]:
     for question in responses.fields():
-        listed = responses.optional(question)
-        for vote in () if listed is None else listed.items():
+        for vote in optional_items(responses, question):
             if _is_given(vote):
                 yield Response(
                     question=question,
@@ -208,49 +209,42 @@ def _is_given(response: Node) -> bool:
     return state is None or state.text() == "submitted"
 
 
-def _argilla_records(response: Response, shown: Shown, origin: str) -> Iterator[Record]:
+def _argilla_records(response: Response, shown: Shown) -> Iterator[Record]:
     value = response.value.value
     if isinstance(value, list | tuple):
-        yield _argilla_ranking(response, shown, origin)
+        yield _argilla_ranking(response, shown)
     elif isinstance(value, str) and not shown.answers:
         completion = read_response(response.value, shown.prompt)
-        yield Demonstration(prompt=shown.prompt, completion=completion, origin=origin, **response.who)
+        yield Demonstration(prompt=shown.prompt, completion=completion, **response.who)
     elif isinstance(value, str) and value in shown.answers:
-        yield from _compared(value, response, shown, origin)
+        yield from _compared(value, response, shown)
     # Behind the names of answers, one of which may be this word.
     elif value == "tie" and len(shown.answers) == 2:
         first, second = shown.answers
-        yield _comparison((first, second), response, shown, origin, tie=True)
+        yield _comparison((first, second), response, shown, tie=True)
     elif isinstance(value, int | float) and not isinstance(value, bool):
-        yield _argilla_rating(response, shown, origin)
+        yield _argilla_rating(response, shown)
     else:
         raise response.unreadable(
             f"the name of an answer ({', '.join(shown.answers) or 'there is none'}) or tie"
         )
 
 
-def _argilla_ranking(response: Response, shown: Shown, origin: str) -> Ranking:
+def _argilla_ranking(response: Response, shown: Shown) -> Ranking:
     """Objects of a name and its rank, or names in order: all of them, since some would be a mere choice."""
     items = response.value.items()
     objects = all(isinstance(item.value, Mapping) for item in items)
     names = [(item.get("value") if objects else item).value for item in items]
     answers = [shown.answers[name] for name in names if isinstance(name, str) and name in shown.answers]
     known = len(answers) == len(names) == len({*map(str, names)}) > 1
-    if not known or not (objects or _are_all(names, shown)):
+    if not known or not (objects or {*(shown.family_of(str(names[0])) or shown.answers)} <= {*names}):
         raise response.unreadable(f"all answers in order ({', '.join(shown.answers) or 'there are none'})")
     is_ranked = objects and any(item.optional("rank") is not None for item in items)
     ranks = tuple(item.get("rank").number() if is_ranked else i + 1.0 for i, item in enumerate(items))
-    return Ranking(
-        prompt=shown.prompt, completions=tuple(answers), ranks=ranks, origin=origin, **response.who
-    )
+    return Ranking(prompt=shown.prompt, completions=tuple(answers), ranks=ranks, **response.who)
 
 
-def _are_all(names: Sequence[object], shown: Shown) -> bool:
-    family = shown.family_of(str(names[0])) or shown.answers
-    return {*family} <= {*map(str, names)}
-
-
-def _argilla_rating(response: Response, shown: Shown, origin: str) -> Rating:
+def _argilla_rating(response: Response, shown: Shown) -> Rating:
     """Points of the one answer, or of the answer that the question's name begins with."""
     matching = [name for name in shown.answers if response.question.startswith(name)]
     # The longest: answer1 begins the name of answer10 too.
@@ -265,74 +259,43 @@ def _argilla_rating(response: Response, shown: Shown, origin: str) -> Rating:
         completion=shown.answers[name],
         score=response.value.number(),
         aspect=aspect or None,
-        origin=origin,
         **response.who,
     )
 
 
-def _label_studio(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+def _label_studio(row: Node, options: ReadOptions) -> Iterator[Record]:
     data = row.get("data")
-    records = [
-        record
-        for annotation in row.get("annotations").items()
-        for response, target in _regions(annotation)
-        if response.option not in options.leave_out
-        for record in _label_studio_records(response, data, target, origin)
-    ]
-    return _given(records)
+    for annotation in row.get("annotations").items():
+        for response, target in _regions(annotation):
+            if response.option not in options.leave_out:
+                yield from _label_studio_records(response, data, target)
 
 
-def _label_studio_min(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+def _label_studio_min(row: Node, options: ReadOptions) -> Iterator[Record]:
     """The fields of a task and the values of its controls beside each other, a row for each annotation."""
-    controls = [name for name in row.fields() if _is_control(row, name)]
-    if not controls:
-        return _given(())
-    person, data = _person(row.optional("annotator")), Node(value=_without(row, controls))
-    return _given(
-        [
-            record
-            for name in controls
-            for value in row.get(name).items()
-            for record in _label_studio_records(
-                Response(question=name, value=value, annotator=person, option=name), data, "", origin
-            )
-        ]
-    )
-
-
-def _given(records: Sequence[Record]) -> tuple[Record, ...]:
-    if not records:
-        raise LeftOutError("tasks that nobody has answered")
-    return tuple(records)
-
-
-def _without(row: Node, controls: Sequence[str]) -> dict[str, object]:
+    controls = [name for name in row.fields() if _is_control(row.optional(name))]
     bookkeeping = ("annotator", "created_at", "updated_at")
-    return {name: _value(row, name) for name in row.fields() if name not in (*controls, *bookkeeping)}
+    data, person = Node(value=other_fields(row, *controls, *bookkeeping)), _person(row.optional("annotator"))
+    for name in controls:
+        for value in row.get(name).items():
+            response = Response(question=name, value=value, annotator=person, option=name)
+            yield from _label_studio_records(response, data, "")
 
 
-def _value(row: Node, name: str) -> object:
-    node = row.optional(name)
-    return None if node is None else node.value
-
-
-def _is_control(row: Node, name: str) -> bool:
+def _is_control(node: Node | None) -> bool:
     """Whether a field is what a control gave: a list of objects that are neither items nor messages."""
-    node = row.optional(name)
+    return node is not None and not is_messages(node) and _is_list_of(node, with_id=False)
+
+
+def _is_list_of(node: Node | None, *, with_id: bool) -> bool:
     items = node.value if node is not None and isinstance(node.value, list | tuple) else ()
-    if not items or node is None or is_messages(node):
-        return False
-    return all(isinstance(item, Mapping) and "id" not in item for item in items)
+    return bool(items) and all(isinstance(item, Mapping) and ("id" in item) == with_id for item in items)
 
 
 def _regions(annotation: Node) -> Iterator[tuple[Response, str]]:
     """What each control of an annotation gave, and the names of what it is about."""
-    cancelled = annotation.optional("was_cancelled")
-    listed = annotation.optional("result")
-    if listed is None or (cancelled is not None and cancelled.boolean()):
-        return
     person = _person(annotation.optional("completed_by"))
-    for region in listed.items():
+    for region in () if is_true(annotation, "was_cancelled") else optional_items(annotation, "result"):
         name = region.get("from_name").text()
         target = region.optional("to_name")
         response = Response(
@@ -341,16 +304,16 @@ def _regions(annotation: Node) -> Iterator[tuple[Response, str]]:
         yield response, "" if target is None else target.text()
 
 
-def _label_studio_records(response: Response, data: Node, target: str, origin: str) -> Iterator[Record]:
+def _label_studio_records(response: Response, data: Node, target: str) -> Iterator[Record]:
     if "selected" in response.value.fields():
-        yield from _pairwise(response, data, target, origin)
+        yield from _pairwise(response, data, target)
     elif "ranker" in response.value.fields():
-        yield from _ranker(response, data, target, origin)
+        yield from _ranker(response, data, target)
     else:
         raise response.unreadable("the value of a Pairwise (selected) or a Ranker (ranker)")
 
 
-def _pairwise(response: Response, data: Node, target: str, origin: str) -> Iterator[Comparison]:
+def _pairwise(response: Response, data: Node, target: str) -> Iterator[Comparison]:
     selected = response.value.get("selected")
     if selected.text() not in ("left", "right", "none"):
         raise selected.wrong_type_error("left, right or none")
@@ -361,7 +324,7 @@ def _pairwise(response: Response, data: Node, target: str, origin: str) -> Itera
     # The control says which stands on which side; numbers are believed only where it does not.
     sides = named if len(named) == 2 and {*named} <= shown.answers.keys() else _two_sides(response, shown)
     left, right = sides if selected.value == "left" else sides[::-1]
-    yield _comparison((left, right), response, shown, origin)
+    yield _comparison((left, right), response, shown)
 
 
 def _two_sides(response: Response, shown: Shown) -> tuple[str, ...]:
@@ -378,7 +341,7 @@ def _two_sides(response: Response, shown: Shown) -> tuple[str, ...]:
     return pairs[0]
 
 
-def _ranker(response: Response, data: Node, target: str, origin: str) -> Iterator[Ranking]:
+def _ranker(response: Response, data: Node, target: str) -> Iterator[Ranking]:
     order = _ranker_order(response)
     if len(order) < 2:
         return
@@ -391,7 +354,7 @@ def _ranker(response: Response, data: Node, target: str, origin: str) -> Iterato
         item = items[node.name()]
         completions.append(read_response(item.optional("body") or item.get("title"), prompt))
     ranks = tuple(float(i + 1) for i in range(len(order)))
-    yield Ranking(prompt=prompt, completions=tuple(completions), ranks=ranks, origin=origin, **response.who)
+    yield Ranking(prompt=prompt, completions=tuple(completions), ranks=ranks, **response.who)
 
 
 def _ranker_order(response: Response) -> tuple[Node, ...]:
@@ -408,7 +371,7 @@ def _ranker_order(response: Response) -> tuple[Node, ...]:
 
 def _items(data: Node, target: str) -> dict[str, Node]:
     """The listed items by their ids: of the field that the control names, or of the only such list."""
-    lists = [name for name in data.fields() if _is_item_list(data.optional(name))]
+    lists = [name for name in data.fields() if _is_list_of(data.optional(name), with_id=True)]
     name = target if target in lists else lists[0] if len(lists) == 1 else None
     if name is None:
         raise BadRowError(
@@ -420,23 +383,16 @@ def _items(data: Node, target: str) -> dict[str, Node]:
     return {item.get("id").name(): item for item in data.get(name).items()}
 
 
-def _is_item_list(node: Node | None) -> bool:
-    items = node.value if node is not None and isinstance(node.value, list | tuple) else ()
-    return bool(items) and all(isinstance(item, Mapping) and "id" in item for item in items)
-
-
-def _prodigy(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
-    listed, accept = row.get("options").items(), row.optional("accept")
-    accepted = {item.name() for item in (() if accept is None else accept.items())}
+def _prodigy(row: Node, options: ReadOptions) -> Iterable[Record]:
+    listed = row.get("options").items()
+    accepted = {item.name() for item in optional_items(row, "accept")}
     good = [option.get("id").name() in accepted for option in listed]
     if row.get("answer").value != "accept" or all(good) or not any(good):
         raise LeftOutError("tasks in which no option was accepted above another")
     prompt = read_prompt(row.get("text"))
     completions = tuple(read_response(option.get("text"), prompt) for option in listed)
     who = optional_name(row, "_annotator_id")
-    return (
-        Ranking(prompt=prompt, completions=completions, ranks=ranks_of(good), annotator=who, origin=origin),
-    )
+    return (Ranking(prompt=prompt, completions=completions, ranks=ranks_of(good), annotator=who),)
 
 
 def _person(node: Node | None) -> str | None:
@@ -467,6 +423,7 @@ ANNOTATION_FORMATS = (
         schema={"data": OBJECT, "annotations": _LIST},
         optional_fields=None,
         parse=_label_studio,
+        without_records="tasks that nobody has answered",
         produces="a comparison for each annotator's Pairwise, a ranking for each Ranker",
     ),
     RowFormat(
@@ -475,6 +432,7 @@ ANNOTATION_FORMATS = (
         schema={"annotation_id": _NUMBER, "annotator": _PERSON, "created_at": TEXT},
         optional_fields=None,
         parse=_label_studio_min,
+        without_records="tasks that nobody has answered",
         produces="a comparison (Pairwise: the lower number is on the left) or a ranking (Ranker)",
         is_decisive=True,
     ),
@@ -483,6 +441,7 @@ ANNOTATION_FORMATS = (
         title="Argilla records",
         schema={"fields": OBJECT, "responses": _RESPONSES},
         parse=_argilla,
+        without_records="records that nobody has answered",
         optional_fields=None,
         produces="a comparison, ranking, rating or demonstration for each annotator's answer to a question",
     ),
@@ -493,6 +452,7 @@ ANNOTATION_FORMATS = (
         excluded_fields=frozenset(["fields"]),
         optional_fields=None,
         parse=_argilla_flat,
+        without_records="records that nobody has answered",
         produces="the same, from columns such as `better.responses` and `better.responses.users`",
         is_decisive=True,
     ),

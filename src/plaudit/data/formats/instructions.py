@@ -7,7 +7,9 @@ https://arxiv.org/abs/2110.14168.)
 
 from __future__ import annotations
 
-from plaudit.data.fields import BadRowError, Node
+from collections.abc import Iterable
+
+from plaudit.data.fields import BadRowError, Node, optional_items
 from plaudit.data.formats.layout import (
     TEXT,
     FieldType,
@@ -36,9 +38,8 @@ def question_turns(row: Node, field: str, more: str = "") -> Turns:
     context = row.optional(more) if more else None
     if context is not None and context.text().strip():
         words = f"{words}\n\n{context.text()}"
-    node = row.optional("history")
     turns: list[Turns] = []
-    for pair in () if node is None else node.items():
+    for pair in optional_items(row, "history"):
         sides = pair.items()
         if len(sides) != 2:
             raise pair.wrong_type_error("a question and its answer")
@@ -46,26 +47,26 @@ def question_turns(row: Node, field: str, more: str = "") -> Turns:
     return (*tuple(message for turn in turns for message in turn), *user_turn(words))
 
 
-def _alpaca(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+def _alpaca(row: Node, options: ReadOptions) -> Iterable[Record]:
     prompt = question_turns(row, "instruction", "input")
     completion, category = read_response(row.get("output"), prompt), optional_category(row, "category")
-    return (Demonstration(prompt=prompt, completion=completion, category=category, origin=origin),)
+    return (Demonstration(prompt=prompt, completion=completion, category=category),)
 
 
-def _alpaca_pair(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+def _alpaca_pair(row: Node, options: ReadOptions) -> Iterable[Record]:
     prompt, category = question_turns(row, "instruction", "input"), optional_category(row, "category")
     chosen, rejected = (read_response(row.get(side), prompt) for side in ("chosen", "rejected"))
     require_different(chosen, rejected, "chosen, rejected")
-    return (Comparison(prompt=prompt, chosen=chosen, rejected=rejected, category=category, origin=origin),)
+    return (Comparison(prompt=prompt, chosen=chosen, rejected=rejected, category=category),)
 
 
-def _gsm8k(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+def _gsm8k(row: Node, options: ReadOptions) -> Iterable[Record]:
     prompt = question_turns(row, "question")
     completion = read_response(row.get("answer"), prompt)
     final = row.get("answer").text().rpartition(_FINAL)[2].strip()
     if not final:
         raise BadRowError("empty side", "answer", expected=f"a result behind {_FINAL}", found="none")
-    return (Demonstration(prompt=prompt, completion=completion, answer=final, origin=origin),)
+    return (Demonstration(prompt=prompt, completion=completion, answer=final),)
 
 
 SOLUTION = FieldType(

@@ -97,8 +97,11 @@ class RowFormat:
     name: str
     title: str
     schema: Mapping[str, FieldType]
-    parse: Callable[[Node, str, ReadOptions], tuple[Record, ...]]
-    """A row and its origin to records; raises ``BadRowError`` or ``LeftOutError``."""
+    parse: Callable[[Node, ReadOptions], Iterable[Record]]
+    """A row to records, which get its origin where they have none; raises ``BadRowError`` or
+    ``LeftOutError``."""
+    without_records: str = ""
+    """What rows are called that are sound and hold no record, for the count of those left out."""
     produces: str
     """What the records are, for the table of layouts."""
     optional_fields: frozenset[str] | None = field(default_factory=frozenset[str])

@@ -9,10 +9,10 @@ where rewards look for it: a result as the reference answer, programs' tests as 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from plaudit.data.fields import BadRowError, LeftOutError, Node, optional_name, read_json
+from plaudit.data.fields import BadRowError, Node, optional_items, optional_name, read_json
 from plaudit.data.formats.instructions import question
 from plaudit.data.formats.layout import (
     ENDS_WITH_USER,
@@ -34,16 +34,13 @@ from plaudit.data.turns import read_prompt, require_not_empty
 _BOX = "\\boxed{"
 
 
-def _math(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+def _math(row: Node, options: ReadOptions) -> Iterator[Record]:
     prompt, answer = user_turn(question(row, "problem")), row.optional("answer")
-    return (
-        Demonstration(
-            prompt=prompt,
-            completion=read_response(row.get("solution"), prompt),
-            answer=last_box(row.get("solution").text()) if answer is None else answer.name(),
-            category=optional_category(row, "type") or optional_category(row, "subject"),
-            origin=origin,
-        ),
+    yield Demonstration(
+        prompt=prompt,
+        completion=read_response(row.get("solution"), prompt),
+        answer=last_box(row.get("solution").text()) if answer is None else answer.name(),
+        category=optional_category(row, "type") or optional_category(row, "subject"),
     )
 
 
@@ -63,14 +60,11 @@ def last_box(solution: str) -> str | None:
     return None
 
 
-def _verl(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
-    return (
-        Prompt(
-            prompt=read_prompt(row.get("prompt")),
-            answer=row.get("reward_model").get("ground_truth").name(),
-            metadata=other_fields(row, "prompt", "reward_model", TOOLS_FIELD),
-            origin=origin,
-        ),
+def _verl(row: Node, options: ReadOptions) -> Iterator[Record]:
+    yield Prompt(
+        prompt=read_prompt(row.get("prompt")),
+        answer=row.get("reward_model").get("ground_truth").name(),
+        metadata=other_fields(row, "prompt", "reward_model", TOOLS_FIELD),
     )
 
 
@@ -79,7 +73,7 @@ def _truth(rule: Node) -> object:
     return None if node is None else node.value
 
 
-def _apps(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+def _apps(row: Node, options: ReadOptions) -> Iterable[Record]:
     cases = read_json(row.get("input_output"), "an object with inputs and outputs, or its JSON")
     name, start = cases.optional("fn_name"), row.optional("starter_code")
     code = "" if start is None else start.text()
@@ -89,20 +83,20 @@ def _apps(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
     else:
         call = f"Solution().{name.text()}" if "class Solution" in code else name.text()
         tests = [*_asserted(cases, call)]
-    return (_program(row, origin, words, tests, "input_output"),)
+    return (_program(row, words, tests, "input_output"),)
 
 
-def _code_contests(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+def _code_contests(row: Node, options: ReadOptions) -> Iterable[Record]:
     groups = [row.optional(f"{kind}_tests") for kind in ("public", "private", "generated")]
     tests = [test for group in groups if group is not None for test in _printed(group, "input", "output")]
-    return (_program(row, origin, question(row, "description"), tests, "public_tests"),)
+    return (_program(row, question(row, "description"), tests, "public_tests"),)
 
 
-def _program(row: Node, origin: str, words: str, tests: Sequence[object], field: str) -> Prompt:
+def _program(row: Node, words: str, tests: Sequence[object], field: str) -> Prompt:
     if not tests:
         raise BadRowError("empty side", field, expected="one test or more", found="none")
     more = {name: row.get(name).value for name in ("difficulty", "name") if row.optional(name) is not None}
-    return Prompt(prompt=user_turn(words), metadata={"tests": [*tests], **more}, origin=origin)
+    return Prompt(prompt=user_turn(words), metadata={"tests": [*tests], **more})
 
 
 def _pairs(cases: Node, given: str, wanted: str) -> Iterator[tuple[Node, Node]]:
@@ -132,21 +126,21 @@ def _asserted(cases: Node, call: str) -> Iterator[str]:
         yield f"assert {call}({arguments}) in {results!r}"
 
 
-def _ifeval(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+def _ifeval(row: Node, options: ReadOptions) -> Iterable[Record]:
     kwargs = [other_fields(read_json(item, "an object, or its JSON")) for item in row.get("kwargs").items()]
     kinds = [kind.name() for kind in row.get("instruction_id_list").items()]
     if len(kinds) != len(kwargs):
         raise BadRowError("wrong value", "kwargs", expected=f"{len(kinds)} objects", found=str(len(kwargs)))
-    return (_instructed(row, "prompt", kinds, kwargs, origin),)
+    return (_instructed(row, "prompt", kinds, kwargs),)
 
 
-def _instructed(row: Node, field: str, kinds: Sequence[str], kwargs: Sequence[object], origin: str) -> Prompt:
+def _instructed(row: Node, field: str, kinds: Sequence[str], kwargs: Sequence[object]) -> Prompt:
     checked = {"instruction_id_list": [*kinds], "kwargs": [*kwargs]}
     metadata = other_fields(row, field, TOOLS_FIELD) | checked
-    return Prompt(prompt=read_prompt(row.get(field)), metadata=metadata, origin=origin)
+    return Prompt(prompt=read_prompt(row.get(field)), metadata=metadata)
 
 
-def _rlvr_ifeval(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+def _rlvr_ifeval(row: Node, options: ReadOptions) -> Iterable[Record]:
     """Tülu's functions as kinds of IFEval; a number that is to be met exactly, or about, is two of them."""
     truth = read_json(row.get("ground_truth"), FUNCTION.name)
     functions = tomllib.loads((Path(__file__).parent / "registry" / "functions.toml").read_text("utf-8"))
@@ -162,7 +156,7 @@ def _rlvr_ifeval(row: Node, origin: str, options: ReadOptions) -> tuple[Record, 
             arguments | {entry["number"]: count, entry["relation"]: relation}
             for relation, count in _bounds(int(truth.get("N").number()), quantifier, entry.get("around", 0))
         ]
-    return (_instructed(row, "messages", [entry["id"]] * len(kwargs), kwargs, origin),)
+    return (_instructed(row, "messages", [entry["id"]] * len(kwargs), kwargs),)
 
 
 def _bounds(number: int, quantifier: str, around: float) -> Iterator[tuple[str, int]]:
@@ -177,29 +171,18 @@ def _bounds(number: int, quantifier: str, around: float) -> Iterator[tuple[str, 
 _LabelledSteps = tuple[tuple[str, float], ...]
 
 
-def _prm800k(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+def _prm800k(row: Node, options: ReadOptions) -> Iterator[Record]:
     """The solution that the labeller followed; each rated step beside it is a solution that ends there."""
     problem = row.get("question").get("problem").text()
-    solutions = tuple(_solutions(row.get("label").get("steps"), options.neutral))
-    if not solutions:
-        raise LeftOutError("problems without a labelled step")
-    return tuple(
-        Steps(
-            prompt=problem,
-            steps=tuple(step for step, _ in solution),
-            labels=tuple(label for _, label in solution),
-            annotator=optional_name(row, "labeler"),
-            origin=origin,
-        )
-        for solution in solutions
-    )
+    for solution in _solutions(row.get("label").get("steps"), options.neutral):
+        steps, labels = zip(*solution, strict=True)
+        yield Steps(prompt=problem, steps=steps, labels=labels, annotator=optional_name(row, "labeler"))
 
 
 def _solutions(steps: Node, neutral: float) -> Iterator[_LabelledSteps]:
     followed: _LabelledSteps = ()
     for step in steps.items():
-        node = step.optional("completions")
-        completions = () if node is None else node.items()
+        completions = optional_items(step, "completions")
         chosen_index = _chosen_index(step, len(completions))
         for i, completion in enumerate(completions):
             label = _label(completion, neutral)
@@ -323,6 +306,7 @@ PROBLEM_FORMATS = (
         schema={"question": OBJECT, "label": OBJECT},
         optional_fields=frozenset(["labeler"]),
         parse=_prm800k,
+        without_records="problems without a labelled step",
         produces="steps: the path followed and each rated side step; a neutral 0 is 0.5, or what `neutral` "
         "says",
     ),

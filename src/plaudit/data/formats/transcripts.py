@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from plaudit.data.fields import BadRowError, LeftOutError, Node, RawRow, describe_value
+from plaudit.data.fields import BadRowError, Node, RawRow, describe_value, is_true, optional_items
 from plaudit.data.formats.layout import (
     NUMBER,
     OBJECT,
@@ -65,30 +65,27 @@ def transcript_prompt(node: Node) -> Turns:
     return turns
 
 
-def _hh(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+def _hh(row: Node, options: ReadOptions) -> Iterable[Record]:
     chosen, rejected = parse_transcript(row.get("chosen")), parse_transcript(row.get("rejected"))
     require_different(chosen, rejected, "chosen, rejected")
     prompt, better, worse = split_shared_turns(chosen, rejected)
     require_not_empty(better, "chosen")
     require_not_empty(worse, "rejected")
-    return (Comparison(prompt=prompt, chosen=better, rejected=worse, origin=origin),)
+    return (Comparison(prompt=prompt, chosen=better, rejected=worse),)
 
 
-def _nectar(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+def _nectar(row: Node, options: ReadOptions) -> Iterator[Record]:
     prompt = transcript_prompt(row.get("prompt"))
     answers = row.get("answers").items()
     if len(answers) < 2:
         raise BadRowError(
             "too few answers", "answers", expected="two answers or more", found=str(len(answers))
         )
-    return (
-        Ranking(
-            prompt=prompt,
-            completions=tuple(_assistant_turn(item.get("answer")) for item in answers),
-            ranks=tuple(item.get("rank").number() for item in answers),
-            category=optional_category(row, "source"),
-            origin=origin,
-        ),
+    yield Ranking(
+        prompt=prompt,
+        completions=tuple(_assistant_turn(item.get("answer")) for item in answers),
+        ranks=tuple(item.get("rank").number() for item in answers),
+        category=optional_category(row, "source"),
     )
 
 
@@ -98,18 +95,15 @@ def _assistant_turn(node: Node) -> Turns:
     return turn
 
 
-def _red_team(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+def _red_team(row: Node, options: ReadOptions) -> Iterator[Record]:
     """The attacker's rating is how well the attack went, from 0 to 4: harmlessness is what is left of it."""
     prompt, completion = split_prompt(parse_transcript(row.get("transcript")), "transcript")
-    return (
-        Rating(
-            prompt=prompt,
-            completion=completion,
-            score=_MOST_HARM - row.get("rating").number_between(0, _MOST_HARM),
-            aspect="harmlessness",
-            category=optional_category(row, "task_description_harm_type"),
-            origin=origin,
-        ),
+    yield Rating(
+        prompt=prompt,
+        completion=completion,
+        score=_MOST_HARM - row.get("rating").number_between(0, _MOST_HARM),
+        aspect="harmlessness",
+        category=optional_category(row, "task_description_harm_type"),
     )
 
 
@@ -147,20 +141,13 @@ TRANSCRIPT_FORMATS = (
 _TREE_ROLES = {"prompter": "user", "assistant": "assistant"}
 
 
-def _oasst(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
-    rankings = tuple(_rankings(row.get("prompt"), origin))
-    if not rankings:
-        raise LeftOutError("trees in which no turn has two ranked answers")
-    return rankings
-
-
-def _rankings(root: Node, origin: str) -> Iterator[Ranking]:
+def _oasst(row: Node, options: ReadOptions) -> Iterator[Ranking]:
     """One ranking for each user's turn with two ranked answers or more; deleted messages are passed over."""
-    queue: list[tuple[Node, Turns]] = [(root, ())]
+    queue: list[tuple[Node, Turns]] = [(row.get("prompt"), ())]
     while queue:
         node, context = queue.pop(0)
         turns = (*context, _turn(node))
-        replies = [reply for reply in _replies(node) if not _is_deleted(reply)]
+        replies = [reply for reply in optional_items(node, "replies") if not is_true(reply, "deleted")]
         ranked = [reply for reply in replies if reply.optional("rank") is not None]
         if turns[-1].role == "user" and len(ranked) > 1:
             yield Ranking(
@@ -168,7 +155,6 @@ def _rankings(root: Node, origin: str) -> Iterator[Ranking]:
                 completions=tuple(_reply_turn(reply) for reply in ranked),
                 # OASST counts ranks from 0.
                 ranks=tuple(reply.get("rank").number() + 1 for reply in ranked),
-                origin=origin,
             )
         queue.extend((reply, turns) for reply in replies)
 
@@ -186,16 +172,6 @@ def _reply_turn(reply: Node) -> Turns:
     turn = (_turn(reply),)
     require_not_empty(turn, f"{reply.path}.text")
     return turn
-
-
-def _replies(node: Node) -> tuple[Node, ...]:
-    replies = node.optional("replies")
-    return () if replies is None else replies.items()
-
-
-def _is_deleted(node: Node) -> bool:
-    deleted = node.optional("deleted")
-    return deleted is not None and deleted.boolean()
 
 
 def _trees(rows: Iterable[RawRow]) -> Iterator[RawRow]:
@@ -231,6 +207,7 @@ TREE_FORMATS = (
         title="OASST trees",
         schema={"message_tree_id": TEXT, "prompt": OBJECT},
         parse=_oasst,
+        without_records="trees in which no turn has two ranked answers",
         produces="one ranking for each turn with two ranked answers or more",
     ),
     RowFormat(
@@ -239,6 +216,7 @@ TREE_FORMATS = (
         schema={"message_id": TEXT, "message_tree_id": TEXT, "role": TEXT, "text": TEXT},
         optional_fields=frozenset(["parent_id", "rank", "deleted"]),
         parse=_oasst,
+        without_records="trees in which no turn has two ranked answers",
         produces="the same, of each tree that the rows are joined to",
         join=_trees,
     ),

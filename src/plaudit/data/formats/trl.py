@@ -6,11 +6,11 @@ https://huggingface.co/docs/trl/dataset_formats
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import fields, replace
 
 from plaudit.data.columns import with_label
-from plaudit.data.fields import BadRowError, Node, optional_name, optional_number, read_json
+from plaudit.data.fields import BadRowError, Node, is_true, optional_name, optional_number, read_json
 from plaudit.data.formats.layout import (
     BOOLEANS,
     MESSAGES,
@@ -58,7 +58,7 @@ _COMPLETION_FIELDS = frozenset(
 )
 
 
-def read_comparison(row: Node, origin: str, *, prompt: Text, chosen: Text, rejected: Text) -> Comparison:
+def read_comparison(row: Node, *, prompt: Text, chosen: Text, rejected: Text) -> Comparison:
     """A comparison with whatever the row says about its clarity and its judge; a tie must call itself one."""
     require_different(chosen, rejected, "chosen, rejected")
     strength = optional_number(row, "strength")
@@ -78,59 +78,58 @@ def read_comparison(row: Node, origin: str, *, prompt: Text, chosen: Text, rejec
         strength=strength,
         margin=optional_number(row, "margin"),
         probability=probability,
-        origin=origin,
         **annotation_info(row),
     )
 
 
-def _text(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+def _text(row: Node, options: ReadOptions) -> Iterable[Record]:
     completion = require_not_empty(row.get("text").text(), "text")
-    return (Demonstration(prompt="", completion=completion, origin=origin),)
+    return (Demonstration(prompt="", completion=completion),)
 
 
-def _messages(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+def _messages(row: Node, options: ReadOptions) -> Iterable[Record]:
     node = row.get("messages")
     prompt, completion = split_prompt(read_messages(node), node.path)
-    return (Demonstration(prompt=prompt, completion=completion, origin=origin, **annotation_info(row)),)
+    return (Demonstration(prompt=prompt, completion=completion, **annotation_info(row)),)
 
 
-def _prompt(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+def _prompt(row: Node, options: ReadOptions) -> Iterable[Record]:
     prompt = read_prompt(row.get("prompt"))
     reference_answer = row.optional("answer")
     answer = None if reference_answer is None else _read_reference_answer(reference_answer)
     rest = other_fields(row, "prompt", "answer", TOOLS_FIELD)
-    return (Prompt(prompt=prompt, answer=answer, metadata=rest, origin=origin),)
+    return (Prompt(prompt=prompt, answer=answer, metadata=rest),)
 
 
-def _prompt_completion(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+def _prompt_completion(row: Node, options: ReadOptions) -> Iterable[Record]:
     prompt = read_prompt(row.get("prompt"))
     answer = read_completion(row.get("completion"), prompt)
-    return (Demonstration(prompt=prompt, completion=answer, origin=origin, **annotation_info(row)),)
+    return (Demonstration(prompt=prompt, completion=answer, **annotation_info(row)),)
 
 
-def _preference(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+def _preference(row: Node, options: ReadOptions) -> Iterable[Record]:
     _refuse_tied_scores(row)
     prompt = read_prompt(row.get("prompt"))
     chosen_value = read_text_or_messages(row.get("chosen"))
     # UltraFeedback, binarised, has it so: a prompt in words, and both sides as whole conversations.
     if isinstance(prompt, str) and not isinstance(chosen_value, str):
-        return (_repeated_prompt_pair(row, origin, prompt),)
+        return (_repeated_prompt_pair(row, prompt),)
     chosen, rejected = (read_completion(row.get(side), prompt) for side in ("chosen", "rejected"))
-    return (read_comparison(row, origin, prompt=prompt, chosen=chosen, rejected=rejected),)
+    return (read_comparison(row, prompt=prompt, chosen=chosen, rejected=rejected),)
 
 
-def _preference_implicit(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+def _preference_implicit(row: Node, options: ReadOptions) -> Iterable[Record]:
     _refuse_tied_scores(row)
     sides = [row.get(side) for side in ("chosen", "rejected")]
     read = parse_transcript if all(map(TRANSCRIPT.matches, sides)) else read_text_or_messages
-    return (_split_pair(row, origin, *map(read, sides)),)
+    return (_split_pair(row, *map(read, sides)),)
 
 
-def _unpaired(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
-    return tuple(with_label(record, row, "label") for record in _prompt_completion(row, origin, options))
+def _unpaired(row: Node, options: ReadOptions) -> Iterable[Record]:
+    return tuple(with_label(record, row, "label") for record in _prompt_completion(row, options))
 
 
-def _split_pair(row: Node, origin: str, chosen: Text, rejected: Text) -> Comparison:
+def _split_pair(row: Node, chosen: Text, rejected: Text) -> Comparison:
     require_different(chosen, rejected, "chosen, rejected")
     if isinstance(chosen, str) and isinstance(rejected, str):
         require_not_empty(chosen, "chosen")
@@ -141,13 +140,13 @@ def _split_pair(row: Node, origin: str, chosen: Text, rejected: Text) -> Compari
     else:
         raise row.get("rejected").wrong_type_error("what chosen is: a text, or messages")
     better, worse = require_not_empty(better, "chosen"), require_not_empty(worse, "rejected")
-    return read_comparison(row, origin, prompt=prompt, chosen=better, rejected=worse)
+    return read_comparison(row, prompt=prompt, chosen=better, rejected=worse)
 
 
-def _repeated_prompt_pair(row: Node, origin: str, prompt: str) -> Comparison:
+def _repeated_prompt_pair(row: Node, prompt: str) -> Comparison:
     """Rows with a prompt as text and both answers as whole conversations that hold it again."""
     sides = (read_text_or_messages(row.get(side)) for side in ("chosen", "rejected"))
-    pair = _split_pair(row, origin, *sides)
+    pair = _split_pair(row, *sides)
     if prompt.strip() not in plain_text(pair.prompt):
         raise row.get("prompt").wrong_type_error("messages, or the text that both conversations begin with")
     return pair
@@ -253,7 +252,7 @@ TRL_FORMATS = (
         title="TRL stepwise supervision",
         schema={"prompt": TEXT, "completions": TEXTS, "labels": BOOLEANS},
         optional_fields=_ANNOTATION_FIELDS,
-        parse=lambda row, origin, options: (_steps(row, origin, "completions", Node.boolean),),
+        parse=lambda row, options: (_steps(row, "completions", Node.boolean),),
         produces="steps",
         aliases=("stepwise",),
         is_generic=True,
@@ -261,24 +260,23 @@ TRL_FORMATS = (
 )
 
 
-def _demonstration(row: Node, origin: str) -> Demonstration:
+def _demonstration(row: Node) -> Demonstration:
     prompt, answer = _document_prompt(row), row.optional("answer")
     return Demonstration(
         prompt=prompt,
         completion=read_completion(row.get("completion"), prompt),
         answer=None if answer is None else answer.text(),
-        origin=origin,
         **annotation_info(row),
     )
 
 
-def _comparison(row: Node, origin: str) -> Comparison:
+def _comparison(row: Node) -> Comparison:
     prompt = read_prompt(row.get("prompt"))
     chosen, rejected = (read_completion(row.get(side), prompt) for side in ("chosen", "rejected"))
-    return read_comparison(row, origin, prompt=prompt, chosen=chosen, rejected=rejected)
+    return read_comparison(row, prompt=prompt, chosen=chosen, rejected=rejected)
 
 
-def read_numbered_answers(row: Node, origin: str, field: str = "ranks") -> Ranking:
+def read_numbered_answers(row: Node, field: str = "ranks") -> Ranking:
     """The answers and the number of each in a field, as ranks whatever it means."""
     prompt = read_prompt(row.get("prompt"))
     completions = tuple(read_response(item, prompt) for item in row.get("completions").items())
@@ -288,16 +286,13 @@ def read_numbered_answers(row: Node, origin: str, field: str = "ranks") -> Ranki
             "too few answers", "completions", expected="two answers or more", found=str(len(completions))
         )
     _require_equal_count(completions, numbers, field)
-    return Ranking(
-        prompt=prompt, completions=completions, ranks=numbers, origin=origin, **annotation_info(row)
-    )
+    return Ranking(prompt=prompt, completions=completions, ranks=numbers, **annotation_info(row))
 
 
-def _rating(row: Node, origin: str) -> Rating:
+def _rating(row: Node) -> Rating:
     prompt = read_prompt(row.get("prompt"))
-    thumb = row.optional("thumb")
-    score = row.get("score").number()
-    if thumb is not None and thumb.boolean() and score not in (0, 1):
+    thumb, score = is_true(row, "thumb"), row.get("score").number()
+    if thumb and score not in (0, 1):
         raise BadRowError("wrong value", "score", expected="0 or 1 for a thumb", found=f"{score:g}")
     return Rating(
         prompt=prompt,
@@ -305,36 +300,32 @@ def _rating(row: Node, origin: str) -> Rating:
         score=score,
         aspect=optional_name(row, "aspect"),
         level=optional_name(row, "level"),
-        thumb=thumb is not None and thumb.boolean(),
-        origin=origin,
+        thumb=thumb,
         **annotation_info(row),
     )
 
 
-def _steps(
-    row: Node, origin: str, field: str = "steps", label: Callable[[Node], float] = Node.number
-) -> Steps:
+def _steps(row: Node, field: str = "steps", label: Callable[[Node], float] = Node.number) -> Steps:
     steps = tuple(str(require_not_empty(item.text(), item.path)) for item in row.get(field).items())
     labels = tuple(float(label(item)) for item in row.get("labels").items())
     if not steps:
         raise BadRowError("too few answers", field, expected="one step or more", found="none")
     _require_equal_count(steps, labels, "labels")
     prompt = read_prompt(row.get("prompt"))
-    return Steps(prompt=prompt, steps=steps, labels=labels, origin=origin, **annotation_info(row))
+    return Steps(prompt=prompt, steps=steps, labels=labels, **annotation_info(row))
 
 
-def _prompt_record(row: Node, origin: str) -> Prompt:
+def _prompt_record(row: Node) -> Prompt:
     prompt = read_prompt(row.get("prompt"))
     reference_answer, metadata = row.optional("answer"), row.optional("metadata")
     return Prompt(
         prompt=prompt,
         answer=None if reference_answer is None else reference_answer.text(),
         metadata={} if metadata is None else _metadata(metadata),
-        origin=origin,
     )
 
 
-_READERS: dict[str, Callable[[Node, str], Record]] = {
+_READERS: dict[str, Callable[[Node], Record]] = {
     "demonstration": _demonstration,
     "comparison": _comparison,
     "ranking": read_numbered_answers,
@@ -344,13 +335,12 @@ _READERS: dict[str, Callable[[Node, str], Record]] = {
 }
 
 
-def _plaudit_row(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+def _plaudit_row(row: Node, options: ReadOptions) -> Iterable[Record]:
     kind = row.get("kind").text()
     if kind not in _READERS:
         raise row.get("kind").error("wrong value", f"one of {', '.join(RECORD_TYPES)}")
-    record = _READERS[kind](row, origin)
     # The row's own origin names the first source, through any number of conversions.
-    return (replace(record, origin=optional_name(row, "origin") or origin),)
+    return (replace(_READERS[kind](row), origin=optional_name(row, "origin") or ""),)
 
 
 def _document_prompt(row: Node) -> Text:

@@ -6,12 +6,12 @@ the annotator wrote it before the post was seen.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from statistics import fmean
 
 from plaudit.data.fields import (
     BadRowError,
-    LeftOutError,
     Node,
     describe_value,
     optional_name,
@@ -37,12 +37,12 @@ ULTRA_ASPECTS = ("instruction_following", "honesty", "truthfulness", "helpfulnes
 """What UltraFeedback rates, each from 1 to 5."""
 
 
-def _shp(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+def _shp(row: Node, options: ReadOptions) -> Iterable[Record]:
     """Reddit's votes (Ethayarajh et al. 2022, https://arxiv.org/abs/2110.08420): label 1 is answer A."""
     prompt = row.get("history").text()
     a_wins = row.get("labels").boolean()
     lead = row.get("score_A").number() - row.get("score_B").number()
-    pair = picked(row.get("human_ref_A"), row.get("human_ref_B"), prompt, lead, origin)
+    pair = picked(row.get("human_ref_A"), row.get("human_ref_B"), prompt, lead)
     if lead == 0:
         raise BadRowError(
             "tie as preference", "labels", expected="answers with different scores", found="score_A = score_B"
@@ -52,7 +52,7 @@ def _shp(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
     return (replace(pair, strength=abs(lead), category=optional_name(row, "domain")),)
 
 
-def _helpsteer2(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+def _helpsteer2(row: Node, options: ReadOptions) -> Iterable[Record]:
     """Five ratings from 0 to 4 (Wang et al. 2024, https://arxiv.org/abs/2406.08673)."""
     prompt = row.get("prompt").text()
     response = read_completion(row.get("response"), prompt)
@@ -62,21 +62,20 @@ def _helpsteer2(row: Node, origin: str, options: ReadOptions) -> tuple[Record, .
             completion=response,
             score=row.get(aspect).number_between(0.0, 4.0),
             aspect=aspect,
-            origin=origin,
         )
         for aspect in HELPSTEER_ASPECTS
     )
 
 
-def _helpsteer3(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+def _helpsteer3(row: Node, options: ReadOptions) -> Iterable[Record]:
     """-3 to 3, negative for the first response, 0 a tie (Wang et al. 2025, https://arxiv.org/abs/2503.04378)."""
     prompt = read_prompt(row.get("context"))
     preference = row.get("overall_preference").number_between(-3.0, 3.0)
-    pair = picked(row.get("response1"), row.get("response2"), prompt, -preference, origin)
+    pair = picked(row.get("response1"), row.get("response2"), prompt, -preference)
     return (replace(pair, strength=abs(preference), category=optional_name(row, "domain")),)
 
 
-def _ultrafeedback(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+def _ultrafeedback(row: Node, options: ReadOptions) -> Iterator[Record]:
     """Four ratings an answer, and a ranking by their mean (Cui et al. 2023, https://arxiv.org/abs/2310.01377).
 
     ``overall_score`` is never read: in files made before 2023-12-29 some thousands of 1s stand there as 10.
@@ -86,26 +85,13 @@ def _ultrafeedback(row: Node, origin: str, options: ReadOptions) -> tuple[Record
         (read_completion(item.get("response"), prompt), _aspect_ratings(item.get("annotations")))
         for item in row.get("completions").items()
     )
-    ratings = tuple(
-        Rating(
-            prompt=prompt, completion=response, score=score, aspect=aspect, category=category, origin=origin
-        )
-        for response, scores in rated
-        for aspect, score in scores.items()
-    )
-    if not ratings:
-        raise LeftOutError("rows in which every Rating is N/A")
     ranked = [(response, fmean(scores.values())) for response, scores in rated if scores]
-    if len(ranked) < 2:
-        return ratings
-    ranking = Ranking(
-        prompt=prompt,
-        completions=tuple(response for response, _ in ranked),
-        ranks=ranks_of([mean for _, mean in ranked]),
-        category=category,
-        origin=origin,
-    )
-    return (ranking, *ratings)
+    if len(ranked) > 1:
+        completions, means = zip(*ranked, strict=True)
+        yield Ranking(prompt=prompt, completions=completions, ranks=ranks_of(means), category=category)
+    for response, scores in rated:
+        for aspect, score in scores.items():
+            yield Rating(prompt=prompt, completion=response, score=score, aspect=aspect, category=category)
 
 
 def _aspect_ratings(annotations: Node) -> dict[str, float]:
@@ -143,7 +129,7 @@ def _category(info: Node) -> str | None:
     return optional_name(info, "subreddit") or optional_name(info, "site")
 
 
-def _comparison_row(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+def _comparison_row(row: Node, options: ReadOptions) -> Iterator[Record]:
     prompt = _post_prompt(row.get("info"))
     summaries = row.get("summaries").items()
     if len(summaries) != 2:
@@ -152,17 +138,15 @@ def _comparison_row(row: Node, origin: str, options: ReadOptions) -> tuple[Recor
     if choice.value not in (0, 1):
         raise choice.error("wrong value", "0 or 1")
     first, second = (summary.get("text") for summary in summaries)
-    return (
-        replace(
-            picked(first, second, prompt, -1 if choice.value == 1 else 1, origin),
-            strength=None if extra is None else optional_number(extra, "confidence"),
-            annotator=optional_name(row, "worker"),
-            category=_category(row.get("info")),
-        ),
+    yield replace(
+        picked(first, second, prompt, -1 if choice.value == 1 else 1),
+        strength=None if extra is None else optional_number(extra, "confidence"),
+        annotator=optional_name(row, "worker"),
+        category=_category(row.get("info")),
     )
 
 
-def _axes_row(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+def _axes_row(row: Node, options: ReadOptions) -> Iterable[Record]:
     prompt = _post_prompt(row.get("info"))
     summary = row.get("summary")
     completion = read_completion(summary.get("text"), prompt)
@@ -176,7 +160,6 @@ def _axes_row(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...
             aspect=axis,
             annotator=optional_name(row, "worker"),
             category=_category(row.get("info")),
-            origin=origin,
         )
         for axis, score in scores.items()
         if score is not None
@@ -227,6 +210,7 @@ SCORED_FORMATS = (
         schema={"instruction": TEXT, "completions": OBJECTS},
         optional_fields=frozenset(["source"]),
         parse=_ultrafeedback,
+        without_records="rows in which every Rating is N/A",
         produces="one ranking by mean rating, and each rating; `overall_score` is never read; `category` "
         "is the source",
     ),

@@ -8,7 +8,7 @@ https://arxiv.org/abs/2506.01937.)
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -53,18 +53,18 @@ _LOGGED: dict[str, Winner] = {"leftvote": "a", "rightvote": "b", "tievote": "tie
 """What a line of the arena's own log says, where it is a vote."""
 
 
-def _arena(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+def _arena(row: Node, options: ReadOptions) -> Iterable[Record]:
     node = row.get("winner")
     if node.text() not in _WINNERS:
         raise node.error("wrong value", f"one of {', '.join(_WINNERS)}")
     winner = _WINNERS[node.text()]
     side_a, side_b = (read_messages(row.get(f"conversation_{side}")) for side in "ab")
-    vote = _vote(side_a, side_b, winner, origin, options)
+    vote = _vote(side_a, side_b, winner, options)
     who, language = optional_name(row, "judge"), optional_name(row, "language")
     return (replace(vote, annotator=who, category=language),)
 
 
-def _arena_columns(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+def _arena_columns(row: Node, options: ReadOptions) -> Iterable[Record]:
     """Prompts and answers as lists of texts, a column for each verdict."""
     questions = [user_turn(node.text()) for node in _texts(row.get("prompt"))]
     sides: list[Turns] = []
@@ -75,7 +75,7 @@ def _arena_columns(row: Node, origin: str, options: ReadOptions) -> tuple[Record
             raise BadRowError("wrong value", name, expected=expected, found=str(len(answers)))
         pairs = zip(questions, answers, strict=True)
         sides.append(tuple(turn for question, answer in pairs for turn in (*question, *answer)))
-    return (_vote(sides[0], sides[1], _column_winner(row), origin, options),)
+    return (_vote(sides[0], sides[1], _column_winner(row), options),)
 
 
 def _column_winner(row: Node) -> Winner:
@@ -92,7 +92,7 @@ def _column_winner(row: Node) -> Winner:
     return chosen[0] if chosen else "tie"
 
 
-def _arena_log(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+def _arena_log(row: Node, options: ReadOptions) -> Iterable[Record]:
     """A line of FastChat's server log. It knows people by their address only, which is not read."""
     kind = row.get("type").text()
     if kind not in _LOGGED:
@@ -101,7 +101,7 @@ def _arena_log(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ..
     if len(states) != 2:
         raise BadRowError("wrong value", "states", expected="two conversations", found=str(len(states)))
     side_a, side_b = (_logged_turns(state) for state in states)
-    return (_vote(side_a, side_b, _LOGGED[kind], origin, options),)
+    return (_vote(side_a, side_b, _LOGGED[kind], options),)
 
 
 def _logged_turns(state: Node) -> Turns:
@@ -121,7 +121,7 @@ def _texts(node: Node) -> tuple[Node, ...]:
     return Node(value=node.value, path=node.path, cells=True).items()
 
 
-def _vote(side_a: Turns, side_b: Turns, winner: Winner, origin: str, options: ReadOptions) -> Comparison:
+def _vote(side_a: Turns, side_b: Turns, winner: Winner, options: ReadOptions) -> Comparison:
     if winner == "tie" and options.ties == "drop":
         raise LeftOutError("ties")
     require_different(side_a, side_b, "conversation_a, conversation_b")
@@ -130,42 +130,42 @@ def _vote(side_a: Turns, side_b: Turns, winner: Winner, origin: str, options: Re
         require_not_empty(answer, name)
     chosen, rejected = (second, first) if winner == "b" else (first, second)
     tie = 0.5 if winner == "tie" else None
-    return Comparison(prompt=prompt, chosen=chosen, rejected=rejected, probability=tie, origin=origin)
+    return Comparison(prompt=prompt, chosen=chosen, rejected=rejected, probability=tie)
 
 
-def _safe_rlhf(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+def _safe_rlhf(row: Node, options: ReadOptions) -> Iterable[Record]:
     """The better of two answers; which is the safer one stands in a field of its own."""
     prompt, second_wins = row.get("prompt").text(), row.get("better_response_id").boolean()
     lead = -1 if second_wins else 1
-    return (picked(row.get("response_0"), row.get("response_1"), prompt, lead, origin),)
+    return (picked(row.get("response_0"), row.get("response_1"), prompt, lead),)
 
 
-def _alpaca_farm(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+def _alpaca_farm(row: Node, options: ReadOptions) -> Iterable[Record]:
     """1 prefers the first output and 2 the second; between them lies how likely the second is preferred."""
     second = row.get("preference").number_between(1, 2) - 1
     prompt = question_turns(row, "instruction", "input")
-    pair = picked(row.get("output_1"), row.get("output_2"), prompt, 0.5 - second, origin)
+    pair = picked(row.get("output_1"), row.get("output_2"), prompt, 0.5 - second)
     return (pair if second in (0, 1) else replace(pair, probability=max(second, 1 - second)),)
 
 
-def _webgpt(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+def _webgpt(row: Node, options: ReadOptions) -> Iterable[Record]:
     prompt = row.get("question").get("full_text").text()
     lead = row.get("score_0").number() - row.get("score_1").number()
-    pair = picked(row.get("answer_0"), row.get("answer_1"), prompt, lead, origin)
+    pair = picked(row.get("answer_0"), row.get("answer_1"), prompt, lead)
     return (replace(pair, strength=abs(lead)),)
 
 
-def picked(first: Node, second: Node, prompt: Text, lead: float, origin: str) -> Comparison:
+def picked(first: Node, second: Node, prompt: Text, lead: float) -> Comparison:
     """One of two answers above the other, or a tie where neither leads."""
     better, worse = (read_response(node, prompt) for node in (first, second))
     require_different(better, worse, f"{first.path}, {second.path}")
     chosen, rejected = (worse, better) if lead < 0 else (better, worse)
     tie = 0.5 if lead == 0 else None
-    return Comparison(prompt=prompt, chosen=chosen, rejected=rejected, probability=tie, origin=origin)
+    return Comparison(prompt=prompt, chosen=chosen, rejected=rejected, probability=tie)
 
 
-def _ranked(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
-    ranking = read_numbered_answers(row, origin, "ranks")
+def _ranked(row: Node, options: ReadOptions) -> Iterable[Record]:
+    ranking = read_numbered_answers(row, "ranks")
     if not _are_ranks(ranking.ranks):
         raise BadRowError(
             "wrong value",
@@ -188,41 +188,35 @@ def _are_ranks(ranks: Sequence[float]) -> bool:
     return [*ranks] in (first, middle, dense)
 
 
-def _scored(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+def _scored(row: Node, options: ReadOptions) -> Iterable[Record]:
     if len(row.get("completions").items()) < 2:
         raise LeftOutError("questions with one answer")
-    scored = read_numbered_answers(row, origin, "scores")
+    scored = read_numbered_answers(row, "scores")
     return (replace(scored, ranks=ranks_of(scored.ranks)),)
 
 
-def _prism(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+def _prism(row: Node, options: ReadOptions) -> Iterator[Record]:
     """A ranking by the person's scores for each turn with several replies; the chosen one goes on."""
     context: Turns = ()
     replies: list[Node] = []
-    rankings: list[Record] = []
     for turn in (*row.get("conversation_history").items(), None):
         if turn is not None and turn.get("role").text() == "model":
             replies.append(turn)
             continue
         if len(replies) > 1:
-            ranking = Ranking(
+            yield Ranking(
                 prompt=context,
                 completions=tuple(read_response(reply.get("content"), context) for reply in replies),
                 ranks=ranks_of([reply.get("score").number() for reply in replies]),
                 annotator=optional_name(row, "user_id"),
                 category=optional_name(row, "conversation_type"),
-                origin=origin,
             )
-            rankings.append(ranking)
         chosen = [reply for reply in replies if reply.get("if_chosen").boolean()][:1]
         context += tuple(part for reply in chosen for part in assistant_turn(reply.get("content").text()))
         context, replies = context if turn is None else (*context, *user_turn(turn.get("content").text())), []
-    if not rankings:
-        raise LeftOutError("conversations without two replies to one turn")
-    return tuple(rankings)
 
 
-def _rewardbench2(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+def _rewardbench2(row: Node, options: ReadOptions) -> Iterator[Record]:
     """All right answers share rank 1 and all wrong ones the rank after them, so ties stay ties."""
     prompt = read_prompt(row.get("prompt"))
     right, wrong = (
@@ -236,14 +230,11 @@ def _rewardbench2(row: Node, origin: str, options: ReadOptions) -> tuple[Record,
             expected="one answer or more on each side",
             found="none",
         )
-    return (
-        Ranking(
-            prompt=prompt,
-            completions=right + wrong,
-            ranks=(1.0,) * len(right) + (1.0 + len(right),) * len(wrong),
-            category=optional_name(row, "subset"),
-            origin=origin,
-        ),
+    yield Ranking(
+        prompt=prompt,
+        completions=right + wrong,
+        ranks=(1.0,) * len(right) + (1.0 + len(right),) * len(wrong),
+        category=optional_name(row, "subset"),
     )
 
 
@@ -326,6 +317,7 @@ VOTE_FORMATS = (
         schema={"conversation_history": OBJECTS, "conversation_type": TEXT},
         optional_fields=frozenset(["user_id"]),
         parse=_prism,
+        without_records="conversations without two replies to one turn",
         produces="a ranking by score for each turn with two replies or more; `category` is the type",
     ),
     RowFormat(
