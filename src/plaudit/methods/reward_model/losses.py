@@ -9,6 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from plaudit.engine.step import ObjectiveResult
 from plaudit.errors import UserError
 from plaudit.losses.reward import (
     binary,
@@ -27,23 +28,15 @@ from plaudit.methods.reward_model.config import RewardSettings
 from plaudit.methods.reward_model.language import LanguageTerm
 from plaudit.methods.reward_model.objective import (
     RewardObjective,
-    comparison_objective,
-    ranking_objective,
-    rating_objective,
-    step_objective,
-    thumbs_objective,
+    comparison_result,
+    ranking_result,
+    rating_result,
+    step_result,
+    thumbs_result,
 )
 from plaudit.models.reward_model import RewardModel
 from plaudit.tokens.preferences import JudgedRow, Judgement, PairLabel, RankingLabel, RatingLabel, StepLabels
 
-DEFAULT_LOSSES: dict[str, str] = {
-    "comparisons": "bradley-terry",
-    "rankings": "k-wise",
-    "ratings": "regression",
-    "thumbs": "binary",
-    "steps": "process",
-}
-"""Each kind of rows, and the loss that auto stands for."""
 FORMULAS: dict[str, str] = {
     "davidson": "−log P of win, tie or loss, in proportion to exp r₁, ν exp ½(r₁ + r₂), exp r₂",
     "rao-kupper": "−log P of win, tie or loss, where a win needs a lead",
@@ -53,12 +46,48 @@ FORMULAS: dict[str, str] = {
     "process": "−log σ(r) at the end of right steps, −log σ(−r) of wrong ones",
 }
 """What losses are whose settings change numbers in them only, in a line."""
-_LOSSES_BY_KIND: dict[str, tuple[str, ...]] = {
-    "comparisons": ("bradley-terry", "davidson", "rao-kupper", "binary"),
-    "rankings": ("k-wise", "plackett-luce"),
-    "ratings": ("regression",),
-    "thumbs": ("binary", "regression"),
-    "steps": ("process",),
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RowKind:
+    losses: tuple[str, ...]
+    """What learns from such rows; auto is the first."""
+    result: Callable[..., ObjectiveResult]
+    """From a model, a loss, the language-model loss and a micro-batch to what a step minimises."""
+    metrics: tuple[str, ...]
+    """What is measured beside the loss; of a regression it is the error."""
+    uniform: str
+    """What is true of rows of which there is nothing to learn."""
+
+
+_KINDS = {
+    "comparisons": _RowKind(
+        losses=("bradley-terry", "davidson", "rao-kupper", "binary"),
+        result=comparison_result,
+        metrics=("accuracy", "margin"),
+        uniform="each is a tie",
+    ),
+    "rankings": _RowKind(
+        losses=("k-wise", "plackett-luce"),
+        result=ranking_result,
+        metrics=("accuracy", "margin"),
+        uniform="in each all answers are tied",
+    ),
+    "ratings": _RowKind(
+        losses=("regression",), result=rating_result, metrics=("mae",), uniform="they are one number"
+    ),
+    "thumbs": _RowKind(
+        losses=("binary", "regression"),
+        result=thumbs_result,
+        metrics=("accuracy",),
+        uniform="they all point one way",
+    ),
+    "steps": _RowKind(
+        losses=("process",),
+        result=step_result,
+        metrics=("accuracy",),
+        uniform="every step has the same label",
+    ),
 }
 
 
@@ -80,13 +109,15 @@ def select_loss(settings: RewardSettings, rows: Sequence[JudgedRow], row_setting
     name = loss_name_for(kind, settings)
     _refuse_impossible_ties(name, settings, rows)
     _refuse_uniform_labels(rows, kind)
-    metrics = ("mae",) if name == "regression" else _METRICS_BY_KIND[kind]
+    # A thumb that is read as points is a rating.
+    read_as = _KINDS["ratings" if name == "regression" else kind]
+    loss = _loss_function(name, kind, settings, row_settings)
     return RewardLoss(
         sentence=f"the rows are {kind}, so the loss is {name}: "
         f"{formula_of(name, settings)}{_language_text(settings)}",
-        objective=_OBJECTIVES[kind](name, settings, row_settings),
+        objective=lambda model, language: partial(read_as.result, model, loss, language),
         on_rating_scale=name == "regression",
-        metrics=("loss", *metrics, *(("nll",) if settings.nll_coef else ()), "reward_mean"),
+        metrics=("loss", *read_as.metrics, *(("nll",) if settings.nll_coef else ()), "reward_mean"),
     )
 
 
@@ -126,11 +157,10 @@ def _coin_formula(name: str, settings: RewardSettings, centre: str) -> str:
 
 def loss_name_for(kind: str, settings: RewardSettings) -> str:
     """The name of the loss for rows of a kind; refuses one that does not fit, and settings not read."""
-    name = DEFAULT_LOSSES[kind] if settings.loss == "auto" else settings.loss
-    if name not in _LOSSES_BY_KIND[kind]:
-        raise UserError(
-            f"reward.loss: {name} does not learn from {kind}; they have {', '.join(_LOSSES_BY_KIND[kind])}"
-        )
+    losses = _KINDS[kind].losses
+    name = losses[0] if settings.loss == "auto" else settings.loss
+    if name not in losses:
+        raise UserError(f"reward.loss: {name} does not learn from {kind}; they have {', '.join(losses)}")
     _refuse_unused_settings(name, settings)
     return name
 
@@ -170,21 +200,35 @@ def _row_kind(row: JudgedRow) -> str:
             return "steps"
 
 
-def _comparison_objective(
-    name: str, settings: RewardSettings, row_settings: RowSettings
-) -> Callable[..., RewardObjective]:
-    likelihood = {
-        "bradley-terry": _bradley_terry_loss,
-        "davidson": partial(_three_way_loss, davidson),
-        "rao-kupper": partial(_three_way_loss, rao_kupper),
-        "binary": _independent_binary_loss,
+def _loss_function(
+    name: str, kind: str, settings: RewardSettings, row_settings: RowSettings
+) -> Callable[..., Tensor]:
+    """The loss with its settings, as the objective of its kind of rows calls it."""
+    if kind == "comparisons":
+        return partial(_comparison_loss, _PAIR_LIKELIHOODS[name], settings)
+    return {
+        "k-wise": partial(
+            k_wise,
+            tie_weight=1.0 if row_settings.ties == "soft" else 0.0,
+            smoothing=settings.smoothing,
+            noise=settings.noise,
+        ),
+        "plackett-luce": plackett_luce,
+        "regression": regression,
+        "binary": partial(binary, positive_weight=settings.positive_weight),
+        "process": partial(process_supervision, positive_weight=settings.positive_weight),
     }[name]
 
-    def loss(first_B: Tensor, second_B: Tensor, probability_B: Tensor, margin_B: Tensor) -> Tensor:
-        loss_B = likelihood(settings, first_B, second_B, probability_B, margin_B)
-        return loss_B + centring(first_B, second_B, weight=settings.centring) if settings.centring else loss_B
 
-    return lambda model, language: comparison_objective(model, loss, language)
+def _comparison_loss(
+    likelihood: Callable[..., Tensor],
+    settings: RewardSettings,
+    first_B: Tensor,
+    second_B: Tensor,
+    *labels: Tensor,
+) -> Tensor:
+    loss_B = likelihood(settings, first_B, second_B, *labels)
+    return loss_B + centring(first_B, second_B, weight=settings.centring) if settings.centring else loss_B
 
 
 def _bradley_terry_loss(
@@ -227,57 +271,12 @@ def _independent_binary_loss(
     return 0.5 * (first_loss_B + second_loss_B)
 
 
-def _ranking_objective(
-    name: str, settings: RewardSettings, row_settings: RowSettings
-) -> Callable[..., RewardObjective]:
-    pairwise = partial(
-        k_wise,
-        tie_weight=1.0 if row_settings.ties == "soft" else 0.0,
-        smoothing=settings.smoothing,
-        noise=settings.noise,
-    )
-    loss = pairwise if name == "k-wise" else plackett_luce
-    return lambda model, language: ranking_objective(model, loss, language)
-
-
-def _rating_objective(
-    name: str, settings: RewardSettings, row_settings: RowSettings
-) -> Callable[..., RewardObjective]:
-    return lambda model, _: rating_objective(model, regression)
-
-
-def _thumb_objective(
-    name: str, settings: RewardSettings, row_settings: RowSettings
-) -> Callable[..., RewardObjective]:
-    if name == "regression":
-        return _rating_objective(name, settings, row_settings)
-    loss = partial(binary, positive_weight=settings.positive_weight)
-    return lambda model, language: thumbs_objective(model, loss, language)
-
-
-def _step_objective(
-    name: str, settings: RewardSettings, row_settings: RowSettings
-) -> Callable[..., RewardObjective]:
-    loss = partial(process_supervision, positive_weight=settings.positive_weight)
-    return lambda model, _: step_objective(model, loss)
-
-
-_OBJECTIVES = {
-    "comparisons": _comparison_objective,
-    "rankings": _ranking_objective,
-    "ratings": _rating_objective,
-    "thumbs": _thumb_objective,
-    "steps": _step_objective,
+_PAIR_LIKELIHOODS: dict[str, Callable[..., Tensor]] = {
+    "bradley-terry": _bradley_terry_loss,
+    "davidson": partial(_three_way_loss, davidson),
+    "rao-kupper": partial(_three_way_loss, rao_kupper),
+    "binary": _independent_binary_loss,
 }
-
-
-_METRICS_BY_KIND: dict[str, tuple[str, ...]] = {
-    "comparisons": ("accuracy", "margin"),
-    "rankings": ("accuracy", "margin"),
-    "thumbs": ("accuracy",),
-    "steps": ("accuracy",),
-}
-"""The metrics of each kind of rows beside the loss; ratings have their error."""
 _SETTINGS_BY_LOSS: dict[str, tuple[str, ...]] = {
     "bradley-terry": ("smoothing", "noise", "centring", "margin", "nll_coef"),
     "davidson": ("tie_probability", "centring", "nll_coef"),
@@ -304,24 +303,14 @@ def _refuse_unused_settings(name: str, settings: RewardSettings) -> None:
 
 
 def _refuse_uniform_labels(rows: Sequence[JudgedRow], kind: str) -> None:
-    values = {value for row in rows for value in _label_values(row.judgement)}
     # Comparisons may all carry one label and still teach, since the preferred answer stands first.
-    if all(_is_tied(row.judgement) for row in rows) or (kind in _ABSOLUTE_KINDS and len(values) == 1):
+    values = {value for row in rows for value in _label_values(row.judgement)}
+    if all(_is_tied(row.judgement) for row in rows) or len(values) == 1:
         raise UserError(
             f"{rows[0].origin} and all others, {len(rows):,} {kind} to train on, say the same: "
-            f"{_UNIFORM_LABELS[kind]}"
-            ", so there is nothing to learn from them; give rows that tell answers apart"
+            f"{_KINDS[kind].uniform}, so there is nothing to learn from them; give rows that tell answers "
+            "apart"
         )
-
-
-_ABSOLUTE_KINDS = ("ratings", "thumbs", "steps")
-_UNIFORM_LABELS = {
-    "comparisons": "each is a tie",
-    "rankings": "in each all answers are tied",
-    "ratings": "they are one number",
-    "thumbs": "they all point one way",
-    "steps": "every step has the same label",
-}
 
 
 def _is_tied(judgement: Judgement) -> bool:

@@ -81,125 +81,110 @@ def microbatches_of(
     return whole.shares(ranks.world_size, tokens_at_once)[ranks.rank]
 
 
-def comparison_objective(
-    model: RewardModel, loss: PairLoss, language: LanguageTerm | None = None
-) -> RewardObjective:
+def comparison_result(
+    model: RewardModel, loss: PairLoss, language: LanguageTerm | None, microbatch: RewardMicrobatch
+) -> ObjectiveResult:
     """Σ loss(r₁, r₂) over the comparisons / comparisons of the whole batch."""
-
-    def objective(microbatch: RewardMicrobatch) -> ObjectiveResult:
-        scored = _score_rows(model, microbatch, language)
-        comparisons = _labels_of(microbatch, PairLabel)
-        numbers = scored.reward_N.dtype
-        first_better_B, margin_B = move_columns(
-            [
-                ([comparison.probability for comparison in comparisons], numbers),
-                ([comparison.margin for comparison in comparisons], numbers),
-            ],
-            model.device,
-        )
-        # [2B] as [B, 2]: completions lie row by row, and each row has two.
-        first_B, second_B = scored.reward_N.view(-1, 2).unbind(1)
-        loss_B = loss(first_B, second_B, first_better_B, margin_B)
-        # The sign of p − ½ turns the lead towards the preferred answer, whichever of the two it is.
-        lead_B = (first_B - second_B).detach() * (first_better_B - 0.5).sign()
-        decided_B = (first_better_B != 0.5) & scored.counted_R
-        return _objective_result(microbatch, scored, loss_B, _accuracy_and_margin(lead_B, decided_B))
-
-    return objective
+    scored = _score_rows(model, microbatch, language)
+    comparisons = _labels_of(microbatch, PairLabel)
+    numbers = scored.reward_N.dtype
+    first_better_B, margin_B = move_columns(
+        [
+            ([comparison.probability for comparison in comparisons], numbers),
+            ([comparison.margin for comparison in comparisons], numbers),
+        ],
+        model.device,
+    )
+    # [2B] as [B, 2]: completions lie row by row, and each row has two.
+    first_B, second_B = scored.reward_N.view(-1, 2).unbind(1)
+    loss_B = loss(first_B, second_B, first_better_B, margin_B)
+    # The sign of p − ½ turns the lead towards the preferred answer, whichever of the two it is.
+    lead_B = (first_B - second_B).detach() * (first_better_B - 0.5).sign()
+    decided_B = (first_better_B != 0.5) & scored.counted_R
+    return _objective_result(microbatch, scored, loss_B, _accuracy_and_margin(lead_B, decided_B))
 
 
-def ranking_objective(
-    model: RewardModel, loss: RankLoss, language: LanguageTerm | None = None
-) -> RewardObjective:
+def ranking_result(
+    model: RewardModel, loss: RankLoss, language: LanguageTerm | None, microbatch: RewardMicrobatch
+) -> ObjectiveResult:
     """Σ loss over the rankings / rankings of the whole batch; each answer is computed once."""
-
-    def objective(microbatch: RewardMicrobatch) -> ObjectiveResult:
-        scored = _score_rows(model, microbatch, language)
-        numbers = scored.reward_N.dtype
-        ranks = [torch.tensor(first.ranks, dtype=numbers) for first in _labels_of(microbatch, RankingLabel)]
-        reward_PK = pad_sequence([*scored.reward_N.split([len(first) for first in ranks])], batch_first=True)
-        # From ones: rewards and ranks can themselves be 0 where there is an answer.
-        answers = [torch.ones_like(first, dtype=torch.bool) for first in ranks]
-        rank_PK, mask_PK = move_together(
-            [pad_sequence(ranks, batch_first=True), pad_sequence(answers, batch_first=True)], model.device
-        )
-        loss_P = loss(reward_PK, rank_PK, mask_PK)
-        # The upper triangle: each of the K(K − 1)/2 pairs of a ranking once.
-        first, second = torch.triu_indices(*[rank_PK.shape[1]] * 2, offset=1, device=rank_PK.device)
-        order_PB = (rank_PK[:, second] - rank_PK[:, first]).sign()
-        decided_PB = mask_PK[:, first] & mask_PK[:, second] & (order_PB != 0) & scored.counted_R[:, None]
-        lead_PB = (reward_PK[:, first] - reward_PK[:, second]).detach() * order_PB
-        return _objective_result(microbatch, scored, loss_P, _accuracy_and_margin(lead_PB, decided_PB))
-
-    return objective
+    scored = _score_rows(model, microbatch, language)
+    numbers = scored.reward_N.dtype
+    ranks = [torch.tensor(first.ranks, dtype=numbers) for first in _labels_of(microbatch, RankingLabel)]
+    reward_PK = pad_sequence([*scored.reward_N.split([len(first) for first in ranks])], batch_first=True)
+    # From ones: rewards and ranks can themselves be 0 where there is an answer.
+    answers = [torch.ones_like(first, dtype=torch.bool) for first in ranks]
+    rank_PK, mask_PK = move_together(
+        [pad_sequence(ranks, batch_first=True), pad_sequence(answers, batch_first=True)], model.device
+    )
+    loss_P = loss(reward_PK, rank_PK, mask_PK)
+    # The upper triangle: each of the K(K − 1)/2 pairs of a ranking once.
+    first, second = torch.triu_indices(*[rank_PK.shape[1]] * 2, offset=1, device=rank_PK.device)
+    order_PB = (rank_PK[:, second] - rank_PK[:, first]).sign()
+    decided_PB = mask_PK[:, first] & mask_PK[:, second] & (order_PB != 0) & scored.counted_R[:, None]
+    lead_PB = (reward_PK[:, first] - reward_PK[:, second]).detach() * order_PB
+    return _objective_result(microbatch, scored, loss_P, _accuracy_and_margin(lead_PB, decided_PB))
 
 
-def rating_objective(model: RewardModel, loss: RateLoss) -> RewardObjective:
+def rating_result(
+    model: RewardModel, loss: RateLoss, language: LanguageTerm | None, microbatch: RewardMicrobatch
+) -> ObjectiveResult:
     """Σ loss over points on a scale / answers of the whole batch."""
-
-    def objective(microbatch: RewardMicrobatch) -> ObjectiveResult:
-        scored = _score_rows(model, microbatch)
-        score_N = _scores_like(scored.reward_N, microbatch)
-        error_N = (scored.reward_N.detach() - score_N).abs() * scored.counted_R
-        error = mean_metric("mae", error_N.sum(), _counted(microbatch))
-        return _objective_result(microbatch, scored, loss(scored.reward_N, score_N), (error,))
-
-    return objective
+    scored = _score_rows(model, microbatch, language)
+    score_N = _scores_like(scored.reward_N, microbatch)
+    error_N = (scored.reward_N.detach() - score_N).abs() * scored.counted_R
+    error = mean_metric("mae", error_N.sum(), _counted(microbatch))
+    return _objective_result(microbatch, scored, loss(scored.reward_N, score_N), (error,))
 
 
-def thumbs_objective(
-    model: RewardModel, loss: RateLoss, language: LanguageTerm | None = None
-) -> RewardObjective:
+def thumbs_result(
+    model: RewardModel, loss: RateLoss, language: LanguageTerm | None, microbatch: RewardMicrobatch
+) -> ObjectiveResult:
     """Σ loss over thumbs, or shares of them / answers of the whole batch; a reward above 0 is a thumb up."""
-
-    def objective(microbatch: RewardMicrobatch) -> ObjectiveResult:
-        scored = _score_rows(model, microbatch, language)
-        up_N = _scores_like(scored.reward_N, microbatch)
-        lead_N = scored.reward_N.detach() * (up_N - 0.5).sign()
-        decided_N = (up_N != 0.5) & scored.counted_R
-        return _objective_result(
-            microbatch, scored, loss(scored.reward_N, up_N), _accuracy_and_margin(lead_N, decided_N)[:1]
-        )
-
-    return objective
+    scored = _score_rows(model, microbatch, language)
+    up_N = _scores_like(scored.reward_N, microbatch)
+    lead_N = scored.reward_N.detach() * (up_N - 0.5).sign()
+    decided_N = (up_N != 0.5) & scored.counted_R
+    return _objective_result(
+        microbatch, scored, loss(scored.reward_N, up_N), _accuracy_and_margin(lead_N, decided_N)[:1]
+    )
 
 
-def step_objective(model: RewardModel, loss: StepLoss) -> RewardObjective:
+def step_result(
+    model: RewardModel, loss: StepLoss, language: LanguageTerm | None, microbatch: RewardMicrobatch
+) -> ObjectiveResult:
     """Σ loss over the steps / steps of the whole batch; a score above 0 calls a step right."""
-
-    def objective(microbatch: RewardMicrobatch) -> ObjectiveResult:
-        labelled = _labels_of(microbatch, StepLabels)
-        ends = [torch.tensor(label.ends) for label in labelled]
-        batch = batch_of([row.example for row in microbatch.judged]).to(model.device)
-        # −1 for padding, since 0 is the place of a completion's first token.
-        score_NC = model.step_rewards(batch, pad_sequence(ends, batch_first=True, padding_value=-1))
-        labels = [torch.tensor(label.labels, dtype=score_NC.dtype) for label in labelled]
-        exists = [torch.ones_like(end, dtype=torch.bool) for end in ends]
-        # By place and not by mask: how many steps a mask has would be asked of the device.
-        places = [n * max(map(len, ends)) + c for n, end in enumerate(ends) for c in range(len(end))]
-        label_NC, mask_NC, step_M = move_together(
-            [
-                pad_sequence(labels, batch_first=True),
-                pad_sequence(exists, batch_first=True),
-                torch.tensor(places),
-            ],
-            model.device,
-        )
-        loss_NC = loss(score_NC, label_NC, mask_NC)
-        # Only real steps: zeros of padded ones would pull the mean reward towards 0.
-        scored = _ScoredRows(
-            batch=batch,
-            reward_N=score_NC.flatten()[step_M],
-            counted_R=_counted_rows(microbatch, model.device),
-        )
-        decided_NC = mask_NC & (label_NC != 0.5) & scored.counted_R[:, None]
-        lead_NC = score_NC.detach() * (label_NC - 0.5).sign()
-        steps = sum(len(label.ends) for label in labelled)
-        return _objective_result(
-            microbatch, scored, loss_NC.sum(-1), _accuracy_and_margin(lead_NC, decided_NC)[:1], weight=steps
-        )
-
-    return objective
+    assert language is None, "no answer of such rows is preferred"
+    labelled = _labels_of(microbatch, StepLabels)
+    ends = [torch.tensor(label.ends) for label in labelled]
+    batch = batch_of([row.example for row in microbatch.judged]).to(model.device)
+    # −1 for padding, since 0 is the place of a completion's first token.
+    score_NC = model.step_rewards(batch, pad_sequence(ends, batch_first=True, padding_value=-1))
+    labels = [torch.tensor(label.labels, dtype=score_NC.dtype) for label in labelled]
+    exists = [torch.ones_like(end, dtype=torch.bool) for end in ends]
+    # By place and not by mask: how many steps a mask has would be asked of the device.
+    places = [n * max(map(len, ends)) + c for n, end in enumerate(ends) for c in range(len(end))]
+    label_NC, mask_NC, step_M = move_together(
+        [
+            pad_sequence(labels, batch_first=True),
+            pad_sequence(exists, batch_first=True),
+            torch.tensor(places),
+        ],
+        model.device,
+    )
+    loss_NC = loss(score_NC, label_NC, mask_NC)
+    # Only real steps: zeros of padded ones would pull the mean reward towards 0.
+    scored = _ScoredRows(
+        batch=batch,
+        reward_N=score_NC.flatten()[step_M],
+        counted_R=_counted_rows(microbatch, model.device),
+    )
+    decided_NC = mask_NC & (label_NC != 0.5) & scored.counted_R[:, None]
+    lead_NC = score_NC.detach() * (label_NC - 0.5).sign()
+    steps = sum(len(label.ends) for label in labelled)
+    return _objective_result(
+        microbatch, scored, loss_NC.sum(-1), _accuracy_and_margin(lead_NC, decided_NC)[:1], weight=steps
+    )
 
 
 def row_losses(
@@ -226,7 +211,7 @@ class _ScoredRows:
 
 
 def _score_rows(
-    model: RewardModel, microbatch: RewardMicrobatch, language: LanguageTerm | None = None
+    model: RewardModel, microbatch: RewardMicrobatch, language: LanguageTerm | None
 ) -> _ScoredRows:
     batch = batch_of([row.example for row in microbatch.judged]).to(model.device)
     counted_R = _counted_rows(microbatch, model.device)
