@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from plaudit.cli.parser import Subparsers, model_path
@@ -106,23 +107,21 @@ def _add_out_option(verb: argparse.ArgumentParser) -> None:
 def _combine_rewards(args: argparse.Namespace) -> str:
     from plaudit.rewards.combine.aggregate import Combination
     from plaudit.rewards.combine.manifest import save_combination
-    from plaudit.rewards.load import check_reward
+    from plaudit.rewards.load import check_reward, fit_reward_normalisations
 
-    gate = None if args.gate is None else _gate_index(args.gate, args.rewards)
-    k = 1.0 if args.how == "cautious" and args.k is None else args.k
-    below = 0.0 if args.how == "gated" and args.below is None else args.below
-    weights = None if args.weights is None else tuple(args.weights)
-    combination = Combination(how=args.how, weights=weights, k=k, gate=gate, below=below)
+    combination = Combination(
+        how=args.how,
+        weights=None if args.weights is None else tuple(args.weights),
+        k=1.0 if args.how == "cautious" and args.k is None else args.k,
+        gate=None if args.gate is None else _gate_index(args.gate, args.rewards),
+        below=0.0 if args.how == "gated" and args.below is None else args.below,
+    )
     combination.refuse_members(len(args.rewards))
     for folder in args.rewards:
         check_reward(folder)
     if args.normalise is not None:
-        from plaudit.rewards.load import fit_reward_normalisations
-
-        normalisation = fit_reward_normalisations(args.rewards, args.normalise, device=args.device)
-        combination = Combination(
-            how=args.how, weights=weights, k=k, gate=gate, below=below, normal=normalisation
-        )
+        normal = fit_reward_normalisations(args.rewards, args.normalise, device=args.device)
+        combination = replace(combination, normal=normal)
     save_combination(args.out, args.rewards, combination)
     return f"{args.how} of {', '.join(map(str, args.rewards))}"
 

@@ -94,23 +94,17 @@ def load_language_judge(
 
     It is called what the folder is called; a run's ``model`` folder is called what the run is.
     """
-    model_folder = folder / "model" if (folder / "model").is_dir() else folder
-    spec = read_language_judge_spec(model_folder)
+    path = model_folder(folder)
+    spec = read_language_judge_spec(path)
     target = device_of(device) if isinstance(device, str) else device
     products = precision(dtype, target).products if isinstance(dtype, str) else dtype
-    encoder = make_encoder(model_folder)
-    policy = Policy(load_model(model_folder, dtype=products, device=target))
-    # Packed where the model is shown to keep rows apart, else padded.
-    layout, _ = choose_layout(policy, "packed")
-    policy.use_layout(layout)
-    choose_kernels(policy)
-    name = model_folder.absolute().parent.name if model_folder.name == "model" else model_folder.name
-    model = LanguageJudgeModel(name, policy.requires_grad_(False).eval(), encoder, spec)
+    policy = _load_policy(path, _LoadOptions(device=target, dtype=products))
+    model = LanguageJudgeModel(_reward_name(path), policy, make_encoder(path), spec)
     if isinstance(spec.settings, GenerativeRewardSettings):
         return GenerativeReward(model)
     if isinstance(spec.settings, PairwiseRankerSettings):
         return PairwiseRanker(model)
-    return CritiqueReward(model, LocalSampler(model_folder, device=str(target)))
+    return CritiqueReward(model, LocalSampler(path, device=str(target)))
 
 
 _NOT_REWARD_FILES = {
@@ -167,7 +161,10 @@ def _load_folder(path: Path, options: _LoadOptions, ancestors: tuple[Path, ...])
             model = _load_learned(manifest.model, options, name=_reward_name(path))
             return StepReward(model=model, reading=manifest.reading)
         case GroupManifest():
-            return _load_group(path, manifest, options)
+            comparisons, folder = check_group(manifest), model_folder(manifest.embedder)
+            module = load_group_preference(model_folder(manifest.module), device=options.device)
+            embedder = _load_policy(folder, options)
+            return GroupReward(_reward_name(path), module, embedder, make_encoder(folder), comparisons)
 
 
 def check_reward(path: Path) -> None:
@@ -195,12 +192,10 @@ def loaded_model_folders(path: Path) -> tuple[Path, ...]:
     match manifest := read_manifest(path):
         case CombinationManifest():
             return tuple(model for folder in manifest.folders for model in loaded_model_folders(folder))
-        case ImplicitManifest():
-            return tuple(model_folder(folder) for folder in manifest.folders)
-        case ProcessManifest():
-            return (model_folder(manifest.model),)
         case GroupManifest():
             return (model_folder(manifest.embedder),)
+        case ImplicitManifest() | ProcessManifest():
+            return tuple(map(model_folder, manifest.folders))
 
 
 def check_implicit(manifest: ImplicitManifest) -> None:
@@ -255,13 +250,6 @@ def _load_learned(path: Path, options: _LoadOptions, name: str | None = None) ->
     encoder = make_encoder(folder)
     model = load_reward_model(folder, dtype=options.dtype, device=options.device)
     return LearnedReward(name or _reward_name(path), _verify_and_freeze(model), encoder)
-
-
-def _load_group(path: Path, manifest: GroupManifest, options: _LoadOptions) -> GroupReward:
-    comparisons, folder = check_group(manifest), model_folder(manifest.embedder)
-    module = load_group_preference(model_folder(manifest.module), device=options.device)
-    embedder = _load_policy(folder, options)
-    return GroupReward(_reward_name(path), module, embedder, make_encoder(folder), comparisons)
 
 
 def _load_policy(folder: Path, options: _LoadOptions) -> Policy:
@@ -335,14 +323,12 @@ def fit_reward_normalisations(
 
 
 def _read_tasks(path: Path) -> tuple[Task, ...]:
-    prompts_with_answers = [
-        (record.prompt, record_answers(record))
+    tasks = tuple(
+        Task(prompt=record.prompt, answers=answers, ended=(True,) * len(answers))
         for record in read_records(path).records
         if isinstance(record, AnsweredRecord)
-    ]
-    if not prompts_with_answers:
-        raise UserError(f"{path}: no row has an answer that could be scored")
-    return tuple(
-        Task(prompt=prompt, answers=answers, ended=(True,) * len(answers))
-        for prompt, answers in prompts_with_answers
+        for answers in [record_answers(record)]
     )
+    if not tasks:
+        raise UserError(f"{path}: no row has an answer that could be scored")
+    return tasks

@@ -11,10 +11,10 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args
 
 from plaudit.errors import UserError
-from plaudit.files.atomic import AtomicFile
+from plaudit.files.atomic import write_text
 from plaudit.files.model_folder import read_json_object
 from plaudit.models.reward_model import Normalisation
 from plaudit.rewards.combine.aggregate import Aggregation, Combination
@@ -34,6 +34,7 @@ class CombinationManifest:
 class ImplicitManifest:
     """A policy, and what it was trained against."""
 
+    how: ClassVar[str] = "implicit"
     policy: Path
     reference: Path | None
     """The folder of its reference; None where likelihood alone is the reward."""
@@ -56,18 +57,28 @@ class ImplicitManifest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessManifest:
+    how: ClassVar[str] = "steps"
     model: Path
     reading: StepAggregation
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        return (self.model,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupManifest:
+    how: ClassVar[str] = "group"
     module: Path
     embedder: Path
     """The folder of the language model that it was trained beside."""
     context: Path
     group: str | None
     """Whose of them count; None for all."""
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        return (self.module, self.embedder)
 
 
 RewardManifest = CombinationManifest | ImplicitManifest | ProcessManifest | GroupManifest
@@ -103,37 +114,28 @@ def save_combination(folder: Path, members: Sequence[Path], combination: Combina
 
 def save_implicit(folder: Path, manifest: ImplicitManifest) -> Path:
     """Make the folder the implicit reward of a policy, β (log π − log π_ref) or β log π; returns the file."""
-    for model in _folders_of(manifest):
-        _refuse_missing(folder, model)
-    optional = {} if manifest.reference is None else {"reference": _relative_path(folder, manifest.reference)}
-    return _write_manifest(
-        folder,
-        {
-            "how": "implicit",
-            "policy": _relative_path(folder, manifest.policy),
-            **optional,
-            "beta": manifest.beta,
-        },
-    )
+    return _save(folder, manifest)
 
 
 def save_steps(folder: Path, *, model: Path, reading: StepAggregation) -> Path:
     """Make the folder the reward that a process reward model gives to whole answers; returns the file."""
-    _refuse_missing(folder, model)
-    return _write_manifest(
-        folder, {"how": "steps", "model": _relative_path(folder, model), "reading": reading}
-    )
+    return _save(folder, ProcessManifest(model=model, reading=reading))
 
 
 def save_group(folder: Path, manifest: GroupManifest) -> Path:
     """Make the folder the taste of a group; returns the file."""
-    for model in (manifest.module, manifest.embedder):
+    return _save(folder, manifest)
+
+
+def _save(folder: Path, manifest: ImplicitManifest | ProcessManifest | GroupManifest) -> Path:
+    for model in manifest.folders:
         _refuse_missing(folder, model)
-    paths = {
-        name: _relative_path(folder, getattr(manifest, name)) for name in ("module", "embedder", "context")
+    fields = {
+        name: _relative_path(folder, value) if isinstance(value, Path) else value
+        for name, value in asdict(manifest).items()
+        if value is not None
     }
-    optional = {} if manifest.group is None else {"group": manifest.group}
-    return _write_manifest(folder, {"how": "group", **paths, **optional})
+    return _write_manifest(folder, {"how": manifest.how, **fields})
 
 
 def read_manifest(folder: Path) -> RewardManifest:
@@ -145,7 +147,7 @@ def read_manifest(folder: Path) -> RewardManifest:
     except (KeyError, TypeError, ValueError) as error:
         reason = error if isinstance(error, UserError) else f"a value is not of its kind ({error})"
         raise UserError(f"{path}: {reason}") from error
-    for other in _folders_of(manifest):
+    for other in manifest.folders:
         _refuse_missing(path, other)
     return manifest
 
@@ -216,24 +218,12 @@ def _parse_normalisation(fields: Mapping[str, Any]) -> Normalisation:
     return Normalisation(**{name: _parse_number(value) for name, value in fields.items()})
 
 
-def _folders_of(manifest: RewardManifest) -> tuple[Path, ...]:
-    match manifest:
-        case CombinationManifest():
-            return manifest.folders
-        case ImplicitManifest():
-            return manifest.folders
-        case ProcessManifest():
-            return (manifest.model,)
-        case GroupManifest():
-            return (manifest.module, manifest.embedder)
-
-
 def _reachable_folders(folder: Path, trail: tuple[Path, ...]) -> Iterator[Path]:
     resolved = folder.resolve()
     yield resolved
     # The trail ends the walk where files written by hand make a circle.
     if (folder / COMBINED_FILE).is_file() and resolved not in trail:
-        for path in _folders_of(read_manifest(folder)):
+        for path in read_manifest(folder).folders:
             yield from _reachable_folders(path, (*trail, resolved))
 
 
@@ -264,6 +254,5 @@ def _write_manifest(folder: Path, fields: Mapping[str, object]) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"{folder}: cannot be made ({error.strerror}); choose another place") from error
-    with AtomicFile(path) as file:
-        file.stream.write((json.dumps(fields, indent=2) + "\n").encode())
+    write_text(path, json.dumps(fields, indent=2) + "\n")
     return path
