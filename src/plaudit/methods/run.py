@@ -31,7 +31,7 @@ from plaudit.files.data_sets import sources_of
 from plaudit.files.model_folder import check_weight_files
 from plaudit.methods.algorithm import load_object
 from plaudit.methods.best_look import settle_on_look
-from plaudit.methods.config import MAY_CHANGE_ON_RESUME, RunConfig, SampleSettings
+from plaudit.methods.config import MAY_CHANGE_ON_RESUME, RunConfig
 from plaudit.methods.data import Rows
 from plaudit.methods.models import gather_into, prepare_policy, uncompiled_notes
 from plaudit.models.load import Precision, precision, stored_dtype
@@ -234,7 +234,11 @@ def open_run(config: RunConfig, method: str, inputs: Sequence[Path] = ()) -> Ite
         if not run.finished:
             run.note(*run.encoder.notes)
         elif ranks.is_first:
-            _print_already_finished(run)
+            console = ConsoleSink(quiet=True)
+            for note in run.notes:
+                console.note(note)
+            done = "this run is finished; nothing was done. Another run needs another --out"
+            console.note(f"{config.out}: {done}")
         # Closed inside group and folder, so that nothing writes or answers once these are gone.
         with run.resources:
             yield run
@@ -409,13 +413,6 @@ def _is_finished(config: RunConfig, ranks: Ranks) -> bool:
     return ranks.first_says(complete)
 
 
-def _print_already_finished(run: Run) -> None:
-    console, out = ConsoleSink(quiet=True), run.config.out
-    finished = f"{out}: this run is finished; nothing was done. Another run needs another --out"
-    for note in (*run.notes, finished):
-        console.note(note)
-
-
 def plain_settings(config: RunConfig) -> dict[str, Any]:
     """The settings that a user can set, as plain values; fields that follow from others are left out."""
     set_by_name = {setting.name for setting in fields(config) if setting.init}
@@ -436,17 +433,19 @@ def _as_plain_value(value: Any) -> Any:
 
 
 def sample_completions_fn(
-    policy: Policy, encoder: Encoder, examples: Sequence[Example], settings: SampleSettings
-) -> Callable[[InterruptCheck], Sequence[Sample]]:
-    """A function that generates completions of the first prompts; sharded, every rank must call it."""
-    examples_shown = examples[: settings.rows]
+    policy: Policy, run: Run, examples: Sequence[Example]
+) -> Callable[[InterruptCheck], Sequence[Sample]] | None:
+    """A function that generates completions of the first prompts; None on ranks that need not call it."""
+    settings = run.config.sample
+    if not (run.ranks.is_first or run.config.shard):
+        return None
 
     def sample(pause: InterruptCheck) -> list[Sample]:
         samples: list[Sample] = []
         with policy.as_plain_model(), unsharded(policy):
-            for example in examples_shown:
+            for example in examples[: settings.rows]:
                 pause()
-                samples.append(_generate_sample(policy, encoder, example, settings.tokens))
+                samples.append(_generate_sample(policy, run.encoder, example, settings.tokens))
         return samples
 
     return sample

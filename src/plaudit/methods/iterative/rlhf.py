@@ -12,8 +12,8 @@ the same.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ from plaudit.methods.iterative.comparisons import (
 from plaudit.methods.iterative.config import PEOPLE, RewardRunSettings, RlhfConfig, policy_settings
 from plaudit.methods.iterative.rounds import (
     draw_answers,
+    figures_as_json,
     generation_note,
     load_prompts,
     prompts_of_round,
@@ -255,11 +256,6 @@ def policy_config(config: RlhfConfig, this_round: RlhfRound) -> PolicyConfig:
         out=this_round.policy_run,
         reference=reference,
     )
-
-
-def figures_as_json(*figures: ComparisonFigures | LearningFigures) -> Mapping[str, Any]:
-    """Figures as JSON holds them, without what could not be measured."""
-    return {name: value for figure in figures for name, value in asdict(figure).items() if value is not None}
 
 
 def _reward_folder(config: RlhfConfig, folder: Path) -> Path:

@@ -385,8 +385,8 @@ def training_rows(
     ]
 
 
-def figures_as_json(figures: RoundFigures) -> Mapping[str, Any]:
-    """Figures as JSON holds them, without what a row does not have."""
+def figures_as_json(figures: Any) -> Mapping[str, Any]:
+    """A record of figures as JSON holds it, without what there is not, or could not be measured."""
     return {name: value for name, value in asdict(figures).items() if value is not None}
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 import torch
+from torch import Tensor
 
 from plaudit.engine.step_report import StepReport, finite_series
 from plaudit.errors import UserError
@@ -40,63 +41,55 @@ CHECKED_ROWS = 8
 """How many rows are looked at: the shortest."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InitialCheck:
-    loss: float
-    max_log_ratio: float
-    """The largest |log π − log π_ref| of a token."""
-    sentence: str
-
-
 def check_initial_loss(
     batches: PreferenceBatcher,
     objective: PreferenceObjective,
     rows: Sequence[JudgedRow],
     *,
     is_same_model: bool,
-) -> InitialCheck:
-    """Score the shortest rows; ``is_same_model``: policy and reference are one model. Every rank calls it."""
+) -> str:
+    """Score the shortest rows; returns what there is to say of it. Every rank calls it.
+
+    ``is_same_model``: policy and reference are one model.
+    """
     shortest_rows = sorted(rows, key=lambda row: row.tokens)[:CHECKED_ROWS]
     with torch.no_grad():
         scored = score_rows(batches.models, shortest_rows)
         microbatches = batches.microbatches(shortest_rows)
         result = [objective(microbatch) for microbatch in microbatches]
-    loss = _loss_over_ranks(batches, [float(metrics.loss) for metrics in result])
-    max_log_ratio = _max_log_ratio(scored)
+    losses = batches.ranks.all_gather([math.fsum(float(metrics.loss) for metrics in result)])
+    loss = math.fsum(item for (item,) in losses)
+    max_log_ratio = float(_log_ratios(scored).max())
     if not math.isfinite(loss):
         raise UserError(
             f"before the first step the loss of {shortest_rows[0].origin} and {len(shortest_rows) - 1} "
-            f"other rows is {loss}: the "
-            "model's log-probs are not numbers. Look at its weights, or use --dtype float32"
+            f"other rows is {loss}: the model's log-probs are not numbers. Look at its weights, or use "
+            "--dtype float32"
         )
     if "reference" not in batches.row.needs:
-        return InitialCheck(
-            loss=loss, max_log_ratio=0.0, sentence=f"before the first step the loss is {loss:.4f}"
-        )
+        return f"before the first step the loss is {loss:.4f}"
     if not is_same_model:
-        return InitialCheck(
-            loss=loss,
-            max_log_ratio=max_log_ratio,
-            sentence=f"the reference is another model: before the first step the loss is {loss:.4f}, and the "
-            f"two differ by up to {max_log_ratio:.2g} nats a token",
+        return (
+            f"the reference is another model: before the first step the loss is {loss:.4f}, and the two "
+            f"differ by up to {max_log_ratio:.2g} nats a token"
         )
     if max_log_ratio > log_ratio_tolerance(batches.models.policy):
         raise UserError(_diagnosis(batches.models, shortest_rows, scored, max_log_ratio))
-    _refuse_unexpected_loss(loss, _expected_loss(batches.row, scored))
-    return InitialCheck(
-        loss=loss,
-        max_log_ratio=max_log_ratio,
-        sentence=f"before the first step policy and reference agree (to {max_log_ratio:.1g} nats a token) "
-        f"and the loss is {loss:.4f}",
+    expected = _expected_loss(batches.row, scored)
+    if expected is not None and not expected.lowest <= loss <= expected.highest:
+        raise UserError(
+            f"before the first step the loss is {loss:.4f} and should be {expected.loss:.4f}, though "
+            "policy and reference agree: the loss itself is not what its row says"
+        )
+    return (
+        f"before the first step policy and reference agree (to {max_log_ratio:.1g} nats a token) and the "
+        f"loss is {loss:.4f}"
     )
 
 
-def _loss_over_ranks(batches: PreferenceBatcher, losses: Sequence[float]) -> float:
-    return math.fsum(item for (item,) in batches.ranks.all_gather([math.fsum(losses)]))
-
-
-def _max_log_ratio(scored: ScoredBatch) -> float:
-    return float((scored.logp_NT - scored.ref_logp_NT).masked_fill(~scored.batch.mask_NT, 0.0).abs().max())
+def _log_ratios(scored: ScoredBatch) -> Tensor:
+    """|log π − log π_ref| of every trained token, ``[N, T]``, 0 elsewhere."""
+    return (scored.logp_NT - scored.ref_logp_NT).masked_fill(~scored.batch.mask_NT, 0.0).abs()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,15 +99,6 @@ class _ExpectedLoss:
     loss: float
     lowest: float
     highest: float
-
-
-def _refuse_unexpected_loss(loss: float, expected: _ExpectedLoss | None) -> None:
-    """Raise for a first loss outside the bounds of the expected one, where there is one."""
-    if expected is not None and not expected.lowest <= loss <= expected.highest:
-        raise UserError(
-            f"before the first step the loss is {loss:.4f} and should be {expected.loss:.4f}, though "
-            "policy and reference agree: the loss itself is not what its row says"
-        )
 
 
 def _expected_loss(row: AnyPreferenceAlgorithm, scored: ScoredBatch) -> _ExpectedLoss | None:
@@ -148,9 +132,10 @@ def _diagnosis(
     models: ScoringModels, rows: Sequence[JudgedRow], scored: ScoredBatch, max_log_ratio: float
 ) -> str:
     """An error message that names the cause: the model, the masks or the reference, each tested alone."""
+    worst_row = rows[int(scored.batch.group_N[int(_log_ratios(scored).amax(-1).argmax())])]
     opening = (
         f"before the first step policy and reference should be one model, but log-probs differ by up to "
-        f"{max_log_ratio:.2g} ({_worst_row_origin(rows, scored)}): "
+        f"{max_log_ratio:.2g} ({worst_row.origin}): "
     )
     # The model first: while it disagrees with itself nothing can be said of masks or caches.
     with torch.no_grad():
@@ -170,12 +155,6 @@ def _diagnosis(
         "the reference is not the model that the run starts from. Delete the kept log-probs, or name "
         "another folder with --reference.cache; with --reference.model, name the folder of --model"
     )
-
-
-def _worst_row_origin(rows: Sequence[JudgedRow], scored: ScoredBatch) -> str:
-    log_ratio_NT = (scored.logp_NT - scored.ref_logp_NT).masked_fill(~scored.batch.mask_NT, 0.0).abs()
-    answer = int(log_ratio_NT.amax(-1).argmax())
-    return rows[int(scored.batch.group_N[answer])].origin
 
 
 DOCS_PAGE = "docs/preference.md"

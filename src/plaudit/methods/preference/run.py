@@ -15,7 +15,7 @@ from pathlib import Path
 from plaudit.engine.checkpoint.state import RunningMean
 from plaudit.engine.loop import TrainingJob, row_batches
 from plaudit.engine.metrics import Metric, training_flops
-from plaudit.engine.sinks.base import Sample, Summary
+from plaudit.engine.sinks.base import Summary
 from plaudit.engine.step import InterruptCheck, held_out_evaluator
 from plaudit.files.stored import joined, mapped
 from plaudit.methods.data import Rows, load_rows
@@ -49,7 +49,6 @@ from plaudit.methods.reference import (
     settled_reference,
 )
 from plaudit.methods.run import Run, open_run, reserve_run_folder, sample_completions_fn
-from plaudit.models.policy import Policy
 from plaudit.preflight.check import PreflightSubject
 from plaudit.tokens.batch import Example
 from plaudit.tokens.encode import Encoder, truncate_prompt
@@ -113,10 +112,8 @@ def prepare_preference(
     batcher, reference = load_models(row, rows, config, run)
     objective, policy = make_objective(batcher), batcher.models.policy
     # Now or never: after a step a wrong reference looks like learning.
-    initial_check = check_initial_loss(
-        batcher, objective, rows.train, is_same_model=reference.is_starting_model
-    )
-    run.note(initial_check.sentence)
+    is_same_model = reference.is_starting_model
+    run.note(check_initial_loss(batcher, objective, rows.train, is_same_model=is_same_model))
     running_mean = batcher.running_mean
     job = TrainingJob(
         module=policy,
@@ -130,7 +127,7 @@ def prepare_preference(
         optimizer=config.optimizer,
         evaluate=_evaluate_fn(batcher, objective, rows.held_out) if rows.held_out else None,
         held_out_metrics=tuple(f"held_out/{name}" for name in _metric_names(row)),
-        sample=_sample_fn(policy, run, config, rows),
+        sample=sample_completions_fn(policy, run, mapped(rows.held_out or rows.train, attrgetter("example"))),
         save=lambda: write_model(policy, config, run.encoder, run.ranks),
         state={**reference.state, **({} if running_mean is None else {"baseline": running_mean})},
         diagnose=partial(diagnostics, row, learning_rate=config.learning_rate),
@@ -140,7 +137,7 @@ def prepare_preference(
         trained=mapped(rows.train, attrgetter("example")),
         policy=policy,
         reference=batcher.models.reference if "reference" in row.needs else None,
-        same_reference=reference.is_starting_model,
+        same_reference=is_same_model,
     )
     return job, subject
 
@@ -185,15 +182,6 @@ def _evaluate_fn(
         return held_out_evaluator(objective, microbatches, batcher.ranks, names)(check_interrupt)
 
     return evaluate
-
-
-def _sample_fn(
-    policy: Policy, run: Run, config: PreferenceConfig, rows: Rows[JudgedRow]
-) -> Callable[[InterruptCheck], Sequence[Sample]] | None:
-    if not (run.ranks.is_first or config.shard):
-        return None
-    examples = mapped(rows.held_out or rows.train, attrgetter("example"))
-    return sample_completions_fn(policy, run.encoder, examples, config.sample)
 
 
 def _step_flops(

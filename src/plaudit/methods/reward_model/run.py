@@ -27,7 +27,6 @@ from plaudit.methods.data import load_rows
 from plaudit.methods.models import shard_or_broadcast
 from plaudit.methods.reward_model.config import (
     EnsembleSettings,
-    LossName,
     PretrainingSettings,
     RewardConfig,
     RewardSettings,
@@ -56,7 +55,7 @@ from plaudit.models.reward_model import Normalisation, RewardModel
 from plaudit.preflight.check import PreflightSubject
 from plaudit.rewards.combine.aggregate import Combination
 from plaudit.rewards.combine.manifest import save_combination
-from plaudit.tokens.batch import Completion, Example, batch_of
+from plaudit.tokens.batch import Example, batch_of
 from plaudit.tokens.encode import Encoder
 from plaudit.tokens.preferences import JudgedRow, PairLabel, RankingLabel, RatingLabel, StepLabels
 
@@ -89,17 +88,15 @@ def _row_rewards(model: RewardModel, row: JudgedRow) -> list[float]:
 def _make_sample(row: JudgedRow, rewards: Sequence[float], encoder: Encoder, tokens: int) -> Sample:
     completions = row.example.completions
     order = sorted(range(len(completions)), key=lambda n: -rewards[n])
-    texts = [_completion_text(answer, encoder, tokens) for answer in completions]
+    texts = [
+        " ".join(encoder.info.decode(answer.ids[:tokens]).split()) + "…" * (len(answer.ids) > tokens)
+        for answer in completions
+    ]
     return Sample(
         prompt=encoder.info.decode(row.prompt),
         completion="\n".join(f"{rewards[n]:+.2f}  {texts[n]}" for n in order),
         expected=_label_text(row, texts),
     )
-
-
-def _completion_text(completion: Completion, encoder: Encoder, tokens: int) -> str:
-    more = "…" if len(completion.ids) > tokens else ""
-    return " ".join(encoder.info.decode(completion.ids[:tokens]).split()) + more
 
 
 def _label_text(row: JudgedRow, texts: Sequence[str]) -> str:
@@ -128,7 +125,7 @@ def reward(config: RewardConfig) -> Summary | None:
 
 def _run_pretraining(config: RewardConfig) -> RewardConfig:
     """Run the first stage; returns the config of the main stage, which starts from its model."""
-    stage, rows = config.pretraining, config.pretraining.data
+    stage, rows, settings = config.pretraining, config.pretraining.data, config.reward
     assert rows is not None
     if is_reward_folder(config.model):
         raise UserError(f"{config.model}: a reward model needs no first stage; leave out --pretraining.data")
@@ -147,12 +144,19 @@ def _run_pretraining(config: RewardConfig) -> RewardConfig:
         epochs=stage.epochs,
         steps=None,
         learning_rate=stage.learning_rate or config.learning_rate,
-        reward=_pretraining_settings(config.reward, stage.loss),
+        # Only those that hold for any rows.
+        reward=RewardSettings(
+            loss=stage.loss,
+            pooling=settings.pooling,
+            layer=settings.layer,
+            head_std=settings.head_std,
+            aspect=settings.aspect,
+        ),
         ensemble=EnsembleSettings(),
         pretraining=PretrainingSettings(),
     )
     # The head that the first stage hands on is made, and its layers are cut.
-    settings = replace(config.reward, head_std=None, layer=None)
+    settings = replace(settings, head_std=None, layer=None)
     main = replace(config, model=first.out / "model", reward=settings, pretraining=PretrainingSettings())
     if not _is_ensemble(config):
         reserve_run_folder(main)
@@ -162,13 +166,6 @@ def _run_pretraining(config: RewardConfig) -> RewardConfig:
 
 def _is_ensemble(config: RewardConfig) -> bool:
     return config.ensemble.members > 1 and config.ensemble.member is None
-
-
-def _pretraining_settings(main: RewardSettings, loss: LossName) -> RewardSettings:
-    """The settings of the first stage: only those that hold for any rows."""
-    return RewardSettings(
-        loss=loss, pooling=main.pooling, layer=main.layer, head_std=main.head_std, aspect=main.aspect
-    )
 
 
 def _refuse_identical_members(config: RewardConfig) -> None:

@@ -21,6 +21,7 @@ from plaudit.engine.step import ObjectiveResult
 from plaudit.errors import UserError
 from plaudit.losses.reduce import token_mean
 from plaudit.losses.supervised import forward_kl, jensen_shannon, reverse_kl
+from plaudit.methods.data import EncodedData, TeacherPrompts
 from plaudit.methods.supervised.objective import SupervisedMicrobatch, SupervisedObjective, microbatch_metrics
 from plaudit.models.backbone import Head, head_of
 from plaudit.models.policy import Policy, read_equally_weighted, scatter_to_mask
@@ -36,9 +37,6 @@ DIVERGENCES: Mapping[str, Divergence] = {"forward": forward_kl, "reverse": rever
 
 DIVERGENCE_METRIC = "held_out/divergence"
 """The figure that `held_out` reports."""
-
-TeacherPrompts = Mapping[str, tuple[int, ...]]
-"""For each prompt of the student, as tokens, what the teacher is asked in its place."""
 
 # Two exchanges behind a system turn: a template that moves or drops it gives itself away here.
 _PROBE_TURNS = tuple(
@@ -113,29 +111,20 @@ def refuse_other_tokenizer(student: TokenizerInfo, teacher: TokenizerInfo) -> No
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContextRows:
-    """The rows of context distillation: the student's, and what the teacher is asked."""
-
-    encoding: EncodedRows[Example]
-    """The student's rows, without the context; and the rows that cannot be used."""
-    teacher_prompts: TeacherPrompts
-
-
 def encode_with_context(
     records: Iterable[Demonstration], encoder: Encoder, context: str, max_tokens: int | None = None
-) -> ContextRows:
-    """Each row twice, without the context and with it; nothing is cut, so that no context is lost."""
+) -> EncodedData[Example]:
+    """Each row as the student reads it, without the context, and the teacher's prompts with it.
+
+    Nothing is cut, so that no context is lost.
+    """
     role = context_role(encoder)
     examples, refused, notes = [], [], Counter[str]()
     teacher_prompts: dict[str, tuple[int, ...]] = {}
     for record in records:
-        contextual_record = with_context(record, context, role)
+        both = (record, with_context(record, context, role))
         try:
-            bare, contextual = (
-                encode_record_with_notes(record, encoder),
-                encode_record_with_notes(contextual_record, encoder),
-            )
+            bare, contextual = (encode_record_with_notes(each, encoder) for each in both)
             _refuse_unaligned_completions(bare.example, contextual.example, max_tokens)
         except UserError as error:
             refused.append(RefusedRow(origin=record.origin, reason=str(error)))
@@ -144,7 +133,7 @@ def encode_with_context(
         notes.update(bare.notes)
         teacher_prompts[bare.example.prompt_id] = contextual.example.prompt
     encoding = EncodedRows(examples=tuple(examples), refused=tuple(refused), notes=dict(notes))
-    return ContextRows(encoding=encoding, teacher_prompts=teacher_prompts)
+    return EncodedData(encoding=encoding, teacher_prompts=teacher_prompts)
 
 
 def context_role(encoder: Encoder) -> PrefixRole:

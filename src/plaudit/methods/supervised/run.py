@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
-from plaudit.data.records import Demonstration, Record
+from plaudit.data.records import Demonstration, Prompt, Record
 from plaudit.data.transforms import ControlSettings, DemonstrationSet, preferred_only, with_control_words
 from plaudit.engine.loop import TrainingJob, row_batches
 from plaudit.engine.metrics import Metric, mean_metric, training_flops
@@ -96,7 +96,6 @@ def prepare_supervised(
     # Before weights are divided: self-distillation keeps a whole copy of the policy.
     objective = method.make_objective(policy, rows)
     notes += shard_or_broadcast(policy, config, ranks)
-    sample_examples = rows.held_out or rows.train
     run.note(*rows.notes, *notes)
     judged = JUDGED_METRICS if isinstance(config, SftConfig) and config.judge.by is not None else ()
     job = TrainingJob(
@@ -111,9 +110,7 @@ def prepare_supervised(
         optimizer=config.optimizer,
         evaluate=_evaluate_fn(config, method, run, policy, objective, rows) if rows.held_out else None,
         held_out_metrics=(*HELD_OUT_METRICS, *((DIVERGENCE_METRIC,) if method.divergence else ()), *judged),
-        sample=sample_completions_fn(policy, run.encoder, sample_examples, config.sample)
-        if ranks.is_first or config.shard
-        else None,
+        sample=sample_completions_fn(policy, run, rows.held_out or rows.train),
         save=lambda: write_model(policy, config, run.encoder, ranks),
     )
     return job, replace(run.subject(job, rows), trained=rows.train, policy=policy)
@@ -212,16 +209,14 @@ def require_demonstrations(records: Sequence[Record], method: str) -> Sequence[D
     """The records, where all of them are demonstrations; raises for any other one."""
     for record in records:
         if not isinstance(record, Demonstration):
+            advice = "to learn from the preferred answers: plaudit train preferred"
+            if isinstance(record, Prompt):
+                advice = "every row needs an answer to learn"
             kind = type(record).__name__.lower()
-            what = f"{record.origin}: this row is a {kind}, and {method} learns from demonstrations"
-            raise UserError(f"{what}; {_advice_for(kind)}")
+            raise UserError(
+                f"{record.origin}: this row is a {kind}, and {method} learns from demonstrations; {advice}"
+            )
     return cast("Sequence[Demonstration]", records)
-
-
-def _advice_for(kind: str) -> str:
-    if kind == "prompt":
-        return "every row needs an answer to learn"
-    return "to learn from the preferred answers: plaudit train preferred"
 
 
 def context(config: ContextConfig) -> Summary | None:
@@ -230,10 +225,16 @@ def context(config: ContextConfig) -> Summary | None:
         context_text = config.context.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{config.context}: the context cannot be read: {error}") from error
+
+    def make_objective(policy: Policy, rows: Rows[Example]) -> SupervisedObjective:
+        # The starting model itself, frozen, reads the context.
+        divergence = divergence_named(config.divergence)
+        return distillation_objective(policy, frozen_copy(policy), divergence, rows.teacher_prompts)
+
     method = SupervisedMethod(
         name="context",
         encode=partial(encode_context_rows, context_text),
-        make_objective=partial(self_distillation_objective, config.divergence),
+        make_objective=make_objective,
         divergence=True,
         inputs=(config.context,),
     )
@@ -244,37 +245,26 @@ def encode_context_rows(
     context_text: str, records: Sequence[Record], encoder: Encoder, max_tokens: int
 ) -> EncodedData[Example]:
     """Each row as the student reads it, and the prompt that the teacher reads."""
-    rows = encode_with_context(require_demonstrations(records, "context"), encoder, context_text, max_tokens)
-    return EncodedData(encoding=rows.encoding, teacher_prompts=rows.teacher_prompts)
-
-
-def self_distillation_objective(divergence: str, policy: Policy, rows: Rows[Example]) -> SupervisedObjective:
-    """The distance from a frozen copy of the starting model that reads the context."""
-    return distillation_objective(
-        policy, frozen_copy(policy), divergence_named(divergence), rows.teacher_prompts
-    )
+    return encode_with_context(require_demonstrations(records, "context"), encoder, context_text, max_tokens)
 
 
 def distil(config: DistilConfig) -> Summary | None:
     """Σ (1 − w) D(teacher, student) − w log π over the answers' tokens, w the share of hard targets."""
     # Before any folder is opened or model loaded: the two tokenizers tell.
     refuse_other_tokenizer(load_tokenizer(config.model), load_tokenizer(config.teacher))
+
+    def make_objective(policy: Policy, rows: Rows[Example]) -> SupervisedObjective:
+        teacher, divergence = load_frozen_policy(config.teacher, policy), divergence_named(config.divergence)
+        return distillation_objective(policy, teacher, divergence, hard_weight=config.hard_weight)
+
     method = SupervisedMethod(
         name="distil",
         encode=encode_demonstrations,
-        make_objective=partial(teacher_objective, config),
+        make_objective=make_objective,
         divergence=True,
         inputs=(config.teacher,),
     )
     return run_supervised(config, method)
-
-
-def teacher_objective(config: DistilConfig, policy: Policy, rows: Rows[Example]) -> SupervisedObjective:
-    """The divergence from the teacher, which reads the same prompts as the student."""
-    teacher = load_frozen_policy(config.teacher, policy)
-    return distillation_objective(
-        policy, teacher, divergence_named(config.divergence), hard_weight=config.hard_weight
-    )
 
 
 JUDGED_METRICS = ("held_out/judge", "held_out/length_mean", "held_out/frac_finished")
