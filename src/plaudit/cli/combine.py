@@ -27,31 +27,30 @@ def add_parser(subparsers: Subparsers) -> None:
     implicit = verbs.add_parser(
         "implicit", help="the reward that a policy has learned: beta (log pi - log pi_ref), or beta log pi"
     )
-    implicit.add_argument(
-        "--policy", type=model_path, required=True, metavar="DIR", help="the trained policy"
-    )
-    implicit.add_argument(
+    add = implicit.add_argument
+    add("--policy", type=model_path, required=True, metavar="DIR", help="the trained policy")
+    add(
         "--reference",
         type=model_path,
         metavar="DIR",
         help="what it began as (default: none, likelihood alone)",
     )
-    implicit.add_argument(
-        "--beta", type=float, default=0.1, metavar="B", help="that of its training (default: 0.1)"
-    )
+    add("--beta", type=float, default=0.1, metavar="B", help="that of its training (default: 0.1)")
     steps = verbs.add_parser("steps", help="whole answers scored by a model that scores their steps")
-    steps.add_argument("model", type=model_path, metavar="DIR", help="a reward model that learned from steps")
-    steps.add_argument(
+    add = steps.add_argument
+    add("model", type=model_path, metavar="DIR", help="a reward model that learned from steps")
+    add(
         "--reading",
         choices=STEP_REDUCTIONS,
         default="product",
         help="chance that all steps are right, of the weakest one, or of the last one (default: product)",
     )
     group = verbs.add_parser("group", help="the taste of a group, told by a few of its comparisons")
-    group.add_argument("module", type=Path, metavar="RUN", help="what plaudit train group made")
-    group.add_argument("--model", type=model_path, required=True, metavar="DIR", help="the model of that run")
-    group.add_argument("--context", type=Path, required=True, metavar="FILE", help="comparisons of the group")
-    group.add_argument("--group", metavar="NAME", help="only those of this group (default: all of them)")
+    add = group.add_argument
+    add("module", type=Path, metavar="RUN", help="what plaudit train group made")
+    add("--model", type=model_path, required=True, metavar="DIR", help="the model of that run")
+    add("--context", type=Path, required=True, metavar="FILE", help="comparisons of the group")
+    add("--group", metavar="NAME", help="only those of this group (default: all of them)")
     for verb in (implicit, steps, group):
         _add_out_option(verb)
     combine.set_defaults(run=run)
@@ -78,25 +77,20 @@ def _add_rewards_verb(verbs: Subparsers) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=_AGGREGATIONS_HELP,
     )
-    rewards.add_argument("rewards", type=model_path, nargs="+", metavar="DIR", help="folders of rewards")
-    rewards.add_argument("--how", choices=AGGREGATIONS, default="mean", help="see below (default: mean)")
-    rewards.add_argument(
-        "--weights", type=float, nargs="+", metavar="W", help="weighted: one for each, in their order"
-    )
-    rewards.add_argument("--k", type=float, help="cautious: how many deviations (default: 1)")
-    rewards.add_argument("--gate", type=model_path, metavar="DIR", help="gated: which of the two decides")
-    rewards.add_argument(
-        "--below", type=float, metavar="R", help="gated: the threshold, on the gate's scale (default: 0)"
-    )
-    rewards.add_argument(
+    add = rewards.add_argument
+    add("rewards", type=model_path, nargs="+", metavar="DIR", help="folders of rewards")
+    add("--how", choices=AGGREGATIONS, default="mean", help="see below (default: mean)")
+    add("--weights", type=float, nargs="+", metavar="W", help="weighted: one for each, in their order")
+    add("--k", type=float, help="cautious: how many deviations (default: 1)")
+    add("--gate", type=model_path, metavar="DIR", help="gated: which of the two decides")
+    add("--below", type=float, metavar="R", help="gated: the threshold, on the gate's scale (default: 0)")
+    add(
         "--normalise",
         type=Path,
         metavar="FILE",
         help="rows on whose answers each reward is brought to mean 0 and deviation 1 first",
     )
-    rewards.add_argument(
-        "--device", default="auto", help="for --normalise: auto, cpu or cuda (default: auto)"
-    )
+    add("--device", default="auto", help="for --normalise: auto, cpu or cuda (default: auto)")
     _add_out_option(rewards)
 
 

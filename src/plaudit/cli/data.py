@@ -30,33 +30,26 @@ def add_parser(subparsers: Subparsers) -> None:
     data = subparsers.add_parser("data")
     verbs = data.add_subparsers(dest="data_verb", required=True, metavar="inspect|convert|folds")
     inspect = verbs.add_parser("inspect", help="say what a file holds and what is wrong with it")
-    inspect.add_argument(
-        "file", type=given_path, metavar="FILE", help="JSONL, JSON, CSV, Parquet, datasets folder"
-    )
-    inspect.add_argument("--limit", type=int, metavar="N", help="look at the first N rows only")
-    inspect.add_argument(
-        "--model", type=model_path, metavar="DIR", help="show three rows as this model's tokens"
-    )
-    inspect.add_argument("--template", type=Path, metavar="FILE", help="with a chat template of your own")
+    add = inspect.add_argument
+    add("file", type=given_path, metavar="FILE", help="JSONL, JSON, CSV, Parquet, datasets folder")
+    add("--limit", type=int, metavar="N", help="look at the first N rows only")
+    add("--model", type=model_path, metavar="DIR", help="show three rows as this model's tokens")
+    add("--template", type=Path, metavar="FILE", help="with a chat template of your own")
     convert = verbs.add_parser("convert", help="write a file in plaudit's layout or TRL's")
-    convert.add_argument("file", type=given_path, metavar="IN", help="what to read")
-    convert.add_argument(
-        "out", type=given_path, metavar="OUT", help="what to write: .jsonl, .jsonl.gz or .parquet"
-    )
-    convert.add_argument("--to", choices=[*OUTPUT_FORMATS], default="plaudit", help="default: plaudit")
-    convert.add_argument("--threshold", type=float, default=0.01, help="share of bad rows (default: 0.01)")
-    convert.add_argument("--preferred", action="store_true", help="write the preferred answers only")
+    add = convert.add_argument
+    add("file", type=given_path, metavar="IN", help="what to read")
+    add("out", type=given_path, metavar="OUT", help="what to write: .jsonl, .jsonl.gz or .parquet")
+    add("--to", choices=[*OUTPUT_FORMATS], default="plaudit", help="default: plaudit")
+    add("--threshold", type=float, default=0.01, help="share of bad rows (default: 0.01)")
+    add("--preferred", action="store_true", help="write the preferred answers only")
     folds = verbs.add_parser("folds", help="divide rows by who judged them, to hold people out")
-    folds.add_argument("file", type=given_path, metavar="IN", help="rows that name their annotators")
-    folds.add_argument(
-        "out", type=given_path, metavar="DIR", help="fold-1/train.jsonl, test.jsonl … go there"
-    )
-    folds.add_argument("--groups", type=int, default=5, metavar="N", help="groups of people (default: 5)")
-    folds.add_argument(
-        "--test", type=float, default=0.2, metavar="X", help="share of prompts kept from all (default: 0.2)"
-    )
-    folds.add_argument("--threshold", type=float, default=0.01, help="share of bad rows (default: 0.01)")
-    folds.add_argument("--seed", type=int, default=0, help="which prompts (default: 0)")
+    add = folds.add_argument
+    add("file", type=given_path, metavar="IN", help="rows that name their annotators")
+    add("out", type=given_path, metavar="DIR", help="fold-1/train.jsonl, test.jsonl … go there")
+    add("--groups", type=int, default=5, metavar="N", help="groups of people (default: 5)")
+    add("--test", type=float, default=0.2, metavar="X", help="share of prompts kept from all (default: 0.2)")
+    add("--threshold", type=float, default=0.01, help="share of bad rows (default: 0.01)")
+    add("--seed", type=int, default=0, help="which prompts (default: 0)")
     for verb in (inspect, convert, folds):
         add_row_options(verb.add_argument, formats=_FORMATS)
         verb.add_argument("--split", metavar="NAME", help="which split of a datasets folder to read")
@@ -111,11 +104,7 @@ def _convert(args: argparse.Namespace) -> int:
         print(f"{len(result.problems)} of {result.rows} rows are bad; they are in {result.quarantine}")
     records = result.records
     if args.preferred:
-        records = tuple(
-            demonstration
-            for record in records
-            if (demonstration := preferred_demonstration(record)) is not None
-        )
+        records = tuple(filter(None, map(preferred_demonstration, records)))
         print(f"{len(result.records) - len(records)} of {len(result.records)} records prefer nothing")
     output = write_records(records, args.out, layout=args.to)
     for reason, count in output.lost.items():

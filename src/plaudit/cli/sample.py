@@ -40,36 +40,22 @@ def add_model_options(
     parser: argparse.ArgumentParser, *, max_tokens: int, default: Path | None = None
 ) -> None:
     """Add the options of every command that samples from models; without a default --model is required."""
-    parser.add_argument(
-        "--model",
-        type=Path,
-        action="append",
-        required=default is None,
-        metavar="DIR",
-        help="a Hugging Face folder; repeat it to see models side by side"
-        + ("" if default is None else " (default: the world's base model)"),
-    )
-    _add_sampling_options(parser, max_tokens)
-    parser.add_argument("--device", default="auto", help="auto, cpu or cuda (default: auto)")
-    parser.add_argument("--dtype", default="auto", help="auto, float32 or bfloat16 (default: auto)")
-
-
-def _add_sampling_options(parser: argparse.ArgumentParser, max_tokens: int) -> None:
     add = parser.add_argument
+    default_note = "" if default is None else " (default: the world's base model)"
+    model_help = f"a Hugging Face folder; repeat it to see models side by side{default_note}"
+    add("--model", type=Path, action="append", required=default is None, metavar="DIR", help=model_help)
     add("--temperature", type=float, default=1.0, help="0 is the likeliest token every time (default: 1)")
     add(
         "--top-k", type=integer, default=0, help="draw from so many of the likeliest tokens (default: 0, all)"
     )
     add("--top-p", type=float, default=1.0, help="draw from the likeliest of this probability (default: 1)")
-    add(
-        "--min-p",
-        type=float,
-        default=0.0,
-        help="draw from tokens so likely beside the likeliest (default: 0)",
-    )
+    min_p_help = "draw from tokens so likely beside the likeliest (default: 0)"
+    add("--min-p", type=float, default=0.0, help=min_p_help)
     add("--stop", action="append", default=[], metavar="TEXT", help="where an answer ends; may be repeated")
     add("--max-tokens", type=integer, default=max_tokens, help=f"where one is cut (default: {max_tokens})")
     add("--seed", type=integer, default=0, help="the same seed gives the same answers (default: 0)")
+    add("--device", default="auto", help="auto, cpu or cuda (default: auto)")
+    add("--dtype", default="auto", help="auto, float32 or bfloat16 (default: auto)")
 
 
 def sampling_settings(args: argparse.Namespace) -> SamplingSettings:
@@ -208,12 +194,8 @@ def best_of_choice(args: argparse.Namespace) -> BestOf | None:
     if args.best_of is None and args.reward is None:
         return None
     if args.best_of is None or args.reward is None:
-        given, missing = (
-            ("--best-of", "--reward WORD") if args.reward is None else ("--reward", "--best-of N")
-        )
-        raise UserError(
-            f"{given} needs {missing}: of N answers the one with the highest score by the reward is given"
-        )
+        needs = "--best-of needs --reward WORD" if args.reward is None else "--reward needs --best-of N"
+        raise UserError(f"{needs}: of N answers the one with the highest score by the reward is given")
     if args.best_of < 2:
         raise UserError(f"--best-of {args.best_of}: expected 2 answers or more to choose from")
     if args.temperature == 0:
@@ -233,19 +215,12 @@ MAX_BATCH_ANSWERS = 64
 def add_parser(subparsers: Subparsers) -> None:
     text = "let models answer prompts"
     sample = subparsers.add_parser("sample", help=text, description=f"{text}, side by side".capitalize())
-    sample.add_argument(
-        "--prompt", action="append", default=[], metavar="TEXT", help="what is asked; may be repeated"
-    )
-    sample.add_argument(
-        "--data", type=Path, metavar="FILE", help="rows of any kind: their prompts are asked, each once"
-    )
+    add = sample.add_argument
+    add("--prompt", action="append", default=[], metavar="TEXT", help="what is asked; may be repeated")
+    add("--data", type=Path, metavar="FILE", help="rows of any kind: their prompts are asked, each once")
     add_row_options(sample.add_argument)
-    sample.add_argument(
-        "--n", type=int, metavar="N", help="answers to each prompt (default: 3; 1 at temperature 0)"
-    )
-    sample.add_argument(
-        "--out", type=Path, metavar="FILE", help="write the answers as rows to this .jsonl file too"
-    )
+    add("--n", type=int, metavar="N", help="answers to each prompt (default: 3; 1 at temperature 0)")
+    add("--out", type=Path, metavar="FILE", help="write the answers as rows to this .jsonl file too")
     add_best_of_options(sample)
     add_model_options(sample, max_tokens=64)
     sample.set_defaults(run=run)
@@ -350,10 +325,10 @@ def _sample_side_by_side(
     console = make_console()
     for batch in _prompt_batches(prompts, max(1, MAX_BATCH_ANSWERS // n)):
         answers = {name: sampler.generate_answers(batch, settings, n=n) for name, sampler in samplers.items()}
-        for prompt_n, prompt in enumerate(batch):
+        for prompt, *groups in zip(batch, *answers.values(), strict=True):
             results = [
-                PromptAnswers(prompt=prompt, model=name, answers=tuple(by_prompt[prompt_n]))
-                for name, by_prompt in answers.items()
+                PromptAnswers(prompt=prompt, model=name, answers=tuple(group))
+                for name, group in zip(samplers, groups, strict=True)
             ]
             console.print(_format_prompt(prompt), style="bold")
             if len(results) == 1:
@@ -387,9 +362,15 @@ def _choose_side_by_side(
         for name, sampler in samplers.items():
             prompts = [question.prompt for question in batch]
             choices[name] = best_of.choose(batch, sampler.generate_answers(prompts, settings, n=best_of.n))
-        for index, question in enumerate(batch):
+        for question, *row in zip(batch, *choices.values(), strict=True):
             results = [
-                _chosen_answers(question, name, by_prompt[index]) for name, by_prompt in choices.items()
+                PromptAnswers(
+                    prompt=question.prompt,
+                    model=name,
+                    answers=() if choice.answer is None else (choice.answer,),
+                    choice=choice,
+                )
+                for name, choice in zip(samplers, row, strict=True)
             ]
             _show_choices(console, results)
             total, chosen = total + len(results), chosen + sum(bool(result.answers) for result in results)
@@ -404,11 +385,6 @@ def _choose_side_by_side(
             f"plaudit: left out: {total - chosen} of {total}, without a verdict on any answer",
             file=sys.stderr,
         )
-
-
-def _chosen_answers(question: EvaluationPrompt, model: str, choice: Choice) -> PromptAnswers:
-    answers = () if choice.answer is None else (choice.answer,)
-    return PromptAnswers(prompt=question.prompt, model=model, answers=answers, choice=choice)
 
 
 def _show_choices(console: Console, results: Sequence[PromptAnswers]) -> None:

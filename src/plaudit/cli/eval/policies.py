@@ -6,7 +6,6 @@ What policies were able to do before, and no longer are: the alignment tax on th
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
@@ -147,10 +146,11 @@ def run(args: argparse.Namespace) -> int:
     if args.out is not None:
         make_output_folder(args.out)
     console = make_console()
+    judges = args.judge or (["gold"] if args.world else [str(args.reward)] if args.reward else [])
     evaluation = evaluate_policies(
         models,
         prompts,
-        requested_scorers(args, WORLD if args.world else None, _judge_words(args)),
+        requested_scorers(args, WORLD if args.world else None, judges),
         settings,
         on_progress=lambda sentence: console.print(f"{sentence} …", style="dim"),
     )
@@ -160,10 +160,6 @@ def run(args: argparse.Namespace) -> int:
     if args.out is not None:
         console.print(", ".join(str(path) for path in write_policy_evaluation(evaluation, args.out)))
     return 0
-
-
-def _judge_words(args: argparse.Namespace) -> list[str]:
-    return args.judge or (["gold"] if args.world else [str(args.reward)] if args.reward else [])
 
 
 def _trained_prompts_notes(args: argparse.Namespace, models: Mapping[str, Contestant]) -> Iterator[str]:
@@ -319,6 +315,7 @@ def report_alignment_tax(
 ) -> None:
     """Evaluate all policies on the tasks, print the changes since the reference, write them to --out."""
     from plaudit.evaluation.policies.alignment_tax import paired_changes, run_harness
+    from plaudit.files.atomic import write_json
     from plaudit.rewards.load import model_folder
 
     if not (args.tax or args.tasks):
@@ -339,7 +336,12 @@ def report_alignment_tax(
     }
     _print_taxes(reference, taxes, console)
     if args.out is not None:
-        _write_taxes(args.out / TAX_FILE, reference, taxes)
+        rows = [
+            {"policy": name, "against": reference, **asdict(tax)}
+            for name, changes in taxes.items()
+            for tax in changes
+        ]
+        write_json(args.out / TAX_FILE, rows)
         console.print(str(args.out / TAX_FILE))
 
 
@@ -364,39 +366,15 @@ def _print_taxes(
     from plaudit.cli.eval.tables import print_table
 
     for name, taxes in taxes_by_policy.items():
-        rows = [
-            (
-                tax.task,
-                [*_format_before_and_after(tax), _format_change(tax.change), f"{tax.gained} / {tax.lost}"],
-            )
-            for tax in taxes
-        ]
-        heads = [reference, name, "change", "gained / lost"]
-        print_table(
-            f"What {name} can do that {reference} could: likeliest answers, item by item",
-            rows,
-            heads,
-            console,
-        )
-
-
-def _format_before_and_after(tax: TaskChange) -> list[str]:
-    return [f"{100 * estimate.value:.1f} %" for estimate in (tax.before, tax.after)]
+        rows: list[tuple[str, list[str]]] = []
+        for tax in taxes:
+            shares = [f"{100 * estimate.value:.1f} %" for estimate in (tax.before, tax.after)]
+            rows.append((tax.task, [*shares, _format_change(tax.change), f"{tax.gained} / {tax.lost}"]))
+        title = f"What {name} can do that {reference} could: likeliest answers, item by item"
+        print_table(title, rows, [reference, name, "change", "gained / lost"], console)
 
 
 def _format_change(change: Estimate) -> str:
     if change.low is None or change.high is None:
         return f"{100 * change.value:+.1f}"
     return f"{100 * change.value:+.1f} ({100 * change.low:+.1f} to {100 * change.high:+.1f})"
-
-
-def _write_taxes(path: Path, reference: str, taxes_by_policy: Mapping[str, Sequence[TaskChange]]) -> None:
-    from plaudit.files.atomic import AtomicFile
-
-    rows = [
-        {"policy": name, "against": reference, **asdict(tax)}
-        for name, taxes in taxes_by_policy.items()
-        for tax in taxes
-    ]
-    with AtomicFile(path) as file:
-        file.stream.write(json.dumps(rows, ensure_ascii=False, indent=2, allow_nan=False).encode() + b"\n")

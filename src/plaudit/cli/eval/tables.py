@@ -5,8 +5,8 @@ An evaluation on the console: what matters first, several models side by side.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from plaudit.evaluation.policies.judge_card import JudgeCard, card_lines
 from plaudit.evaluation.policies.result import Contest, PolicyEvaluation, PolicyFigures
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from plaudit.evaluation.reward_models.pairs import ScoredPair
+
+_Item = TypeVar("_Item")
 
 PEOPLE = "whose labels"
 """The title of those whose labels were learnt from, and those whose labels were not."""
@@ -60,12 +62,7 @@ def print_agreement(
         ("shown first preferred", lambda contest: format_share(contest.first)),
         ("no verdict", _format_reasons),
     ]
-    print_table(
-        "",
-        [(name, [cell(contest) for contest in contests]) for name, cell in rows],
-        [contest.judge for contest in contests],
-        console,
-    )
+    print_table("", _cells(rows, contests), [contest.judge for contest in contests], console)
     console.print(f"Ceiling: {ceiling.words}.")
 
 
@@ -88,10 +85,7 @@ def _format_figure(name: str, value: Estimate | float | None) -> str:
         return "–"
     if not isinstance(value, Estimate):
         return f"{value:.1%}".replace("%", " %") if name.startswith("people") else f"{value:.2f}"
-    if name.startswith(("κ", "log-loss", "calibration")):
-        ends = "" if value.low is None or value.high is None else f" ({value.low:.3f}–{value.high:.3f})"
-        return f"{value.value:.3f}{ends}"
-    return format_share(value)
+    return (format_mean if name.startswith(("κ", "log-loss", "calibration")) else format_share)(value)
 
 
 def format_share(estimate: Estimate | None) -> str:
@@ -108,29 +102,21 @@ def format_share(estimate: Estimate | None) -> str:
 
 
 def _print_headline(evaluations: Sequence[RewardEvaluation], console: Console) -> None:
-    digits = _format_three_digits
+    number = _format_number
     rows: list[tuple[str, Callable[[RewardEvaluation], str]]] = [
-        ("accuracy", lambda figures: format_share(figures.accuracy)),
-        ("ceiling", lambda figures: _format_ceiling(figures.ceiling)),
-        ("worst category", lambda evaluation: evaluation.worst or "–"),
-        (
-            "log-loss (coin: 0.693)",
-            lambda figures: digits(figures.calibration and figures.calibration.log_loss),
-        ),
-        ("Brier (coin: 0.250)", lambda figures: digits(figures.calibration and figures.calibration.brier)),
-        ("ECE, equal mass", lambda figures: digits(figures.calibration and figures.calibration.ece_mass)),
-        ("ECE, equal width", lambda figures: digits(figures.calibration and figures.calibration.ece_width)),
-        ("|r₁ − r₂|, ties", lambda figures: digits(figures.ties and figures.ties.gap)),
-        ("|r₁ − r₂|, others", lambda figures: digits(figures.ties and figures.ties.gap_elsewhere)),
-        ("equal rewards", lambda figures: str(figures.equal)),
-        ("no verdict", lambda figures: str(figures.missing)),
+        ("accuracy", lambda item: format_share(item.accuracy)),
+        ("ceiling", lambda item: _format_ceiling(item.ceiling)),
+        ("worst category", lambda item: item.worst or "–"),
+        ("log-loss (coin: 0.693)", lambda item: number(item.calibration and item.calibration.log_loss)),
+        ("Brier (coin: 0.250)", lambda item: number(item.calibration and item.calibration.brier)),
+        ("ECE, equal mass", lambda item: number(item.calibration and item.calibration.ece_mass)),
+        ("ECE, equal width", lambda item: number(item.calibration and item.calibration.ece_width)),
+        ("|r₁ − r₂|, ties", lambda item: number(item.ties and item.ties.gap)),
+        ("|r₁ − r₂|, others", lambda item: number(item.ties and item.ties.gap_elsewhere)),
+        ("equal rewards", lambda item: str(item.equal)),
+        ("no verdict", lambda item: str(item.missing)),
     ]
-    print_table(
-        "",
-        [(name, [cell(evaluation) for evaluation in evaluations]) for name, cell in rows],
-        _model_names(evaluations),
-        console,
-    )
+    print_table("", _cells(rows, evaluations), _model_names(evaluations), console)
 
 
 def _print_slices(
@@ -151,20 +137,14 @@ def _print_slices(
 
 
 def _print_benchmarks(evaluations: Sequence[RewardEvaluation], console: Console) -> None:
-    if any(evaluation.benchmark is None for evaluation in evaluations):
-        return
     benchmarks = [evaluation.benchmark for evaluation in evaluations if evaluation.benchmark is not None]
+    if len(benchmarks) < len(evaluations):
+        return
     scores = [{section.name: section.score for section in benchmark.sections} for benchmark in benchmarks]
     rows = [(name, [format_share(score.get(name)) for score in scores]) for name in scores[0]]
-    overall = [
-        "–" if benchmark.overall is None else f"{100 * benchmark.overall:.1f} %" for benchmark in benchmarks
-    ]
-    print_table(
-        f"{benchmarks[0].name}, by its rules",
-        [*rows, ("overall", overall)],
-        _model_names(evaluations),
-        console,
-    )
+    overall = ["–" if item.overall is None else f"{100 * item.overall:.1f} %" for item in benchmarks]
+    rows.append(("overall", overall))
+    print_table(f"{benchmarks[0].name}, by its rules", rows, _model_names(evaluations), console)
     for note in benchmarks[0].notes:
         console.print(note)
 
@@ -175,8 +155,7 @@ def _print_reward_best_of(evaluations: Sequence[RewardEvaluation], console: Cons
         return
     rows = []
     for index, point in enumerate(curves[0].points):
-        truths = (curve.points[index].truth for curve in curves)
-        cells = [format_mean(truth) for truth in truths]
+        cells = [format_mean(curve.points[index].truth) for curve in curves]
         rows.append((f"n = {point.n}, KL ≤ {point.kl:.2f}", [*cells, f"{point.possible:.3f}"]))
     title = f"True utility of the answer liked best of n, {curves[0].prompts} prompts; KL in nats"
     print_table(title, rows, (*_model_names(evaluations), "possible"), console)
@@ -199,6 +178,12 @@ def _print_probes(evaluations: Sequence[RewardEvaluation], console: Console) -> 
 
 def _model_names(evaluations: Sequence[RewardEvaluation]) -> tuple[str, ...]:
     return tuple(evaluation.model for evaluation in evaluations)
+
+
+def _cells(
+    rows: Iterable[tuple[str, Callable[[_Item], str]]], items: Sequence[_Item]
+) -> list[tuple[str, list[str]]]:
+    return [(name, [cell(item) for item in items]) for name, cell in rows]
 
 
 def print_table(
@@ -261,20 +246,10 @@ def _format_ceiling(ceiling: Ceiling) -> str:
     return f"{100 * ceiling.accuracy.value:.1f} to {100 * ceiling.at_most:.1f} %"
 
 
-def _format_three_digits(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"
-
-
 _CALIBRATION_ROWS: list[tuple[str, Callable[[PolicyFigures], str]]] = [
-    (
-        "right, of closed questions",
-        lambda figures: format_share(figures.calibration and figures.calibration.accuracy),
-    ),
-    (
-        "how sure it is of them",
-        lambda figures: format_share(figures.calibration and figures.calibration.confidence),
-    ),
-    ("calibration error", lambda figures: format_share(figures.calibration and figures.calibration.ece)),
+    ("right, of closed questions", lambda item: format_share(item.calibration and item.calibration.accuracy)),
+    ("how sure it is of them", lambda item: format_share(item.calibration and item.calibration.confidence)),
+    ("calibration error", lambda item: format_share(item.calibration and item.calibration.ece)),
 ]
 
 
@@ -313,11 +288,11 @@ def _print_overview(evaluation: PolicyEvaluation, console: Console) -> None:
         "true worth": lambda item: format_mean(item.gold),
         f"right by {evaluation.right}": lambda item: format_share(item.right),
         f"win rate vs {evaluation.reference}": lambda item: win_rates.get(item.name, "–"),
-        "KL": lambda item: _format_value(item.kl, 2),
-        "length": lambda item: _format_value(item.length, 1),
+        "KL": lambda item: _format_number(item.kl and item.kl.value, 2),
+        "length": lambda item: _format_number(item.length.value, 1),
     }
-    cells = {head: [column(item) for item in evaluation.policies] for head, column in columns.items()}
-    filled = {head: column for head, column in cells.items() if {*column} != {"–"}}
+    cells = _cells(columns.items(), evaluation.policies)
+    filled = {head: column for head, column in cells if {*column} != {"–"}}
     names = [item.name for item in evaluation.policies]
     rows = [(name, row) for name, *row in zip(names, *filled.values(), strict=True)]
     judge_note = "" if judge is None else f", win rate by {judge}"
@@ -339,9 +314,8 @@ def _print_figures(evaluation: PolicyEvaluation, console: Console) -> None:
         *(_CALIBRATION_ROWS if any(policy.calibration for policy in evaluation.policies) else ()),
         *_pass_rows(evaluation),
     ]
-    filled = [(name, [cell(policy) for policy in evaluation.policies]) for name, cell in rows]
     # What nobody knows of any of them is no row: the worth of answers that only a judge compares, say.
-    given = [(name, cells) for name, cells in filled if {*cells} != {"–"}]
+    given = [(name, cells) for name, cells in _cells(rows, evaluation.policies) if {*cells} != {"–"}]
     print_table("", given, [policy.name for policy in evaluation.policies], console)
 
 
@@ -366,7 +340,7 @@ def _print_contests(contests: Sequence[Contest], console: Console) -> None:
         ("win rate without ties", lambda contest: format_share(contest.decided)),
         ("at equal length", lambda contest: format_share(contest.length_controlled)),
         ("at equal style", lambda contest: format_share(contest.style_controlled)),
-        ("p, neither is better", lambda contest: _format_p_value(contest.p_value)),
+        ("p, neither is better", lambda contest: _format_number(contest.p_value, 4)),
     ]
     if any(contest.consistency is not None for contest in contests):
         rows += [
@@ -375,25 +349,16 @@ def _print_contests(contests: Sequence[Contest], console: Console) -> None:
         ]
     if any(contest.unjudged for contest in contests):
         rows.append(("no verdict", _format_reasons))
-    heads = [contest.policy for contest in contests]
     title = f"Against {contests[0].against}, by {contests[0].judge}"
-    print_table(
-        title, [(name, [cell(contest) for contest in contests]) for name, cell in rows], heads, console
-    )
+    print_table(title, _cells(rows, contests), [contest.policy for contest in contests], console)
 
 
 def _print_ratings(evaluation: PolicyEvaluation, console: Console) -> None:
     if evaluation.ratings:
-        rows = [
-            (
-                rating.name,
-                [
-                    f"{rating.elo:.0f}"
-                    + (f" ({rating.low:.0f}–{rating.high:.0f})" if rating.low and rating.high else "")
-                ],
-            )
-            for rating in sorted(evaluation.ratings, key=lambda rating: -rating.elo)
-        ]
+        rows: list[tuple[str, list[str]]] = []
+        for rating in sorted(evaluation.ratings, key=lambda rating: -rating.elo):
+            ends = f" ({rating.low:.0f}–{rating.high:.0f})" if rating.low and rating.high else ""
+            rows.append((rating.name, [f"{rating.elo:.0f}{ends}"]))
         print_table("Ratings by Bradley and Terry, 1000 on average", rows, ["rating"], console)
 
 
@@ -412,29 +377,16 @@ def _print_categories(evaluation: PolicyEvaluation, console: Console) -> None:
 
 
 def _print_policy_best_of(evaluation: PolicyEvaluation, curve: BestOfNCurve, console: Console) -> None:
-    rows = [
-        (
-            f"n = {point.n}, KL ≤ {point.kl:.2f}",
-            [format_mean(point.truth), f"{point.proxy:.2f}", f"{point.possible:.3f}"],
-        )
-        for point in curve.points
-    ]
+    rows: list[tuple[str, list[str]]] = []
+    for point in curve.points:
+        cells = [format_mean(point.truth), f"{point.proxy:.2f}", f"{point.possible:.3f}"]
+        rows.append((f"n = {point.n}, KL ≤ {point.kl:.2f}", cells))
     title = f"The answer of {evaluation.reference} that {evaluation.reward} likes best of n; KL in nats"
     print_table(title, rows, ["true worth", "reward", "possible"], console)
 
 
 def _format_reasons(contest: Contest) -> str:
     return ", ".join(f"{count} {why}" for why, count in contest.reasons.items()) or "0"
-
-
-def _format_p_value(p: float | None) -> str:
-    if p is None:
-        return "–"
-    return f"{p:.4f}"
-
-
-def _format_value(estimate: Estimate | None, digits: int) -> str:
-    return _format_number(None if estimate is None else estimate.value, digits)
 
 
 def _format_number(value: float | None, digits: int = 3) -> str:
