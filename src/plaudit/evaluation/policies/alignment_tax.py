@@ -77,7 +77,9 @@ def paired_changes(
             f"{'before' if unmatched[0] in before_items else 'after'}; ask both models the same items"
         )
     tasks = list(dict.fromkeys(item.task for item in before))
-    return _holm_corrected([_task_change(task, before_items, after_items, resampling) for task in tasks])
+    changes = [_task_change(task, before_items, after_items, resampling) for task in tasks]
+    corrected = holm([change.p_value for change in changes])
+    return tuple(replace(change, p_value=p) for change, p in zip(changes, corrected, strict=True))
 
 
 def items_from_prompts(
@@ -150,11 +152,6 @@ def _mean_change(
     return replace(
         change, low=max(-score_range, change.value - width), high=min(score_range, change.value + width)
     )
-
-
-def _holm_corrected(changes: Sequence[TaskChange]) -> tuple[TaskChange, ...]:
-    corrected = holm([change.p_value for change in changes])
-    return tuple(replace(change, p_value=p) for change, p in zip(changes, corrected, strict=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

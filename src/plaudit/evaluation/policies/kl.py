@@ -60,15 +60,9 @@ def score_examples(
     return tuple(by_index[index] for index in range(len(examples)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KlEstimates:
-    kl: Estimate
-    kl_token: Estimate
-
-
 def estimate_kl(
     scores: CompletionScores, reference_scores: CompletionScores, resampling: Resampling
-) -> KlEstimates:
+) -> tuple[Estimate, Estimate]:
     """KL(π ‖ π_ref) per completion and per token, from both models' log-probs of what π drew."""
     pairs = [
         (item, other)
@@ -80,7 +74,7 @@ def estimate_kl(
     prompt_B = prompt_index(scores)
     # Weighted by its tokens this is Σ gap / Σ tokens; a mean of answers' own rates would favour short ones.
     by_token = bootstrap_mean(gap_B / tokens_B, prompt_B, resampling, weight_B=tokens_B, share=False)
-    return KlEstimates(kl=bootstrap_mean(gap_B, prompt_B, resampling, share=False), kl_token=by_token)
+    return bootstrap_mean(gap_B, prompt_B, resampling, share=False), by_token
 
 
 def mean_entropy(scores: CompletionScores, resampling: Resampling) -> Estimate:

@@ -101,19 +101,13 @@ def mean_score_by_category(
     categories = dict.fromkeys(prompt.category for prompt in prompts if prompt.category is not None)
     if scores is None or len(categories) < 2:
         return ()
-    means = (
-        (
-            category,
-            mean_score(
-                tuple(
-                    row for row, prompt in zip(scores, prompts, strict=True) if prompt.category == category
-                ),
-                resampling,
-            ),
-        )
-        for category in categories
-    )
-    return tuple(CategoryFigure(name=category, value=value) for category, value in means if value is not None)
+    figures: list[CategoryFigure] = []
+    for category in categories:
+        rows = zip(scores, prompts, strict=True)
+        mean = mean_score(tuple(row for row, prompt in rows if prompt.category == category), resampling)
+        if mean is not None:
+            figures.append(CategoryFigure(name=category, value=mean))
+    return tuple(figures)
 
 
 def pass_at_k(n: int, right: int, k: int) -> float:
@@ -134,16 +128,10 @@ def pass_figures(
     if scores is None or why_no_passes(scores) is not None:
         return ()
     judged = [row for row in scores if None not in row]
+    passes = ((k, np.array([pass_at_k(len(row), row.count(1), k) for row in judged])) for k in ks)
     return tuple(
-        PassAtK(
-            k=k,
-            value=bootstrap_mean(
-                np.array([pass_at_k(len(row), row.count(1), k) for row in judged]),
-                np.arange(len(judged)),
-                resampling,
-            ),
-        )
-        for k in ks
+        PassAtK(k=k, value=bootstrap_mean(probability_B, np.arange(len(judged)), resampling))
+        for k, probability_B in passes
     )
 
 
@@ -218,7 +206,9 @@ def policy_figures(
         np.array([float(getattr(answer, name)) for answer in answers]) for name in ("tokens", "ended")
     )
     reference_scores = data.reference_scores.get(policy.name)
-    kl = None if reference_scores is None else estimate_kl(policy.scores, reference_scores, resampling)
+    kl, kl_token = (
+        (None, None) if reference_scores is None else estimate_kl(policy.scores, reference_scores, resampling)
+    )
     gold = data.gold.get(policy.name)
     instructions, kinds = instruction_figures(data.instructions.get(policy.name, ()), resampling)
     return PolicyFigures(
@@ -229,8 +219,8 @@ def policy_figures(
         reward=mean_score(data.reward.get(policy.name), resampling),
         length=bootstrap_mean(length_B, prompt_B, resampling, share=False),
         finished=bootstrap_mean(ended_B, prompt_B, resampling),
-        kl=None if kl is None else kl.kl,
-        kl_token=None if kl is None else kl.kl_token,
+        kl=kl,
+        kl_token=kl_token,
         entropy=mean_entropy(policy.scores, resampling) if policy.scores else None,
         diversity=measure_diversity(answers_by_prompt(policy), cut_to),
         calibration=_calibration_of_policy(policy, data, resampling),

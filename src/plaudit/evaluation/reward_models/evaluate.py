@@ -107,15 +107,6 @@ def evaluate_reward(
         data.records, scores, truths, in_shown_order=data.layout not in ("rewardbench", "rewardbench2")
     )
     scored = [pair for pair in pairs if has_verdict(pair)]
-    _check_verdicts(scored, pairs, reward, data)
-    return EvaluatedReward(
-        evaluation=_reward_evaluation(reward, data, resampling, scores, pairs), pairs=pairs
-    )
-
-
-def _check_verdicts(
-    scored: Sequence[ScoredPair], pairs: Sequence[ScoredPair], reward: Reward, data: RewardEvaluationData
-) -> None:
     if all(pair.p_first == 0.5 for pair in pairs):
         raise UserError(
             f"{data.name}: all of its {len(pairs)} pairs are ties, so there is nothing to be right about"
@@ -125,6 +116,8 @@ def _check_verdicts(
             f"{reward.name} gives no verdict on any pair of {data.name} in which an answer is "
             f"preferred{refusal_reasons(reward)}; see whether it can read these prompts"
         )
+    evaluation = _reward_evaluation(reward, data, resampling, scores, pairs)
+    return EvaluatedReward(evaluation=evaluation, pairs=pairs)
 
 
 def _reward_evaluation(

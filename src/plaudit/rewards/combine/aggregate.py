@@ -7,7 +7,6 @@ They form ensembles (mean, min, mean − k·std), weighted sums or gates. M memb
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -19,7 +18,8 @@ from torch import Tensor
 from plaudit.data.records import Task
 from plaudit.errors import UserError
 from plaudit.models.reward_model import Normalisation
-from plaudit.rewards.base import Reward, RewardTraits, TaskScores, refusal_counts
+from plaudit.rewards.base import Reward, RewardTraits, TaskScores
+from plaudit.rewards.combine.cascade import merge_refusal_reasons
 
 Aggregation = Literal["mean", "min", "cautious", "weighted", "gated"]
 """How members become one number."""
@@ -225,10 +225,7 @@ class CombinedReward:
 
     @property
     def refused(self) -> Mapping[str, int]:
-        counts = Counter[str]()
-        for member in self.members:
-            counts.update({f"{member.name}: {why}": n for why, n in refusal_counts(member).items()})
-        return dict(counts)
+        return merge_refusal_reasons(self.members)
 
     def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
         """A row for each task; None where a member that is needed has no verdict."""

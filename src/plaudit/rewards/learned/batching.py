@@ -11,7 +11,7 @@ That its own encoder says, whatever way the policy is asked the same prompt.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -171,6 +171,25 @@ class BatchScorer:
             )
         # Flat, as scores of steps are [N, C]; a double holds every narrower float exactly.
         return score_N.double().flatten().tolist()
+
+
+class ScoredByModels:
+    """What is the same of all rewards whose scores a `BatchScorer` gets from models on one device."""
+
+    def __init__(
+        self,
+        name: str,
+        models: Sequence[RewardModel | Policy],
+        encoder: Encoder,
+        tokens_at_once: int = TOKENS_AT_ONCE,
+    ) -> None:
+        self.name = name
+        limits = model_limits(models, tokens_at_once)
+        self._scorer = BatchScorer(name=name, encoder=encoder, limits=limits, device=models[0].device)
+
+    @property
+    def refused(self) -> Mapping[str, int]:
+        return dict(self._scorer.refused)
 
 
 def model_limits(models: Sequence[RewardModel | Policy], tokens_at_once: int = TOKENS_AT_ONCE) -> ModelLimits:

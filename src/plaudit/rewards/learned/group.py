@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from jaxtyping import Float
@@ -18,7 +18,7 @@ from plaudit.models.group_preference import (
 )
 from plaudit.models.policy import Policy
 from plaudit.rewards.base import TaskScores
-from plaudit.rewards.learned.batching import TOKENS_AT_ONCE, BatchScorer, model_limits
+from plaudit.rewards.learned.batching import TOKENS_AT_ONCE, ScoredByModels
 from plaudit.tokens.batch import Example, batch_of
 from plaudit.tokens.encode import Encoder
 from plaudit.tokens.microbatch import micro_batches_in_order
@@ -36,7 +36,7 @@ def centred_embeddings(
         yield from centred_NH.split([len(example.completions) for example in micro_batch])
 
 
-class GroupReward:
+class GroupReward(ScoredByModels):
     def __init__(
         self,
         name: str,
@@ -46,15 +46,9 @@ class GroupReward:
         comparisons: Sequence[Comparison],
     ) -> None:
         """Look at the comparisons once; both models are on one device, the embedder in its proven layout."""
-        self.name, self._module, self._embedder = name, module.eval(), embedder
-        self._scorer = BatchScorer(
-            name=name, encoder=encoder, limits=model_limits([embedder]), device=embedder.device
-        )
+        super().__init__(name, [embedder], encoder)
+        self._module, self._embedder = module.eval(), embedder
         self._context = self._build_context(comparisons)
-
-    @property
-    def refused(self) -> Mapping[str, int]:
-        return dict(self._scorer.refused)
 
     def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
         """A row for each task: scores of its answers beside each other; None where there is but one."""
@@ -107,20 +101,12 @@ class GroupReward:
             self._encode_group(pair.prompt, (pair.chosen, pair.rejected), pair.origin) for pair in comparisons
         ]
         point_H = self._module.offset_H
-        points = [
-            embedding_KH
-            for example_KH in centred_embeddings(self._embedder, examples)
-            for embedding_KH in example_KH
-        ]
+        embeddings = [point_H.new_zeros(0, len(point_H)), *centred_embeddings(self._embedder, examples)]
         probabilities = [preference_probability(pair) for pair in comparisons]
-        preferences = [
-            preference
-            for probability in probabilities
-            # A chance of 0 to 1 becomes a preference of −1 to 1: the chosen one's, and its opposite.
-            for preference in (2 * probability - 1, 1 - 2 * probability)
-        ]
+        # A chance of 0 to 1 becomes a preference of −1 to 1: the chosen one's, and its opposite.
+        preferences = [sign * (2 * probability - 1) for probability in probabilities for sign in (1, -1)]
         return GroupContext(
-            embedding_EMH=torch.stack(points)[None] if points else point_H.new_zeros(1, 0, len(point_H)),
+            embedding_EMH=torch.cat(embeddings)[None],
             preference_EM=point_H.new_tensor(preferences)[None],
             mask_EM=torch.ones(1, len(preferences), dtype=torch.bool, device=point_H.device),
         )

@@ -7,7 +7,7 @@ reference does.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from jaxtyping import Float
@@ -19,32 +19,25 @@ from plaudit.models.backbone import evaluation_mode
 from plaudit.models.policy import Policy
 from plaudit.models.reward_model import RewardModel
 from plaudit.rewards.base import TaskScores
-from plaudit.rewards.learned.batching import TOKENS_AT_ONCE, BatchScorer, ScoringResult, model_limits
+from plaudit.rewards.learned.batching import TOKENS_AT_ONCE, ScoredByModels, ScoringResult
 from plaudit.rewards.learned.process import Solution, encode_steps
 from plaudit.tokens.batch import Example, TokenBatch
 from plaudit.tokens.encode import Encoder
 
 
-class LearnedReward:
+class LearnedReward(ScoredByModels):
     """A reward model and its tokenizer, ready to score."""
 
     def __init__(
         self, name: str, model: RewardModel, encoder: Encoder, *, tokens_at_once: int = TOKENS_AT_ONCE
     ) -> None:
         """Take a model that is on its device, in the layout that it was proven in."""
-        self.name = name
+        super().__init__(name, [model], encoder, tokens_at_once)
         self.model = model
-        self._scorer = BatchScorer(
-            name=name, encoder=encoder, limits=model_limits([model], tokens_at_once), device=model.device
-        )
 
     @property
     def encoder(self) -> Encoder:
         return self._scorer.encoder
-
-    @property
-    def refused(self) -> Mapping[str, int]:
-        return dict(self._scorer.refused)
 
     def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
         """A row for each task; None for an answer that the model cannot be shown."""
@@ -74,9 +67,8 @@ class LearnedReward:
             places.setdefault(example, []).append(s)
         logits: list[tuple[float, ...] | None] = [None] * len(solutions)
         for micro_batch in self._scorer.micro_batches(list(places)):
-            for example, values in zip(
-                micro_batch, self._step_values(micro_batch, [ends[e] for e in micro_batch]), strict=True
-            ):
+            step_values = self._step_values(micro_batch, [ends[example] for example in micro_batch])
+            for example, values in zip(micro_batch, step_values, strict=True):
                 for s in places[example]:
                     logits[s] = values
         return tuple(logits)
@@ -126,7 +118,7 @@ def refuse_beta(beta: int | float) -> None:
         raise UserError(f"beta {beta}: expected a number above 0, the one that the policy was trained with")
 
 
-class ImplicitReward:
+class ImplicitReward(ScoredByModels):
     """Two policies, or one alone, as a reward; scores compare answers to one prompt, not to different ones.
 
     The tokens are those of training, the end-of-turn token among them: an answer that did not end by itself
@@ -147,20 +139,9 @@ class ImplicitReward:
         refuse_beta(beta)
         if reference is not None and policy.device != reference.device:
             raise UserError(f"the policy is on {policy.device} and its reference on {reference.device}")
-        self.name = name
-        self._policy, self._reference = policy, reference
         self._models = (policy,) if reference is None else (policy, reference)
-        self._beta = beta
-        self._scorer = BatchScorer(
-            name=name,
-            encoder=encoder,
-            limits=model_limits([*self._models], tokens_at_once),
-            device=policy.device,
-        )
-
-    @property
-    def refused(self) -> Mapping[str, int]:
-        return dict(self._scorer.refused)
+        super().__init__(name, self._models, encoder, tokens_at_once)
+        self._policy, self._reference, self._beta = policy, reference, beta
 
     def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
         return self.score_tasks(tasks).rows
