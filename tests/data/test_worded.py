@@ -166,7 +166,7 @@ def test_thumbs_are_judged_and_what_says_nothing_is_left_out_and_counted():
     assert said(lesson) == [(("c0",), "Bad"), (("c1",), "Good")]
     assert lesson.reason_counts == {transforms.SCALE_SCORE: 1, transforms.TIE: 1, transforms.UNJUDGED: 2}
     lesson = pairwise_ranker_rows([PAIR, *thumbs, *rest], PairwiseRankerSettings(order="both"), PLAIN)
-    counts = {generative_judging.SINGLE_ANSWER: 3, transforms.TIE: 1, transforms.UNJUDGED: 2}
+    counts = {transforms.SINGLE_ANSWER: 3, transforms.TIE: 1, transforms.UNJUDGED: 2}
     assert lesson.reason_counts == counts
 
 
@@ -221,7 +221,7 @@ def test_rows_that_tell_nothing_apart_are_refused_with_the_reasons():
     up = Rating(prompt="p", completion="c", score=1.0, thumb=True)
     with pytest.raises(UserError, match="all rows that can be used say 'Good'"):
         generative_reward_rows([up], GOOD, PLAIN)
-    with pytest.raises(UserError, match=f"no row can be used.*1 × {generative_judging.SINGLE_ANSWER}"):
+    with pytest.raises(UserError, match=f"no row can be used.*1 × {transforms.SINGLE_ANSWER}"):
         pairwise_ranker_rows([up], BETTER, PLAIN)
 
 

@@ -20,31 +20,18 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from itertools import combinations
 from typing import Literal
 
 from plaudit.data.records import (
-    Comparison,
     Demonstration,
     Message,
-    Ranking,
-    Rating,
     Record,
     Text,
     assistant_turn,
     plain_text,
     user_turn,
 )
-from plaudit.data.transforms import (
-    MIDDLE_RANK,
-    OTHER_ASPECT,
-    SCALE_SCORE,
-    TIE,
-    UNJUDGED,
-    DemonstrationSet,
-    LeftOut,
-    preferred_demonstration,
-)
+from plaudit.data.transforms import DemonstrationSet, LeftOut, judged_answers, preference_pairs
 from plaudit.errors import UserError
 
 
@@ -327,7 +314,6 @@ def _turns_text(messages: tuple[Message, ...]) -> str:
     return plain_text(messages)
 
 
-SINGLE_ANSWER = "one answer alone is not a pair"
 NO_CRITIQUE = "nobody wrote a critique of the answer"
 POINTS_OFF_SCALE = "the score is not a whole number of points from 1 to {points}"
 
@@ -337,6 +323,7 @@ def generative_reward_rows(
 ) -> DemonstrationSet:
     """Judged answers with the word for each: both sides of a comparison, a ranking's ends, thumbs.
 
+    >>> from plaudit.data.records import Comparison
     >>> pair = Comparison(prompt="Capital of France?", chosen="Paris.", rejected="Lyon.")
     >>> [row.completion for row in generative_reward_rows([pair], GenerativeRewardSettings(),
     ...     JudgePromptFormat(has_chat_template=False)).demonstrations]
@@ -347,7 +334,7 @@ def generative_reward_rows(
     # The order, from the worst word to the best, is part of the result, so both stand here at once.
     word_counts: Counter[str] = Counter({settings.bad: 0, settings.good: 0})
     for record in records:
-        for judged in _judged_answers(record, settings.aspect):
+        for judged in judged_answers(record, settings.aspect):
             if isinstance(judged, LeftOut):
                 left_out.append(judged)
                 continue
@@ -376,7 +363,7 @@ def pairwise_ranker_rows(
     left_out: list[LeftOut] = []
     word_counts: Counter[str] = Counter({settings.first: 0, settings.second: 0})
     for record in records:
-        for pair in _preference_pairs(record):
+        for pair in preference_pairs(record):
             if isinstance(pair, LeftOut):
                 left_out.append(pair)
                 continue
@@ -436,64 +423,17 @@ def _reason_unusable(critique: Critique, settings: CritiqueSettings) -> str | No
     return None if on_scale else POINTS_OFF_SCALE.format(points=settings.points)
 
 
-def _judged_answers(record: Record, aspect: str | None) -> Iterator[tuple[Text, bool] | LeftOut]:
-    match record:
-        case Comparison():
-            for pair in _preference_pairs(record):
-                yield from [pair] if isinstance(pair, LeftOut) else zip(pair, (True, False), strict=True)
-        case Ranking():
-            yield from _ranking_ends(record)
-        case Rating() if record.thumb and record.score in (0.0, 1.0) and aspect in (None, record.aspect):
-            yield record.completion, record.score == 1.0
-        case Rating():
-            yield LeftOut(origin=record.origin, reason=OTHER_ASPECT if record.thumb else SCALE_SCORE)
-        case _:
-            yield LeftOut(origin=record.origin, reason=UNJUDGED)
-
-
-def _ranking_ends(ranking: Ranking) -> Iterator[tuple[Text, bool] | LeftOut]:
-    best, worst = min(ranking.ranks), max(ranking.ranks)
-    for answer, rank in zip(ranking.completions, ranking.ranks, strict=True):
-        if best < worst and rank in (best, worst):
-            yield answer, rank == best
-        else:
-            yield LeftOut(origin=ranking.origin, reason=MIDDLE_RANK if best < worst else TIE)
-
-
-def _preference_pairs(record: Record) -> Iterator[tuple[Text, Text] | LeftOut]:
-    match record:
-        case Comparison():
-            winner = preferred_demonstration(record)
-            if winner is None:
-                yield LeftOut(origin=record.origin, reason=TIE)
-                return
-            right = winner.completion == record.chosen
-            yield (record.chosen, record.rejected) if right else (record.rejected, record.chosen)
-        case Ranking():
-            ranked = zip(record.completions, record.ranks, strict=True)
-            for (first, first_rank), (second, second_rank) in combinations(ranked, 2):
-                if first_rank == second_rank:
-                    yield LeftOut(origin=record.origin, reason=TIE)
-                else:
-                    yield (first, second) if first_rank < second_rank else (second, first)
-        case Rating():
-            yield LeftOut(origin=record.origin, reason=SINGLE_ANSWER)
-        case _:
-            yield LeftOut(origin=record.origin, reason=UNJUDGED)
-
-
 def _demonstration_set(
     rows: Sequence[Demonstration], left_out: Sequence[LeftOut], word_counts: Counter[str]
 ) -> DemonstrationSet:
     result = DemonstrationSet(
         demonstrations=tuple(rows), left_out=tuple(left_out), word_counts=dict(word_counts)
     )
-    reasons = ", ".join(f"{count} × {reason}" for reason, count in result.reason_counts.items())
     used_words = [word for word, count in word_counts.items() if count]
     if len(used_words) < 2:
         problem = f"all rows that can be used say {used_words[0]!r}" if used_words else "no row can be used"
         raise UserError(
-            f"{problem}, so nothing can be told apart ({reasons or 'nothing was left out'}); "
+            f"{problem}, so nothing can be told apart ({result.reasons}); "
             "give rows with better and worse answers"
         )
     shares = ", ".join(f"{word} {count}" for word, count in word_counts.items())

@@ -17,6 +17,7 @@ from plaudit.data.records import (
     Rating,
     Steps,
     Text,
+    answer_to,
     assistant_turn,
     plain_text,
     turns_of,
@@ -83,11 +84,6 @@ def written_rows(written: WrittenAnswer) -> list[Demonstration | Comparison]:
     if written.draft is not None and plain_text(written.draft).strip() != written.answer.strip():
         rows.append(Comparison(prompt=written.prompt, chosen=answer, rejected=written.draft, **shared))
     return rows
-
-
-def answer_to(prompt: Text, words: str) -> Text:
-    """Words as an answer to a prompt: a string to a string, a turn to a conversation."""
-    return words if isinstance(prompt, str) else assistant_turn(words)
 
 
 def steps_row(labelled: LabelledSteps) -> Steps | None:

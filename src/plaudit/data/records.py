@@ -139,6 +139,11 @@ def assistant_turn(content: str) -> tuple[Message, ...]:
     return (Message(role="assistant", content=content),)
 
 
+def answer_to(prompt: Text, words: str) -> Text:
+    """Words as an answer to a prompt: a string to a string, a turn to a conversation."""
+    return words if isinstance(prompt, str) else assistant_turn(words)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
     """Whose a fact is, and where it stands: what all records have but prompts, behind their own fields."""

@@ -14,6 +14,7 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 from typing import Literal, TypeVar
 
 from plaudit.bounds import FromTwo, check_bounds
@@ -133,6 +134,7 @@ UNSCORED = "the row has no score: levels are made from ratings, words from compa
 OTHER_ASPECT = "the score is of another aspect"
 """Why a rating is left out where one aspect was chosen and this is another."""
 NOT_FINITE = "the score is not a finite number"
+SINGLE_ANSWER = "one answer alone is not a pair"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,6 +186,12 @@ class DemonstrationSet:
         """Why answers were left out, and how many for each reason."""
         return Counter(row.reason for row in self.left_out)
 
+    @property
+    def reasons(self) -> str:
+        """The same in words."""
+        reasons = ", ".join(f"{count} × {reason}" for reason, count in self.reason_counts.items())
+        return reasons or "nothing was left out"
+
 
 def preferred_only(records: Iterable[Record]) -> DemonstrationSet:
     """The preferred answer of each row, for rows that have one.
@@ -193,18 +201,21 @@ def preferred_only(records: Iterable[Record]) -> DemonstrationSet:
     ...
     plaudit.errors.UserError: no row has a preferred answer (1 × a tie prefers neither answer)
     """
-    outcomes = [
-        preferred_demonstration(record) or LeftOut(origin=record.origin, reason=_reason_left_out(record))
-        for record in records
-    ]
+    outcomes = [preferred_demonstration(record) or _unpreferred(record) for record in records]
     demonstrations = tuple(outcome for outcome in outcomes if isinstance(outcome, Demonstration))
     result = DemonstrationSet(
         demonstrations=demonstrations,
         left_out=tuple(outcome for outcome in outcomes if isinstance(outcome, LeftOut)),
     )
     if not demonstrations:
-        raise UserError(f"no row has a preferred answer ({_reasons_text(result)})")
+        raise UserError(f"no row has a preferred answer ({result.reasons})")
     return result
+
+
+def _unpreferred(record: Record) -> LeftOut:
+    thumb = isinstance(record, Rating) and record.thumb
+    reason = "a thumb down prefers nothing" if thumb else _reason_left_out(record)
+    return LeftOut(origin=record.origin, reason=reason)
 
 
 def with_control_words(
@@ -218,7 +229,14 @@ def with_control_words(
     word_counts = Counter(answer.word for answer in answers)
     order = (resolved.bad, resolved.good) if resolved.style == "words" else _level_words(len(word_counts))
     result = DemonstrationSet(
-        demonstrations=tuple(_conditioned_demonstration(answer, role) for answer in answers),
+        demonstrations=tuple(
+            Demonstration(
+                prompt=prepend_to_prompt(answer.record.prompt, answer.word, role),
+                completion=answer.completion,
+                **answer.record.provenance,
+            )
+            for answer in answers
+        ),
         left_out=tuple(outcome for outcome in outcomes if isinstance(outcome, LeftOut)),
         word_counts={word: word_counts[word] for word in order if word_counts[word]},
     )
@@ -231,20 +249,9 @@ def with_control_words(
 class _LabelledAnswer:
     """An answer with the control word that it is to be trained behind."""
 
-    record: Comparison | Ranking | Rating
+    record: Demonstration | Comparison | Ranking | Rating | Steps
     completion: Text
     word: str
-
-
-def _conditioned_demonstration(answer: _LabelledAnswer, role: PrefixRole) -> Demonstration:
-    return Demonstration(
-        prompt=prepend_to_prompt(answer.record.prompt, answer.word, role),
-        completion=answer.completion,
-        annotator=answer.record.annotator,
-        group=answer.record.group,
-        category=answer.record.category,
-        origin=answer.record.origin,
-    )
 
 
 def _label_with_words(
@@ -254,41 +261,52 @@ def _label_with_words(
         [record for record in records if isinstance(record, Rating) and record.thumb], settings
     )
     for record in records:
-        match record:
-            case Comparison():
-                yield from _label_pair(record, settings)
-            case Ranking():
-                yield from _label_ranking_ends(record, settings)
-            case Rating() if (
-                record.thumb and record.score in (0.0, 1.0) and _aspect_matches(record, settings)
-            ):
-                word = settings.good if record.score else settings.bad
-                yield _LabelledAnswer(record=record, completion=record.completion, word=word)
-            case _:
-                yield LeftOut(origin=record.origin, reason=_reason_left_out(record, settings))
+        for judged in judged_answers(record, settings.aspect):
+            if isinstance(judged, LeftOut):
+                yield judged
+            # Of a prompt alone no answer was judged.
+            elif not isinstance(record, Prompt):
+                answer, good = judged
+                word = settings.good if good else settings.bad
+                yield _LabelledAnswer(record=record, completion=answer, word=word)
 
 
-def _label_pair(pair: Comparison, settings: ControlSettings) -> Iterator[_LabelledAnswer | LeftOut]:
-    winner = preferred_demonstration(pair)
-    if winner is None:
-        yield LeftOut(origin=pair.origin, reason=TIE)
-        return
-    loser = pair.rejected if winner.completion == pair.chosen else pair.chosen
-    yield _LabelledAnswer(record=pair, completion=winner.completion, word=settings.good)
-    yield _LabelledAnswer(record=pair, completion=loser, word=settings.bad)
+def judged_answers(record: Record, aspect: str | None) -> Iterator[tuple[Text, bool] | LeftOut]:
+    """Answers judged good (True) or bad: both of a pair, the ends of a ranking, those with thumbs."""
+    match record:
+        case Comparison():
+            for pair in preference_pairs(record):
+                yield from [pair] if isinstance(pair, LeftOut) else zip(pair, (True, False), strict=True)
+        case Ranking() if not prefers_nothing(record):
+            best, worst = min(record.ranks), max(record.ranks)
+            for answer, rank in zip(record.completions, record.ranks, strict=True):
+                if rank in (best, worst):
+                    yield answer, rank == best
+                else:
+                    yield LeftOut(origin=record.origin, reason=MIDDLE_RANK)
+        case Rating() if record.thumb and record.score in (0.0, 1.0) and aspect in (None, record.aspect):
+            yield record.completion, record.score == 1.0
+        case _:
+            yield LeftOut(origin=record.origin, reason=_reason_left_out(record, aspect))
 
 
-def _label_ranking_ends(ranking: Ranking, settings: ControlSettings) -> Iterator[_LabelledAnswer | LeftOut]:
-    best, worst = min(ranking.ranks), max(ranking.ranks)
-    if best == worst:
-        yield LeftOut(origin=ranking.origin, reason=TIE)
-        return
-    word = {best: settings.good, worst: settings.bad}
-    for completion, rank in zip(ranking.completions, ranking.ranks, strict=True):
-        if rank in word:
-            yield _LabelledAnswer(record=ranking, completion=completion, word=word[rank])
-        else:
-            yield LeftOut(origin=ranking.origin, reason=MIDDLE_RANK)
+def preference_pairs(record: Record) -> Iterator[tuple[Text, Text] | LeftOut]:
+    """The pairs of a record of which one answer, the first, is better than the other."""
+    match record:
+        case Comparison() if not prefers_nothing(record):
+            better, worse = record.chosen, record.rejected
+            yield (better, worse) if _preferred_side(record) == better else (worse, better)
+        case Ranking():
+            ranked = zip(record.completions, record.ranks, strict=True)
+            for (first, first_rank), (second, second_rank) in combinations(ranked, 2):
+                if first_rank == second_rank:
+                    yield LeftOut(origin=record.origin, reason=TIE)
+                else:
+                    yield (first, second) if first_rank < second_rank else (second, first)
+        case Rating():
+            yield LeftOut(origin=record.origin, reason=SINGLE_ANSWER)
+        case _:
+            yield LeftOut(origin=record.origin, reason=_reason_left_out(record))
 
 
 def _label_with_levels(
@@ -306,7 +324,9 @@ def _label_with_levels(
                 record=record, completion=record.completion, word=words[level_of_score[record.score]]
             )
         else:
-            yield LeftOut(origin=record.origin, reason=_reason_left_out(record, settings))
+            compares = isinstance(record, Comparison | Ranking)
+            reason = UNSCORED if compares else _reason_left_out(record, settings.aspect)
+            yield LeftOut(origin=record.origin, reason=reason)
 
 
 def quantile_levels(scores: Sequence[float], levels: int) -> Mapping[float, int]:
@@ -349,18 +369,16 @@ def _refuse_mixed_scales(ratings: Sequence[Rating], settings: ControlSettings) -
         )
 
 
-def _reason_left_out(record: Record, settings: ControlSettings | None = None) -> str:
+def _reason_left_out(record: Record, aspect: str | None = None) -> str:
     match record:
         case Rating() if not math.isfinite(record.score):
             return NOT_FINITE
-        case Rating() if settings is not None and not _aspect_matches(record, settings):
+        case Rating() if aspect not in (None, record.aspect):
             return OTHER_ASPECT
-        case Rating() if record.thumb and settings is None:
-            return "a thumb down prefers nothing"
         case Rating():
             return SCALE_SCORE
         case Comparison() | Ranking():
-            return TIE if settings is None or settings.style == "words" else UNSCORED
+            return TIE
         case _:
             return UNJUDGED
 
@@ -377,17 +395,12 @@ def _control_notes(result: DemonstrationSet, settings: ControlSettings) -> tuple
 
 def _no_contrast_message(result: DemonstrationSet) -> str:
     if not result.word_counts:
-        return f"no row can carry a control word ({_reasons_text(result)})"
+        return f"no row can carry a control word ({result.reasons})"
     ((word, count),) = result.word_counts.items()
     return (
         f"all {count} answers that can be used are {word}, so the word would mean nothing; "
-        f"give rows with better and worse answers ({_reasons_text(result)})"
+        f"give rows with better and worse answers ({result.reasons})"
     )
-
-
-def _reasons_text(result: DemonstrationSet) -> str:
-    reasons = [f"{count} × {reason}" for reason, count in result.reason_counts.items()]
-    return ", ".join(reasons) or "nothing was left out"
 
 
 _Item = TypeVar("_Item")

@@ -459,14 +459,10 @@ def convert_rows(settings: RowsSettings, folder: Path) -> tuple[str, ...]:
         sentences.append(
             f"{len(result.problems)} of {result.rows} rows are bad; they are in {result.quarantine}"
         )
-    records = tuple(_preferred(result.records)) if settings.preferred else result.records
+    records: Sequence[Record] = result.records
     if settings.preferred:
+        records = tuple(filter(None, map(preferred_demonstration, records)))
         missing = len(result.records) - len(records)
         sentences.append(f"{missing} of {len(result.records)} records prefer nothing")
     output = write_records(some_of(records, settings.n, f"rows {settings.seed}"), folder / "rows.jsonl")
     return (f"{output.rows} rows", result.format_sentence, *sentences)
-
-
-def _preferred(records: Sequence[Record]) -> Iterator[Record]:
-    demonstrations = map(preferred_demonstration, records)
-    return (demonstration for demonstration in demonstrations if demonstration is not None)
