@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 from plaudit.cli.parser import Subparsers, add_row_options, integer, refuse_missing_models, row_options
 from plaudit.data.files import file_ending
 from plaudit.data.read import read_records
-from plaudit.data.records import Text, assistant_turn, plain_text, text_to_json
+from plaudit.data.records import Text, answer_to, plain_text, text_to_json
 from plaudit.data.write import check_output_path
 from plaudit.errors import UserError
 from plaudit.files import hub
@@ -456,10 +456,9 @@ def _answer_writer(path: Path | None, seed: int) -> Iterator[Callable[[PromptAns
 
 
 def _answer_row(result: PromptAnswers, answer: Answer, seed: int) -> bytes:
-    completion = answer.text if isinstance(result.prompt, str) else assistant_turn(answer.text)
     row = {
         "prompt": text_to_json(result.prompt),
-        "completion": text_to_json(completion),
+        "completion": text_to_json(answer_to(result.prompt, answer.text)),
         "model": result.model,
         "seed": seed,
         "ended": answer.ended,

@@ -18,7 +18,7 @@ from statistics import correlation
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from plaudit.data.records import Task, Text, assistant_turn, plain_text, split_tools, words_of
+from plaudit.data.records import Task, Text, answer_to, plain_text, split_tools, words_of
 from plaudit.errors import UserError
 from plaudit.models.backbone import evaluation_mode
 from plaudit.models.reward_model import RewardModel, first_differing_token
@@ -241,26 +241,23 @@ def _reward_template_fault(policy: Encoder, reader: Encoder, task: Task) -> str 
         return (
             f"the policy's control token {unreadable[0]!r} stands in the text, and it is shown it as letters"
         )
-    lost = _first_missing_turn(_decoded_text(reader, example), task)
+    shown_text = _decoded_text(reader, example)
+    lost = _first_missing_turn(shown_text, task)
     # A turn that the policy's own template leaves out as well is no fault of the reward model's.
-    if (
-        lost is None
-        or _first_missing_turn(_decoded_text(policy, _encoded_for_policy(policy, task)), task) is not None
-    ):
+    if lost is None or _is_lost_on(policy, task):
         return None
-    return f"{lost[:80]!r} is not among what it is shown: {_decoded_text(reader, example)[-120:]!r}"
+    return f"{lost[:80]!r} is not among what it is shown: {shown_text[-120:]!r}"
 
 
-def _encoded_for_policy(policy: Encoder, task: Task) -> Example | None:
+def _is_lost_on(policy: Encoder, task: Task) -> bool:
     try:
-        return policy.encode(task.prompt, task.answers)
+        example = policy.encode(task.prompt, task.answers)
     except UserError:
-        return None
+        return True
+    return _first_missing_turn(_decoded_text(policy, example), task) is not None
 
 
-def _decoded_text(reader: Encoder, example: Example | None) -> str:
-    if example is None:
-        return ""
+def _decoded_text(reader: Encoder, example: Example) -> str:
     return reader.info.decode((*example.prompt, *example.completions[0].ids))
 
 
@@ -448,8 +445,7 @@ def _compare_scores(scored: ScoredTasks, rows: Sequence[TaskScores], variant: st
 
 
 def _with_answers(task: Task, extra_answers: Sequence[str]) -> Task:
-    plain = isinstance(task.prompt, str)
-    texts: list[Text] = [answer if plain else assistant_turn(answer) for answer in extra_answers]
+    texts = [answer_to(task.prompt, answer) for answer in extra_answers]
     return replace(task, answers=(*task.answers, *texts), ended=(*task.ended, *(True for _ in extra_answers)))
 
 

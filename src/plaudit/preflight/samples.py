@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from plaudit.data.records import Prompt, Record, Steps, Task, Text, assistant_turn, plain_text
+from plaudit.data.records import Prompt, Record, Steps, Task, Text, answer_to, plain_text
 from plaudit.engine.distributed import is_sharded
 from plaudit.engine.loop import TrainingJob
 from plaudit.errors import UserError
@@ -223,9 +223,8 @@ def _tasks_from_rows(subject: PreflightSubject, count: int) -> list[tuple[str, T
     """Rows with their own answers, as a reward model in training reads them."""
     row_tasks: list[tuple[str, Task]] = []
     for record in subject.records[:MAX_SCANNED_ROWS]:
-        plain = isinstance(record.prompt, str)
         task_answers = [
-            answer if plain or not isinstance(answer, str) else assistant_turn(answer)
+            answer_to(record.prompt, answer) if isinstance(answer, str) else answer
             for answer in answers_in_row(record)
         ]
         if task_answers:

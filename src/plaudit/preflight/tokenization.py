@@ -16,6 +16,7 @@ from plaudit.data.records import (
     Prompt,
     Steps,
     Text,
+    answer_to,
     assistant_turn,
     plain_text,
     tool_schemas,
@@ -172,8 +173,7 @@ def abbreviate(text: str) -> str:
 def _row_answers(record: AnsweredRecord | Steps) -> tuple[Text, ...]:
     if not isinstance(record, Steps):
         return record_answers(record)
-    solution = "\n".join(record.steps)
-    return (solution if isinstance(record.prompt, str) else assistant_turn(solution),)
+    return (answer_to(record.prompt, "\n".join(record.steps)),)
 
 
 MAX_SHOWN_ROWS = 2

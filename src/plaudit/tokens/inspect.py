@@ -75,21 +75,16 @@ def _style(colour: bool | None) -> _Style:
 
 
 def _format_row(record: Record, encoder: Encoder, style: _Style) -> str:
+    name = record.origin or type(record).__name__.lower()
     try:
-        return _format_record(record, encoder, style)
+        if isinstance(record, Prompt | Steps):
+            ids = encoder.encode_prompt(record.prompt)
+            steps = isinstance(record, Steps)
+            description = "a prompt; its labelled steps are not shown" if steps else "a bare prompt"
+            return f"{name}: {len(ids)} tokens, {description}\n{_format_prompt(encoder.info, ids, style)}"
+        encoded = encode_record_with_notes(record, encoder)
     except UserError as error:
         return f"cannot be tokenised: {error}"
-
-
-def _format_record(record: Record, encoder: Encoder, style: _Style) -> str:
-    name = record.origin or type(record).__name__.lower()
-    if isinstance(record, Prompt | Steps):
-        ids = encoder.encode_prompt(record.prompt)
-        description = (
-            "a bare prompt" if isinstance(record, Prompt) else "a prompt; its labelled steps are not shown"
-        )
-        return f"{name}: {len(ids)} tokens, {description}\n{_format_prompt(encoder.info, ids, style)}"
-    encoded = encode_record_with_notes(record, encoder)
     return _format_example(encoded.example, encoder, style, name, encoded.notes)
 
 

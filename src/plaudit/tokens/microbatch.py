@@ -259,12 +259,8 @@ def _packed(batch: TokenBatch, share_prompts: bool) -> ForwardInputs:
         ),
         state_NT=state_NT,
         own_NT=own_NT,
-        extras=_extras_for(batch, [p for p, _ in members]),
+        extras={name: extra.rows_for([p for p, _ in members]) for name, extra in batch.extras.items()},
     )
-
-
-def _extras_for(batch: TokenBatch, prompts: Sequence[int]) -> dict[str, Tensor]:
-    return {name: extra.rows_for(prompts) for name, extra in batch.extras.items()}
 
 
 def _rows_by_prompt(groups: list[int], prompts: int, share: bool) -> list[tuple[int, list[int]]]:
@@ -303,5 +299,5 @@ def _padded(batch: TokenBatch, *, left: bool) -> ForwardInputs:
         segments=None,
         state_NT=torch.where(within_NT, own_NT - 1, 0),
         own_NT=torch.where(within_NT, own_NT, 0),
-        extras=_extras_for(batch, batch.group_N.tolist()) if batch.extras else {},
+        extras={name: extra.rows_for(batch.group_N.tolist()) for name, extra in batch.extras.items()},
     )

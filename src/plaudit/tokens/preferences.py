@@ -14,7 +14,7 @@ from plaudit.data.records import (
     Rating,
     Steps,
     Text,
-    assistant_turn,
+    answer_to,
     preference_probability,
 )
 from plaudit.errors import UserError
@@ -181,8 +181,7 @@ def _check_probability(record: JudgedRecord, name: str, value: float) -> float:
 
 def _solution_text(record: Steps, count: int | None = None) -> Text:
     # A prefix of the whole solution: a step's tokens depend on what stands before it.
-    text = "\n".join(record.steps[:count])
-    return text if isinstance(record.prompt, str) else assistant_turn(text)
+    return answer_to(record.prompt, "\n".join(record.steps[:count]))
 
 
 def _step_ends(record: Steps, example: Example, encoder: Encoder) -> tuple[int, ...]:

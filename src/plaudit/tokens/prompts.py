@@ -12,7 +12,7 @@ from plaudit.data.records import (
     Record,
     Task,
     Text,
-    assistant_turn,
+    answer_to,
     pictures,
     plain_text,
 )
@@ -61,10 +61,9 @@ class EncodedPrompt:
     def task(self, answers: Iterable[tuple[str, bool]]) -> Task:
         """What a reward is asked: answers, and whether each ended by itself; of a conversation, as turns."""
         given_answers = tuple(answers)
-        is_plain = isinstance(self.text, str)
         return Task(
             prompt=self.text,
-            answers=tuple(text if is_plain else assistant_turn(text) for text, _ in given_answers),
+            answers=tuple(answer_to(self.text, text) for text, _ in given_answers),
             ended=tuple(ended for _, ended in given_answers),
             reference_answer=self.reference_answer,
             metadata=self.metadata,
@@ -135,10 +134,9 @@ def reference_answer(record: Record) -> str | None:
 
 
 def _encode_record(record: Record, encoder: Encoder) -> EncodedPrompt:
-    prompt_record = record if isinstance(record, Prompt) else None
     return replace(
         encode_prompt(record.prompt, encoder),
         reference_answer=reference_answer(record),
-        metadata={} if prompt_record is None else prompt_record.metadata,
+        metadata=record.metadata if isinstance(record, Prompt) else {},
         origin=record.origin,
     )

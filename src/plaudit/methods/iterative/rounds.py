@@ -15,7 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from plaudit.data.formats.layout import ReadOptions
 from plaudit.data.read import read_records
-from plaudit.data.records import Comparison, Demonstration, Text, assistant_turn, text_to_json, turns_of
+from plaudit.data.records import Comparison, Demonstration, answer_to, text_to_json, turns_of
 from plaudit.engine.distributed import Ranks
 from plaudit.engine.sinks.console import ConsoleSink
 from plaudit.errors import UserError
@@ -399,7 +399,7 @@ def _training_row(
 ) -> Demonstration | Comparison:
     prompt = encoded_prompt.text
     turns = turns_of(prompt) if chats else prompt
-    replies: list[Text] = [text if isinstance(turns, str) else assistant_turn(text) for text in texts]
+    replies = [answer_to(turns, text) for text in texts]
     if len(replies) == 1:
         return Demonstration(prompt=turns, completion=replies[0], origin=encoded_prompt.origin)
     return Comparison(prompt=turns, chosen=replies[0], rejected=replies[1], origin=encoded_prompt.origin)

@@ -292,24 +292,15 @@ def train_round(
     if not facts.pairs:
         sft(SftConfig(**fields_of_run))
         return
-    algorithm = settings.teach or facts.trainer
-    reference = (
-        _reference_settings(settings, config, this_round)
-        if "reference" in preference_algorithm(algorithm).needs
-        else ReferenceSettings()
-    )
+    algorithm, reference = settings.teach or facts.trainer, ReferenceSettings()
+    if "reference" in preference_algorithm(algorithm).needs:
+        start_differs = settings.reference == "start" and this_round.model != config.model
+        # The cache lies with the round, for no other run will ever score these answers.
+        reference = ReferenceSettings(
+            model=config.model if start_differs else None, cache=this_round.folder / "reference"
+        )
     config_type = preference_config_type(algorithm)
     preference(algorithm, config_type(**fields_of_run, **preference_settings(config), reference=reference))
-
-
-def _reference_settings(
-    settings: LoopSettings, config: LoopConfig, this_round: LoopRound
-) -> ReferenceSettings:
-    start_differs = settings.reference == "start" and this_round.model != config.model
-    # The cache lies with the round, for no other run will ever score these answers.
-    return ReferenceSettings(
-        model=config.model if start_differs else None, cache=this_round.folder / "reference"
-    )
 
 
 def loop(name: str, config: LoopConfig) -> Path | None:

@@ -66,13 +66,10 @@ def own_figures(figures: RoundFigures, groups: Sequence[Sequence[ScoredAnswer]])
 
 
 def _scored(demonstration: str, group: Sequence[ScoredAnswer]) -> tuple[ScoredAnswer, ...]:
-    scored = [replace(answer, score=None if _is_same(answer, demonstration) else 0.0) for answer in group]
-    return (ScoredAnswer(text=demonstration, tokens=0, ended=True, score=1.0), *scored)
-
-
-def _is_same(answer: ScoredAnswer, demonstration: str) -> bool:
     # Blanks at the ends make no difference that anyone could learn.
-    return answer.text.strip() == demonstration.strip()
+    words = demonstration.strip()
+    scored = [replace(answer, score=None if answer.text.strip() == words else 0.0) for answer in group]
+    return (ScoredAnswer(text=demonstration, tokens=0, ended=True, score=1.0), *scored)
 
 
 def _words_of(row: Demonstration) -> str:
