@@ -111,7 +111,9 @@ def requested_choices(request: Request) -> tuple[ChoiceQuestion, ...]:
 def requested_scorers(request: Request, true_worth: str | None, judges: Iterable[str]) -> Scorers:
     """The true worth, a learnt reward, judges by their words, and the rule that says what is right."""
     settings = _judge_settings(request)
-    gold, device, dtype = _true_worth(true_worth), request.device, request.dtype
+    gold, device, dtype = None, request.device, request.dtype
+    if true_worth is not None:
+        gold = prompt_set().gold() if true_worth == WORLD else resolve_reward(true_worth)
     # Loaded once: the same reward may score answers and judge them.
     rewards: dict[str, Reward] = {} if gold is None else {GOLD: gold}
     if request.reward is not None:
@@ -127,12 +129,6 @@ def requested_scorers(request: Request, true_worth: str | None, judges: Iterable
 def _judge_settings(request: Request) -> JudgeSettings:
     retry_policy, dtype = RetryPolicy(token_from=request.token_from), getattr(request, "dtype", "auto")
     return JudgeSettings(device=request.device, dtype=dtype, retry_policy=retry_policy)
-
-
-def _true_worth(word: str | None) -> Reward | None:
-    if word is None:
-        return None
-    return prompt_set().gold() if word == WORLD else resolve_reward(word)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

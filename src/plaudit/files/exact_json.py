@@ -13,7 +13,7 @@ import math
 import types
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 _FLOAT_KEY = "$float"
@@ -154,15 +154,11 @@ def _restore_record(kind: Any, value: Any, where: str) -> Any:
         raise ValueError(f"{where} is not an object")
     hints = get_type_hints(kind)
     allowed = {part.name for part in fields(kind)}
-    required = {part.name for part in fields(kind) if _has_no_default(part)}
+    required = {part.name for part in fields(kind) if part.default is part.default_factory is MISSING}
     if not required <= set(value) <= allowed:
         wrong = (required - set(value)) | (set(value) - allowed)
         raise ValueError(f"{where} lacks or has too much: {', '.join(sorted(wrong))}")
     return kind(**{name: _restore_value(hints[name], value[name], f"{where}.{name}") for name in value})
-
-
-def _has_no_default(part: Field[Any]) -> bool:
-    return part.default is MISSING and part.default_factory is MISSING
 
 
 def _restore_tuple(arguments: tuple[Any, ...], value: Any, where: str) -> tuple[Any, ...]:

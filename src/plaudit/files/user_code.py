@@ -128,13 +128,10 @@ def call_user_function(
             return function(**arguments)
         # Nobody knows what it raises.
         except Exception as error:
+            file = getattr(getattr(function, "__code__", None), "co_filename", "")
             raise UserError(
-                f"{where}: it raised {type(error).__name__}: {error}{line_in(error, _file_of(function))}"
+                f"{where}: it raised {type(error).__name__}: {error}{line_in(error, file)}"
             ) from error
-
-
-def _file_of(function: Callable[..., object]) -> str:
-    return getattr(getattr(function, "__code__", None), "co_filename", "")
 
 
 def line_in(error: Exception, file: str) -> str:

@@ -138,11 +138,6 @@ def _parameter_docs(doc: str, names: tuple[str, ...]) -> dict[str, str]:
     return {name: text[:1].upper() + text[1:] if text[:1].isascii() else text for name, text in docs.items()}
 
 
-def _without_bounds(hint: Any) -> Any:
-    # Without include_extras every Annotated is taken off, also those inside a union.
-    return get_type_hints(SimpleNamespace(__annotations__={"hint": hint}), globalns={})["hint"]
-
-
 def make_parameter(name: str, hint: Any, default: Any) -> Parameter:
     """A setting from its annotation, which says its type, its bound and its help.
 
@@ -151,9 +146,9 @@ def make_parameter(name: str, hint: Any, default: Any) -> Parameter:
     >>> make_parameter("kl_coef", Annotated[FromZero, "How dear distance is."], 0.1).doc
     'How dear distance is.'
     """
-    return Parameter(
-        name=name, value_type=_without_bounds(hint), default=default, doc=_help_in(hint), bound=bound_in(hint)
-    )
+    # Without include_extras every Annotated is taken off, also those inside a union.
+    plain = get_type_hints(SimpleNamespace(__annotations__={"hint": hint}), globalns={})["hint"]
+    return Parameter(name=name, value_type=plain, default=default, doc=_help_in(hint), bound=bound_in(hint))
 
 
 def optional(parameter: Parameter) -> Parameter:

@@ -188,7 +188,8 @@ def best_look_note(
         return None
     # The rise is one of the loss, whatever the best look was chosen by.
     rise = rise if keep.best == HELD_OUT_LOSS else None
-    findings = [f"{_name_of(keep.best)} was best at step {progress.best_step} of {steps}"]
+    figure = keep.best.replace("held_out/", "held-out ").replace("_", " ")
+    findings = [f"{figure} was best at step {progress.best_step} of {steps}"]
     findings[0] += f" ({progress.best_value:.3g})" + (f", at step {progress.step} {rise}" if rise else "")
     if gap is not None:
         findings.append(
@@ -198,7 +199,3 @@ def best_look_note(
     findings.append("that model is kept" if selected == progress.best_step else "the last model is kept")
     overfits = gap is not None or (rise is not None and not rise.is_noise)
     return f"{'overfits: ' if overfits else ''}{'; '.join(findings)}"
-
-
-def _name_of(metric: str) -> str:
-    return metric.replace("held_out/", "held-out ").replace("_", " ")

@@ -79,10 +79,10 @@ def load_rows(
 ) -> Rows[Row]:
     """All rows of a run; ``quarantine_folder`` is where unusable ones are listed (the first rank's only)."""
     read = partial(_read_and_encode, config=config, encoder=encoder, recipe=encode)
-    sources = [
-        (read(Path(source), quarantine_folder and quarantine_folder / name), weight)
-        for name, source, weight in _listed_sources(config.data)
-    ]
+    sources: list[tuple[EncodedData[Row], float]] = []
+    for number, (source, weight) in enumerate(sources_of(config.data), start=1):
+        name = "data.jsonl" if number == 1 else f"data-{number}.jsonl"
+        sources.append((read(Path(source), quarantine_folder and quarantine_folder / name), weight))
     parts = [part for part, _ in sources]
     everything = joined([part.encoding.examples for part in parts])
     notes = tuple(note for part in parts for note in part.notes)

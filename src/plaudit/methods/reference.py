@@ -238,25 +238,11 @@ def prepare_reference(
         frozen = ModelReference(load_frozen_policy(folder, policy))
         return _frozen_reference(frozen, config, run, is_starting_model=is_starting_model)
     # At this point the policy is still the model that the run starts from, adapters and all.
-    source = ModelReference(policy if is_starting_model else load_frozen_policy(folder, policy))
-    return _precomputed_reference(config, source, run, examples, is_starting_model=is_starting_model)
-
-
-def _precomputed_reference(
-    config: PreferenceConfig,
-    source: ModelReference,
-    run: Run,
-    examples: Sequence[Example],
-    *,
-    is_starting_model: bool,
-) -> PreparedReference:
-    """The log-probs of all examples, computed now or found in the cache."""
-    settings = config.reference
     cached, note = cached_reference(
-        source,
+        ModelReference(policy if is_starting_model else load_frozen_policy(folder, policy)),
         examples,
         ReferenceSource(
-            model_hash=hash_path(settings.model or config.model),
+            model_hash=hash_path(folder),
             precision=run.precision,
             # Another model than the policy is loaded in its own numbers.
             base=config.lora.base if is_starting_model else "auto",

@@ -249,11 +249,11 @@ def _load_learned(path: Path, options: _LoadOptions, name: str | None = None) ->
     folder = _reward_model_folder(path)
     encoder = make_encoder(folder)
     model = load_reward_model(folder, dtype=options.dtype, device=options.device)
-    return LearnedReward(name or _reward_name(path), _verify_and_freeze(model), encoder)
+    return LearnedReward(name or _reward_name(path), verify_and_freeze(model), encoder)
 
 
 def _load_policy(folder: Path, options: _LoadOptions) -> Policy:
-    return _verify_and_freeze(
+    return verify_and_freeze(
         Policy(load_model(model_folder(folder), dtype=options.dtype, device=options.device))
     )
 
@@ -275,7 +275,7 @@ def model_folder(path: Path) -> Path:
     return path / "model" if any((path / "model").glob("*.json")) else path
 
 
-def _verify_and_freeze(model: _Model) -> _Model:
+def verify_and_freeze(model: _Model) -> _Model:
     layout, _ = choose_layout(model, "packed")
     model.use_layout(layout)
     choose_kernels(model)

@@ -36,7 +36,7 @@ from plaudit.evaluation.policies.judge import (
 from plaudit.evaluation.policies.kl import CompletionScores, score_rollouts
 from plaudit.evaluation.policies.multiple_choice import ChoiceQuestion, EncodedChoices
 from plaudit.evaluation.policies.over_optimisation import OverOptimisation, best_of_n_over_optimisation
-from plaudit.evaluation.policies.result import Contest, PolicyEvaluation, PromptAnswers
+from plaudit.evaluation.policies.result import Contest, PolicyEvaluation
 from plaudit.evaluation.policies.scores import (
     AnswerScores,
     PolicyEvaluationData,
@@ -440,7 +440,7 @@ def _policy_evaluation(
     cut_to = common_word_count([answers_by_prompt(policy) for policy in data.policies])
     first_judge_duels = next(iter(duels_by_judge.values()), {})
     is_rated = len(data.policies) > 2 and bool(first_judge_duels)
-    all_rows = _with_verdicts(answer_rows(data), first_judge_duels, reference.name)
+    all_rows = answer_rows(data, first_judge_duels)
     curve, over_optimisation_fit = _best_of_n(data, reference, scorers, settings)
     notes = evaluation_notes(data, duels_by_judge, scorers.judges, settings.drawing)
     named = (scorers.gold, scorers.reward, scorers.right)
@@ -469,24 +469,6 @@ def _policy_evaluation(
         all_answers=all_rows,
         choice_logprobs=tuple(row for policy in data.policies for row in policy.choice_logprobs),
         right=right,
-    )
-
-
-def _with_verdicts(
-    rows: Sequence[PromptAnswers], duels: Mapping[PolicyPair, Sequence[JudgedPair]], reference: str
-) -> tuple[PromptAnswers, ...]:
-    # Pairs of two policies lie in the order of the rows: prompt after prompt, answer after answer.
-    return tuple(
-        replace(
-            row,
-            answers=tuple(
-                replace(answer, verdict=duels[answer.policy, reference][index].verdict)
-                if (answer.policy, reference) in duels
-                else answer
-                for answer in row.answers
-            ),
-        )
-        for index, row in enumerate(rows)
     )
 
 

@@ -22,6 +22,7 @@ from plaudit.data.records import (
     Record,
     Task,
     Text,
+    answer_to,
     assistant_turn,
     plain_text,
     split_tools,
@@ -36,8 +37,7 @@ from plaudit.files import hub
 from plaudit.files.model_folder import explain_unfinished_run, refuse_other_folder
 from plaudit.models.load import architectures, device_of, is_reward_folder, load_model, precision
 from plaudit.models.policy import Policy
-from plaudit.models.verify import choose_kernels, choose_layout
-from plaudit.rewards.load import model_folder
+from plaudit.rewards.load import model_folder, verify_and_freeze
 from plaudit.rollouts.local import LocalSampler
 from plaudit.rollouts.sampler import Answer, GenerationPrompt, Rollout, SamplingSettings
 from plaudit.tokens.encode import Encoder, make_encoder
@@ -56,11 +56,9 @@ class EvaluationPrompt:
     def task(self, answers: Iterable[tuple[str, bool]]) -> Task:
         """The task for a judge or reward: this prompt with answers, and whether each ended by itself."""
         pairs = tuple(answers)
-        # An answer is of its prompt's kind: a turn after a conversation, a text after a text.
-        is_text = isinstance(self.prompt, str)
         return Task(
             prompt=self.prompt,
-            answers=tuple(text if is_text else assistant_turn(text) for text, _ in pairs),
+            answers=tuple(answer_to(self.prompt, text) for text, _ in pairs),
             ended=tuple(ended for _, ended in pairs),
             category=self.category,
             reference_answer=self.reference_answer,
@@ -253,9 +251,8 @@ def evaluation_prompts(records: Iterable[Record]) -> tuple[EvaluationPrompt, ...
     """
     prompts: dict[Text, EvaluationPrompt] = {}
     for record in records:
-        as_prompt = record if isinstance(record, Prompt) else None
-        metadata = {} if as_prompt is None else as_prompt.metadata
-        category = metadata.get("category") if as_prompt is not None else getattr(record, "category", None)
+        metadata = record.metadata if isinstance(record, Prompt) else {}
+        category = metadata.get("category") if isinstance(record, Prompt) else record.category
         prompt = EvaluationPrompt(
             prompt=record.prompt,
             category=category if isinstance(category, str) else None,
@@ -320,10 +317,7 @@ def load_policy_folder(folder: Path | Contestant, settings: GenerationSettings) 
     model_path, device = model_folder(contestant.folder), device_of(settings.device)
     encoder = make_encoder(model_path)
     policy = Policy(load_model(model_path, dtype=precision(settings.dtype, device).products, device=device))
-    layout, _ = choose_layout(policy, "packed")
-    policy.use_layout(layout)
-    choose_kernels(policy)
-    return LoadedPolicy(policy=policy.requires_grad_(False).eval(), encoder=encoder, contestant=contestant)
+    return LoadedPolicy(policy=verify_and_freeze(policy), encoder=encoder, contestant=contestant)
 
 
 def generate_completions(
@@ -413,7 +407,7 @@ def written_completions(
         text = prompt.written
         assert text is not None
         question = turns_of(prompt.prompt) if encoder.asks_in_turns else prompt.prompt
-        example = encoder.encode(question, [text if isinstance(question, str) else assistant_turn(text)])
+        example = encoder.encode(question, [answer_to(question, text)])
         answer = Answer(text=text, tokens=len(example.completions[0].ids), ended=True)
         rollout = Rollout(prompt=(), ids=(), logp=(), whole_logp=(), answer=answer)
         groups.append((rollout,) * settings.completions_per_prompt)

@@ -284,7 +284,7 @@ def share_of_orders(x: Sequence[float], y: Sequence[float]) -> float:
     """
     from scipy.stats import rankdata
 
-    ranks_x, ranks_y = rankdata(x), rankdata(y)
+    ranks_x, ranks_y = rankdata(x).tolist(), rankdata(y).tolist()
 
     def together(order: Sequence[float]) -> float:
         return sum(a * b for a, b in zip(ranks_x, order, strict=True))

@@ -13,7 +13,7 @@ from pathlib import Path
 from plaudit.data.fields import BadRowError, Node
 from plaudit.data.files import raw_rows
 from plaudit.data.formats.layout import optional_category
-from plaudit.data.records import Text, assistant_turn, plain_text
+from plaudit.data.records import Text, answer_to, plain_text
 from plaudit.data.turns import read_prompt
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.calibration import ChoiceLogprobs
@@ -119,9 +119,8 @@ def score_choices(
 
 def _encode_question(closed_question: ChoiceQuestion, encoder: Encoder) -> Example:
     """As it is asked when it is sampled: a text is a user's turn wherever the model has a chat template."""
-    prompt, choices = closed_question.prompt, closed_question.choices
-    answers = choices if isinstance(prompt, str) else [assistant_turn(choice) for choice in choices]
-    return encoder.encode(prompt, answers, closed_question.origin)
+    answers = [answer_to(closed_question.prompt, choice) for choice in closed_question.choices]
+    return encoder.encode(closed_question.prompt, answers, closed_question.origin)
 
 
 def _parse_question(row: Node, origin: str) -> ChoiceQuestion:

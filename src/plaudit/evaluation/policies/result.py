@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -236,13 +236,17 @@ def write_policy_evaluation(evaluation: PolicyEvaluation, folder: Path) -> list[
         raise UserError(f"{where} is not a finite number, so nothing was written to {folder}")
     # Left from an earlier evaluation, it would be read as this one's.
     (folder / CHOICES_FILE).unlink(missing_ok=True)
+    return _write_figures(folder / FIGURES_FILE, figures, rows)
+
+
+def _write_figures(path: Path, figures: object, rows: Mapping[str, Iterable[object]]) -> list[Path]:
     # The rows first: whoever finds the figures finds all that they rest on.
     for name, lines in rows.items():
-        with AtomicFile(folder / name) as file:
-            file.stream.writelines(_json_bytes(line) for line in lines)
-    with AtomicFile(folder / FIGURES_FILE) as file:
+        with AtomicFile(path.with_name(name)) as file:
+            file.stream.writelines(map(_json_bytes, lines))
+    with AtomicFile(path) as file:
         file.stream.write(_json_bytes(figures, indent=2))
-    return [folder / FIGURES_FILE, *(folder / name for name in rows)]
+    return [path, *map(path.with_name, rows)]
 
 
 def read_policy_evaluation(path: Path) -> PolicyEvaluation:
@@ -274,11 +278,8 @@ VERDICTS_FILE = "verdicts.jsonl"
 def write_agreements(judged: Sequence[tuple[Contest, Sequence[JudgedPair]]], folder: Path) -> list[Path]:
     make_output_folder(folder)
     rows = ({"judge": contest.judge, **asdict(duel)} for contest, duels in judged for duel in duels)
-    with AtomicFile(folder / VERDICTS_FILE) as file:
-        file.stream.writelines((json.dumps(row) + "\n").encode() for row in rows)
-    with AtomicFile(folder / JUDGES_FILE) as file:
-        file.stream.write(_json_bytes({"judges": [asdict(contest) for contest, _ in judged]}, indent=2))
-    return [folder / JUDGES_FILE, folder / VERDICTS_FILE]
+    figures = {"judges": [asdict(contest) for contest, _ in judged]}
+    return _write_figures(folder / JUDGES_FILE, figures, {VERDICTS_FILE: rows})
 
 
 def read_agreements(folder: Path) -> tuple[Contest, ...]:

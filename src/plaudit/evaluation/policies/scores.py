@@ -28,6 +28,7 @@ from plaudit.evaluation.policies.result import (
     PolicyFigures,
     PromptAnswers,
 )
+from plaudit.evaluation.policies.win_rate import DuelsByPair, JudgedPair
 from plaudit.evaluation.stats import Estimate, Resampling, bootstrap_mean
 from plaudit.models.reward_model import first_differing_token
 from plaudit.rewards.base import Reward, TaskScores, checked_scores
@@ -283,11 +284,16 @@ def behind_prompts_of(
     )
 
 
-def answer_rows(data: PolicyEvaluationData) -> tuple[PromptAnswers, ...]:
+def answer_rows(data: PolicyEvaluationData, duels: DuelsByPair) -> tuple[PromptAnswers, ...]:
+    """Prompt after prompt and answer after answer, as the pairs of two policies lie too."""
     all_rows: list[PromptAnswers] = []
+    remaining = {policy: iter(pairs) for (policy, other), pairs in duels.items() if other == data.reference}
     for index, prompt in enumerate(data.prompts):
         for nth in range(len(data.policies[0].rollouts[index])):
-            answers = tuple(_policy_answer(policy, data, index, nth) for policy in data.policies)
+            answers = tuple(
+                _policy_answer(policy, data, index, nth, next(remaining.get(policy.name, iter(())), None))
+                for policy in data.policies
+            )
             all_rows.append(
                 PromptAnswers(prompt=plain_text(prompt.prompt), category=prompt.category, answers=answers)
             )
@@ -295,7 +301,7 @@ def answer_rows(data: PolicyEvaluationData) -> tuple[PromptAnswers, ...]:
 
 
 def _policy_answer(
-    policy: PolicyCompletions, data: PolicyEvaluationData, index: int, nth: int
+    policy: PolicyCompletions, data: PolicyEvaluationData, index: int, nth: int, duel: JudgedPair | None
 ) -> PolicyAnswer:
     answer = policy.rollouts[index][nth].answer
     logp = policy.scores[index][nth].logp if policy.scores else None
@@ -309,6 +315,7 @@ def _policy_answer(
         reward=_score_at(data.reward.get(policy.name), index, nth),
         logp=logp,
         kl=None if reference_scores is None or logp is None else logp - reference_scores[index][nth].logp,
+        verdict=None if duel is None else duel.verdict,
     )
 
 

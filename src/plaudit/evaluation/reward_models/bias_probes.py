@@ -103,6 +103,10 @@ FEATURES = (
 
 
 _ORDER_UNKNOWN = "the file does not say which answer was shown earlier"
+_CAUTION = (
+    "the true utility is not known: what looks like a bias may be worth that goes along with it, and a "
+    "model, which decides alike each time, has larger odds than people also where it shares their taste"
+)
 
 
 def with_sentence(
@@ -211,7 +215,7 @@ def probe_biases(pairs: Sequence[ScoredPair]) -> Probes:
         features=tuple(
             _probe_feature(features, index, fitted, has_worth=has_worth) for index in range(len(features))
         ),
-        words=_caution_words(has_worth=has_worth),
+        words="" if has_worth else _CAUTION,
     )
 
 
@@ -311,15 +315,6 @@ def _odds_beyond_taste(fitted: RegressionFit, index: int) -> Odds | None:
     }
     error = contrast_and_error(fitted, {at: float(weight) for at, weight in weights.items()})[1]
     return _odds(float(model_beta - sureness_ratio * annotator_beta), error)
-
-
-def _caution_words(*, has_worth: bool) -> str:
-    if has_worth:
-        return ""
-    return (
-        "the true utility is not known: what looks like a bias may be worth that goes along with it, and a "
-        "model, which decides alike each time, has larger odds than people also where it shares their taste"
-    )
 
 
 def probe_flat_errors(

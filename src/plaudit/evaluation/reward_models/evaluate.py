@@ -239,8 +239,9 @@ def read_reward_data(
     reading = read_records(path, format=format, threshold=threshold, options=options)
     preferences = [record for record in reading.records if isinstance(record, Comparison | Ranking)]
     if not preferences:
+        counts = ", ".join(f"{count} × {kind}" for kind, count in reading.counts.items()) or "no record"
         raise UserError(
-            f"{path}: holds {_counts_text(reading.counts)}, and neither a comparison nor a ranking; a reward "
+            f"{path}: holds {counts}, and neither a comparison nor a ranking; a reward "
             "model is evaluated on answers that people compared"
         )
     # In the file's order: benchmarks are sorted by subset.
@@ -277,10 +278,6 @@ def _reading_notes(
     if len(used) < len(records):
         lines.append(f"{path.name}: {len(used)} of {len(records)} records, drawn by chance")
     return lines
-
-
-def _counts_text(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} × {kind}" for kind, count in counts.items()) or "no record"
 
 
 def _row_ids(path: Path, format: str | None, options: ReadOptions) -> dict[str, str]:

@@ -46,7 +46,13 @@ def score_records(records: Iterable[PreferenceRecord], reward: Reward) -> Scores
     >>> score_records([Comparison(prompt="Hi", chosen="Yo", rejected="Hello")], short)
     {('Hi', ('Yo', 'Hello'), 'Yo'): -2.0, ('Hi', ('Yo', 'Hello'), 'Hello'): -5.0}
     """
-    return score_tasks(list(_record_tasks(records)), reward)
+    # One set of answers is scored once, however many people judged it.
+    answer_sets = dict.fromkeys((record.prompt, distinct_answers(record)) for record in records)
+    # Records do not say whether an answer was cut off; people judged it as it stands.
+    tasks = [
+        Task(prompt=prompt, answers=answers, ended=(True,) * len(answers)) for prompt, answers in answer_sets
+    ]
+    return score_tasks(tasks, reward)
 
 
 def score_tasks(tasks: Sequence[Task], reward: Reward) -> ScoresByAnswer:
@@ -70,15 +76,6 @@ def scored_pairs(
     """
     return tuple(
         pair for record in records for pair in _record_pairs(record, scores, truths or {}, in_shown_order)
-    )
-
-
-def _record_tasks(records: Iterable[PreferenceRecord]) -> Iterator[Task]:
-    # One set of answers is scored once, however many people judged it.
-    answer_sets = dict.fromkeys((record.prompt, distinct_answers(record)) for record in records)
-    # Records do not say whether an answer was cut off; people judged it as it stands.
-    return (
-        Task(prompt=prompt, answers=answers, ended=(True,) * len(answers)) for prompt, answers in answer_sets
     )
 
 

@@ -112,18 +112,14 @@ def select_loss(settings: RewardSettings, rows: Sequence[JudgedRow], row_setting
     # A thumb that is read as points is a rating.
     read_as = _KINDS["ratings" if name == "regression" else kind]
     loss = _loss_function(name, kind, settings, row_settings)
+    addition = f"; beside it {settings.nll_coef:g} × −log π per token of the preferred answers"
+    formula = formula_of(name, settings) + addition * bool(settings.nll_coef)
     return RewardLoss(
-        sentence=f"the rows are {kind}, so the loss is {name}: "
-        f"{formula_of(name, settings)}{_language_text(settings)}",
+        sentence=f"the rows are {kind}, so the loss is {name}: {formula}",
         objective=lambda model, language: partial(read_as.result, model, loss, language),
         on_rating_scale=name == "regression",
         metrics=("loss", *read_as.metrics, *(("nll",) if settings.nll_coef else ()), "reward_mean"),
     )
-
-
-def _language_text(settings: RewardSettings) -> str:
-    coef = settings.nll_coef
-    return f"; beside it {coef:g} × −log π per token of the preferred answers" if coef else ""
 
 
 def formula_of(name: str, settings: RewardSettings) -> str:

@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from typing import Protocol, runtime_checkable
 
 from plaudit.data.records import Task
@@ -159,7 +160,7 @@ def _scores_of_wanted(
 ) -> tuple[TaskScores, ...]:
     """The reward's scores of the answers that are still wanted; None for all others."""
     selected = [
-        (_select_answers(task, row), t)
+        (replace(task, answers=tuple(compress(task.answers, row)), ended=tuple(compress(task.ended, row))), t)
         for t, (task, row) in enumerate(zip(tasks, wanted, strict=True))
         if any(row)
     ]
@@ -171,13 +172,6 @@ def _scores_of_wanted(
         scores = iter(scores_by_task.get(t, ()))
         result.append(tuple(next(scores) if item else None for item in row))
     return tuple(result)
-
-
-def _select_answers(task: Task, wanted: Sequence[bool]) -> Task:
-    indices = [a for a, is_wanted in enumerate(wanted) if is_wanted]
-    return replace(
-        task, answers=tuple(task.answers[a] for a in indices), ended=tuple(task.ended[a] for a in indices)
-    )
 
 
 def refuse_duplicate_names(name: str, rewards: Sequence[Reward]) -> None:
