@@ -9,9 +9,6 @@ from dataclasses import asdict, dataclass
 from importlib.resources import files
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any
-
-import yaml
 
 from plaudit.data.edits import PairDifferences, split_words
 from plaudit.data.formats.layout import ReadOptions
@@ -24,6 +21,7 @@ from plaudit.evaluation.policies.judge import family_note
 from plaudit.feedback.asking import Give, ReviseSettings
 from plaudit.feedback.judge_kinds import writer_named
 from plaudit.feedback.judges.constitution import constitution_named
+from plaudit.feedback.judges.entries import read_yaml
 from plaudit.feedback.judges.money import Estimate, Purse
 from plaudit.feedback.judges.words import LOCAL, parse_judge_word
 from plaudit.feedback.judges.writing import Writer
@@ -247,11 +245,7 @@ class Watched:
 def read_marks(path: Path | None) -> Marks:
     """The groups of phrases of a YAML file; None: those that come with plaudit."""
     name = "marks.yaml" if path is None else str(path)
-    try:
-        text = (files("plaudit.feedback") / "marks.yaml" if path is None else path).read_text("utf-8")
-        groups: Any = yaml.safe_load(text)
-    except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
-        raise UserError(f"{name}: cannot be read: {error}") from error
+    groups = read_yaml(path or files(__package__) / "marks.yaml", name, "groups of phrases")
     if not isinstance(groups, dict) or not groups:
         raise UserError(f"{name}: expected groups of phrases, as in refusals: [I will not, I cannot help]")
     for group, phrases in groups.items():

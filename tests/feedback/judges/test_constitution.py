@@ -124,7 +124,7 @@ def test_a_text_may_be_broken_over_lines(tmp_path):
 GOOD = {"id": "calm", **TEXTS}
 FAULTS = {
     "revise is missing": [{name: text for name, text in GOOD.items() if name != "revise"}],
-    r"principle 2 \(calm\): choose is '': expected words": [{**GOOD, "id": "b"}, {**GOOD, "choose": " "}],
+    r"principle 2 \(calm\): choose is ' ': expected words": [{**GOOD, "id": "b"}, {**GOOD, "choose": " "}],
     "nothing is called 'critic'; did you mean critique": [{**GOOD, "critic": "x"}],
     r"principle 2: id 'calm' is that of principle 1 too": [GOOD, GOOD],
     "weight is 0: expected a number above 0": [{**GOOD, "weight": 0}],

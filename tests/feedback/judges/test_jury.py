@@ -153,7 +153,7 @@ def test_it_is_a_judge_like_any_other_and_says_who_was_silent(server, tmp_path):
         ("members: 3", "a list of two judges or more"),
         ("member:\n- a\n- b", "nothing is called 'member'; did you mean members"),
         ("- length:1-20\n- {judge: length:1-9, acuracy: 0.7}", "member 2: nothing is called 'acuracy'"),
-        ("- length:1-20\n- {accuracy: 0.7}", "member 2: expected a judge's word"),
+        ("- length:1-20\n- {accuracy: 0.7}", "member 2: judge is missing"),
         (
             "- length:1-20\n- {judge: exact, accuracy: 0.4}",
             "accuracy is 0.4: expected a share between 0.5 and 1",

@@ -9,13 +9,12 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from plaudit.config import did_you_mean
 from plaudit.data.records import Message, Record, turns_of, words_of
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.generate import EvaluationPrompt, evaluation_prompts
 from plaudit.feedback.attacks.attempt import NO_CATEGORY, Attempt
+from plaudit.feedback.judges.entries import read_yaml
 
 OURS = "ours"
 """The word for the rewordings that come with plaudit."""
@@ -65,9 +64,9 @@ class HarmlessRows:
     """The name of each pair, and its two sides in the order of the rows."""
 
 
-def attempts_of(records: Iterable[Record], *, source: str = "rows") -> tuple[Attempt, ...]:
+def attempts_of(records: Iterable[Record]) -> tuple[Attempt, ...]:
     """The prompts of rows of any kind as attacks, each once; what people wrote as attacks is named so."""
-    return tuple(_attempt(prompt, source) for prompt in evaluation_prompts(records))
+    return tuple(_attempt(prompt, "rows") for prompt in evaluation_prompts(records))
 
 
 def chosen_categories(attempts: Sequence[Attempt], names: Sequence[str]) -> tuple[Attempt, ...]:
@@ -111,12 +110,8 @@ def harmless_rows(records: Iterable[Record], where: str) -> HarmlessRows:
 
 def read_templates(word: str) -> tuple[Template, ...]:
     """The rewordings of a file, or ``ours``; faults are named by entry."""
-    try:
-        place = files("plaudit.feedback.attacks").joinpath("templates.yaml")
-        text = place.read_text("utf-8") if word == OURS else Path(word).read_text("utf-8")
-        rows = yaml.safe_load(text)
-    except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
-        raise UserError(f"{word}: cannot be read as a file of templates: {error}") from error
+    place = files(__package__) / "templates.yaml" if word == OURS else Path(word)
+    rows = read_yaml(place, word, "a file of templates")
     if not isinstance(rows, list) or not rows:
         raise UserError(f"{word}: expected a list of templates, each with id and turns")
     found = tuple(_template(f"{word}, template {number}", row) for number, row in enumerate(rows, 1))

@@ -9,20 +9,17 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
-import yaml
-
-from plaudit.config import did_you_mean
 from plaudit.errors import UserError
+from plaudit.feedback.judges.entries import check_weight, read_entry, read_yaml
 
 OURS = "ours"
 """The word for the constitution that comes with plaudit."""
 _TEXTS = ("choose", "critique", "revise")
+_EXPECTED = f"id, {', '.join(_TEXTS)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,11 +43,15 @@ class Principle:
             value = getattr(self, name)
             if not isinstance(value, str) or not value.strip():
                 raise UserError(f"{name} is {value!r}: expected words")
-        weight = self.weight
-        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < math.inf:
-            raise UserError(f"weight is {weight!r}: expected a number above 0")
-        if not all(isinstance(name, str) and name.strip() for name in self.categories):
-            raise UserError(f"categories is {[*self.categories]!r}: expected a list of words")
+        check_weight(self.weight)
+        names: object = self.categories
+        is_list = isinstance(names, list | tuple)
+        if not is_list or not all(isinstance(name, str) and name.strip() for name in names):
+            raise UserError(f"categories is {[*names] if is_list else names!r}: expected a list of words")
+        object.__setattr__(self, "categories", tuple(names))
+        # On one line, however the file breaks them.
+        for name in _TEXTS:
+            object.__setattr__(self, name, " ".join(getattr(self, name).split()))
 
     def fits(self, category: str | None) -> bool:
         """Whether it is for rows of this category.
@@ -111,14 +112,12 @@ class Constitution:
 
 def read_constitution(path: Path | None) -> Constitution:
     """The principles of a file, a list of id, choose, critique, revise, weight, categories; None: our own."""
-    if path is None:
-        text = files("plaudit.feedback.judges").joinpath("constitution.yaml").read_text("utf-8")
-        return _parsed(OURS, yaml.safe_load(text))
-    try:
-        rows = yaml.safe_load(path.read_text("utf-8"))
-    except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
-        raise UserError(f"{path}: cannot be read as a constitution: {error}") from error
-    return _parsed(str(path), rows)
+    name = OURS if path is None else str(path)
+    rows = read_yaml(path or files(__package__) / "constitution.yaml", name, "a constitution")
+    if not isinstance(rows, list) or not rows:
+        raise UserError(f"{name}: expected a list of principles, each with {_EXPECTED}")
+    principles = (_principle(f"{name}, principle {number}", row) for number, row in enumerate(rows, 1))
+    return Constitution(name=name, principles=tuple(principles))
 
 
 def constitution_named(word: str) -> Constitution:
@@ -126,41 +125,10 @@ def constitution_named(word: str) -> Constitution:
     return read_constitution(None if word == OURS else Path(word))
 
 
-def _parsed(name: str, rows: object) -> Constitution:
-    if not isinstance(rows, list) or not rows:
-        raise UserError(f"{name}: expected a list of principles, each with id, {', '.join(_TEXTS)}")
-    principles = (_principle(f"{name}, principle {number}", row) for number, row in enumerate(rows, 1))
-    return Constitution(name=name, principles=tuple(principles))
-
-
 def _principle(where: str, row: object) -> Principle:
-    known = [part.name for part in fields(Principle)]
-    if not isinstance(row, dict):
-        raise UserError(f"{where}: expected id, {', '.join(_TEXTS)}; found {row!r:.60}")
-    where = f"{where} ({row['id']})" if isinstance(row.get("id"), str) and row["id"].strip() else where
-    for name in row:
-        if name not in known:
-            raise UserError(f"{where}: nothing is called {name!r}{did_you_mean(str(name), known) or ''}")
-    for name in ("id", *_TEXTS):
-        if name not in row:
-            raise UserError(f"{where}: {name} is missing")
-    try:
-        return Principle(**_cleaned(row))
-    except UserError as error:
-        raise UserError(f"{where}: {error}") from error
-
-
-def _cleaned(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of an entry with texts on one line, however the file breaks them."""
-    found = {
-        name: " ".join(value.split()) if name in _TEXTS and isinstance(value, str) else value
-        for name, value in row.items()
-    }
-    if "categories" in found:
-        if not isinstance(found["categories"], list):
-            raise UserError(f"categories is {found['categories']!r}: expected a list of words")
-        found["categories"] = tuple(found["categories"])
-    return found
+    name = row.get("id") if isinstance(row, dict) else None
+    where = f"{where} ({name})" if isinstance(name, str) and name.strip() else where
+    return read_entry(Principle, where, row, _EXPECTED)
 
 
 def _waiting_time(key: str, principle: Principle) -> float:

@@ -12,14 +12,11 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
-import yaml
-
-from plaudit.config import did_you_mean
 from plaudit.data.judging import (
     PASSING,
     Judge,
@@ -33,6 +30,7 @@ from plaudit.data.judging import (
 )
 from plaudit.data.records import Task, plain_text
 from plaudit.errors import UserError
+from plaudit.feedback.judges.entries import read_entry, read_yaml, refuse_unknown
 from plaudit.feedback.judges.words import JURY
 
 NO_MAJORITY = "no verdict of most of the jury"
@@ -151,13 +149,9 @@ class Spread:
 
 def read_jury(path: Path) -> JuryFile:
     """The judges of a file: a list of words or of judge and accuracy, or ``{members: …, flips: …}``."""
-    try:
-        value = yaml.safe_load(path.read_text("utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise UserError(f"{path}: cannot be read as a list of judges: {error}") from error
-    flips = FLIPS
+    value, flips = read_yaml(path, str(path), "a list of judges"), FLIPS
     if isinstance(value, dict):
-        _refuse_unknown(str(path), value, ("members", "flips"))
+        refuse_unknown(str(path), value, ("members", "flips"))
         flips, value = value.get("flips", FLIPS), value.get("members")
     if isinstance(flips, bool) or not isinstance(flips, int | float) or not 0 <= flips <= 1:
         raise UserError(f"{path}: flips is {flips!r}: expected a share from 0 to 1")
@@ -179,20 +173,7 @@ def assemble(word: str, path: Path, resolve: Callable[[str], Judge]) -> Jury | S
 def _member(where: str, row: object) -> Member:
     if isinstance(row, str):
         return Member(judge=row)
-    known = tuple(part.name for part in fields(Member))
-    if not isinstance(row, dict) or "judge" not in row:
-        raise UserError(f"{where}: expected a judge's word, or judge and accuracy; found {row!r:.60}")
-    _refuse_unknown(where, row, known)
-    try:
-        return Member(**row)
-    except UserError as error:
-        raise UserError(f"{where}: {error}") from error
-
-
-def _refuse_unknown(where: str, row: Mapping[object, object], known: Sequence[str]) -> None:
-    for name in row:
-        if name not in known:
-            raise UserError(f"{where}: nothing is called {name!r}{did_you_mean(str(name), known)}")
+    return read_entry(Member, where, row, "a judge's word, or judge and accuracy")
 
 
 def _flipped(verdict: Verdict) -> Verdict:

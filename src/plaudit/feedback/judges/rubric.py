@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from pathlib import Path
 
-import yaml
-
-from plaudit.config import did_you_mean
 from plaudit.errors import UserError
+from plaudit.feedback.judges.entries import check_weight, read_entry, read_yaml
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,9 +25,7 @@ class Aspect:
             value = getattr(self, name)
             if not isinstance(value, str) or not value.strip() or value.splitlines() != [value]:
                 raise UserError(f"{name} is {value!r}: expected words on one line")
-        weight = self.weight
-        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < math.inf:
-            raise UserError(f"weight is {weight!r}: expected a number above 0")
+        check_weight(self.weight)
 
 
 OVERALL = (
@@ -49,13 +44,12 @@ BY_PRINCIPLE = (
 @cache
 def read_rubric(path: Path) -> tuple[Aspect, ...]:
     """The aspects of a file: a list of name, description and weight; what is wrong is named by its place."""
-    try:
-        rows = yaml.safe_load(path.read_text("utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise UserError(f"{path}: cannot be read as a rubric: {error}") from error
+    rows, expected = read_yaml(path, str(path), "a rubric"), "name, description and weight"
     if not isinstance(rows, list) or not rows:
-        raise UserError(f"{path}: expected a list of aspects, each with name, description and weight")
-    aspects = [_aspect(path, number, row) for number, row in enumerate(rows, 1)]
+        raise UserError(f"{path}: expected a list of aspects, each with {expected}")
+    aspects = [
+        read_entry(Aspect, f"{path}, aspect {number}", row, expected) for number, row in enumerate(rows, 1)
+    ]
     if len({aspect.name for aspect in aspects}) < len(aspects):
         raise UserError(f"{path}: two aspects have the same name")
     return tuple(aspects)
@@ -107,21 +101,3 @@ def probability_of_more(first: Mapping[float, float], second: Mapping[float, flo
         below += equal
     # Two of one distribution are a tie to the last digit.
     return min(round(wins, 12), 1.0)
-
-
-def _aspect(path: Path, number: int, row: object) -> Aspect:
-    known = [part.name for part in fields(Aspect)]
-    if not isinstance(row, dict):
-        raise UserError(f"{path}, aspect {number}: expected name, description and weight, found {row!r:.60}")
-    for name in row:
-        if name not in known:
-            raise UserError(
-                f"{path}, aspect {number}: nothing is called {name!r}{did_you_mean(str(name), known) or ''}"
-            )
-    for name in ("name", "description"):
-        if name not in row:
-            raise UserError(f"{path}, aspect {number}: {name} is missing")
-    try:
-        return Aspect(**row)
-    except UserError as error:
-        raise UserError(f"{path}, aspect {number}: {error}") from error
