@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from plaudit.data.edits import edit_distance, edit_share, token_jaccard
@@ -104,10 +104,6 @@ class Failure:
     reason: str
     """Refused, cut off, not to be read, not to be reached …"""
 
-    @property
-    def sentence(self) -> str:
-        return f"{self.step} {self.reason}"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Revised:
@@ -134,7 +130,8 @@ class Revised:
         """Revised, unchanged, or what failed in the first round."""
         if self.revision is not None:
             return "revised"
-        return UNCHANGED if self.steps or self.failure is None else self.failure.sentence
+        found = self.failure
+        return UNCHANGED if self.steps or found is None else f"{found.step} {found.reason}"
 
     def question(self, plan: RevisionPlan, critique: str | None) -> Question:
         """What is asked next: a critique of the answer as it is now, or with that the answer anew."""
@@ -303,11 +300,9 @@ class Revisions:
         for item in self.items:
             row: dict[str, Any] = {"prompt": text_to_json(item.draft.prompt), "answer": item.draft.answer}
             row |= {} if item.draft.category is None else {"category": item.draft.category}
-            row["rounds"] = [
-                {"principle": step.principle, "critique": step.critique, "revision": step.revision}
-                for step in item.steps
-            ]
-            row |= {"outcome": item.outcome, "failure": _failure_row(item.failure), **_edit_row(item)}
+            row["rounds"] = [asdict(step) for step in item.steps]
+            failure = None if item.failure is None else asdict(item.failure)
+            row |= {"outcome": item.outcome, "failure": failure, **_edit_row(item)}
             yield row | {
                 "by": writer.name,
                 "wordings": wordings,
@@ -317,12 +312,6 @@ class Revisions:
 
     def _changed(self) -> Iterator[tuple[Revised, str]]:
         return ((item, item.revision) for item in self.items if item.revision is not None)
-
-
-def _failure_row(failure: Failure | None) -> dict[str, Any] | None:
-    if failure is None:
-        return None
-    return {"round": failure.round, "step": failure.step, "reason": failure.reason}
 
 
 def _edit_row(item: Revised) -> dict[str, Any]:

@@ -139,7 +139,7 @@ def test_a_later_round_that_fails_leaves_the_revision_of_the_earlier_one(tmp_pat
         [found] = revise_drafts([draft], plan, writer(server.url, tmp_path))
     assert found.revision == "Better."
     assert found.failure is not None
-    assert (found.failure.round, found.failure.sentence) == (2, f"critique {REFUSED}")
+    assert (found.failure.round, found.failure.step, found.failure.reason) == (2, "critique", REFUSED)
 
 
 def test_a_minimal_revision_is_asked_for_in_words_of_its_own(tmp_path):

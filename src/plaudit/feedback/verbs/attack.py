@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from plaudit.cli.parser import Subparsers, add_row_options, given_path, integer, positive_integer, row_options
 from plaudit.errors import UserError
-from plaudit.feedback.verbs.judge import add_money_options
+from plaudit.feedback.verbs.judge import add_money_options, settings_from
 from plaudit.wings import offered
 
 if TYPE_CHECKING:
@@ -102,18 +102,9 @@ def _settings(args: argparse.Namespace) -> AttackSettings:
     judge = args.judge or (world and world.judge)
     if judge is None:
         raise UserError("--judge: name who says whether an answer did harm; of the world --world knows")
-    names = ("templates", "by", "write", "turns", "archive", "n", "answers", "temperature", "max_tokens")
-    names += ("harmful_below", "constitution", "principles", "most_money", "price", "cache", "requests")
-    names += ("token_from", "device", "dtype", "seed", "twins", "without_twins")
-    return AttackSettings(
-        targets=tuple(args.model),
-        prompts=args.rows,
-        judge=judge,
-        refusal=args.refusal or (world.refusal if world and args.judge is None else None),
-        category=tuple(args.category),
-        columns=tuple(args.columns),
-        leave_out=tuple(args.leave_out),
-        **{name: getattr(args, name) for name in names},
+    refusal = args.refusal or (world.refusal if world and args.judge is None else None)
+    return settings_from(
+        AttackSettings, args, targets=tuple(args.model), prompts=args.rows, judge=judge, refusal=refusal
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from plaudit.cli.parser import Subparsers, given_path, integer, positive_integer
+from plaudit.feedback.verbs.judge import settings_from
 
 _EPILOG = """\
 Half of the prompts have one instruction, the others up to --most. A prompt that its checkers have no verdict
@@ -30,8 +31,6 @@ def add_parser(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     from plaudit.feedback.instructing import InstructSettings, write_instructed
 
-    lists = {name: tuple(getattr(args, name)) for name in ("without", "only")}
-    settings = InstructSettings(prompts=args.prompts, n=args.n, most=args.most, seed=args.seed, **lists)
-    first, *others = write_instructed(settings, args.out)
+    first, *others = write_instructed(settings_from(InstructSettings, args), args.out)
     print(f"{args.out}: {first}", *others, sep="\n")
     return 0

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from plaudit.cli.parser import (
     Subparsers,
@@ -19,11 +20,14 @@ from plaudit.cli.parser import (
 from plaudit.errors import UserError
 from plaudit.feedback.judges.modes import HOWS
 
+Settings = TypeVar("Settings", bound="AskingSettings | InstructSettings")
+
 if TYPE_CHECKING:
     from plaudit.data.judging import NoVerdict, Verdict
     from plaudit.data.records import Task
     from plaudit.evaluation.reward_models.pairs import ScoredPair
-    from plaudit.feedback.asking import JudgeRowsSettings
+    from plaudit.feedback.asking import AskingSettings, JudgeRowsSettings
+    from plaudit.feedback.instructing import InstructSettings
     from plaudit.feedback.row_judging import RowJudging
 
 _EPILOG = """\
@@ -86,6 +90,14 @@ def add_money_options(parser: argparse.ArgumentParser) -> None:
     add("--cache", type=given_path, metavar="DIR", help="where replies are kept (default: the user's cache)")
 
 
+def settings_from(kind: type[Settings], args: argparse.Namespace, **given: Any) -> Settings:
+    """The settings of a request: what is given, and every other one that an option is called as."""
+    names = (part.name for part in fields(kind) if hasattr(args, part.name))
+    found: dict[str, Any] = {name: getattr(args, name) for name in names}
+    lists: dict[str, Any] = {name: tuple(value) for name, value in found.items() if isinstance(value, list)}
+    return kind(**found | lists | given)
+
+
 def run(args: argparse.Namespace) -> int:
     _check(args)
     if args.card is not None:
@@ -115,22 +127,13 @@ def _settings(args: argparse.Namespace) -> JudgeRowsSettings:
     from plaudit.feedback.asking import JudgeRowsSettings
     from plaudit.feedback.judges.words import parse_principles
 
-    return JudgeRowsSettings(
-        by=args.by,
-        model=args.model,
+    return settings_from(
+        JudgeRowsSettings,
+        args,
         prompts=None if args.model is None else args.rows,
         # Of a card it is labels of people that are judged once more.
         data=(args.rows or args.card) if args.model is None else None,
-        columns=tuple(args.columns),
-        leave_out=tuple(args.leave_out),
         principles=parse_principles(args.principles),
-        **{
-            name: getattr(args, name)
-            for name in (
-                *("how", "rubric", "constitution", "preamble", "calibrate", "n", "seed", "temperature"),
-                *("max_tokens", "most_money", "price", "requests", "token_from", "cache", "device", "dtype"),
-            )
-        },
     )
 
 

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 from plaudit.cli.parser import Subparsers, add_row_options, given_path, integer, positive_integer
 from plaudit.errors import UserError
-from plaudit.feedback.verbs.judge import add_model_options, add_money_options
+from plaudit.feedback.verbs.judge import add_model_options, add_money_options, settings_from
 
 if TYPE_CHECKING:
-    from plaudit.feedback.asking import ReviseSettings
     from plaudit.feedback.revised_rows import RevisionFiles
 
 _EPILOG = """\
@@ -47,12 +46,15 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from plaudit.feedback.asking import ReviseSettings
     from plaudit.feedback.revised_rows import prepare_revising, revision_figures, write_revisions
 
     files = _files(args)
     if files.demonstrations is None and files.pairs is None and not args.estimate:
         raise UserError("--out FILE or --pairs FILE: say where the rows go")
-    settings = _settings(args)
+    from_model = args.model is not None
+    given = {"prompts": args.rows if from_model else None, "data": None if from_model else args.rows}
+    settings = settings_from(ReviseSettings, args, **given)
     revising = prepare_revising(settings, layout=args.format)
     for note in revising.notes:
         print(note)
@@ -78,23 +80,3 @@ def _files(args: argparse.Namespace) -> RevisionFiles:
         if path is not None:
             check_output_path(path)
     return RevisionFiles(demonstrations=args.out, pairs=args.pairs, steps=args.steps, figures=args.figures)
-
-
-def _settings(args: argparse.Namespace) -> ReviseSettings:
-    from plaudit.feedback.asking import ReviseSettings
-
-    return ReviseSettings(
-        by=args.by,
-        model=args.model,
-        prompts=None if args.model is None else args.rows,
-        data=args.rows if args.model is None else None,
-        columns=tuple(args.columns),
-        leave_out=tuple(args.leave_out),
-        **{
-            name: getattr(args, name)
-            for name in (
-                *("constitution", "rounds", "minimal", "n", "temperature", "max_tokens", "marks", "seed"),
-                *("most_money", "price", "requests", "token_from", "cache", "device", "dtype"),
-            )
-        },
-    )
