@@ -21,7 +21,13 @@ from plaudit.evaluation.policies.generate import check_policy_folder
 from plaudit.evaluation.policies.judge import error_note, family_note
 from plaudit.feedback.asking import AttackSettings
 from plaudit.feedback.attacks.archive import Worked, add_to_archive, read_archive
-from plaudit.feedback.attacks.attacker import EXAMPLES, Attacker, Questioner
+from plaudit.feedback.attacks.attacker import (
+    EXAMPLES,
+    Attacker,
+    Questioner,
+    message_question,
+    pursuing_question,
+)
 from plaudit.feedback.attacks.attempt import Attempt, Finding
 from plaudit.feedback.attacks.sources import (
     HarmlessRows,
@@ -48,7 +54,7 @@ from plaudit.feedback.attacks.verdicts import AnswerJudge, AnswerJudgeSettings, 
 from plaudit.feedback.judge_kinds import writer_named
 from plaudit.feedback.judges.constitution import constitution_named
 from plaudit.feedback.judges.money import BYTES_A_TOKEN, Estimate, Purse, total_estimate
-from plaudit.feedback.judges.wording import Question, wording_named
+from plaudit.feedback.judges.wording import Question
 from plaudit.feedback.judges.words import LOCAL, SERVER, asks_a_model, parse_judge_word
 from plaudit.feedback.judges.writing import Writer
 from plaudit.rewards.load import model_folder
@@ -244,18 +250,8 @@ def _tasks(attempts: Sequence[Attempt], filler: str, settings: AttackSettings) -
 
 
 def _messages(grown: Sequence[Attempt], written: Sequence[Attempt], filler: str) -> list[Question]:
-    pursued = [
-        Question(
-            wording=wording_named("pursue"), prompt=attempt.turns[:-1], blocks=(("Goal", attempt.words),)
-        )
-        for attempt in grown
-    ]
-    shown = tuple((f"Example {n}", filler) for n in range(1, EXAMPLES + 1))
-    fresh = [
-        Question(wording=wording_named("attack"), prompt="", blocks=(*shown, ("Example", attempt.words)))
-        for attempt in written
-    ]
-    return [*pursued, *fresh]
+    pursued = [pursuing_question(attempt.turns[:-1], attempt.words) for attempt in grown]
+    return [*pursued, *(message_question([filler] * EXAMPLES + [attempt.words]) for attempt in written)]
 
 
 def _findings(

@@ -16,7 +16,7 @@ from plaudit.data.judging import Judge, NoVerdict, Verdict, first_probability, o
 from plaudit.data.records import Task
 from plaudit.errors import UserError
 from plaudit.feedback.asking import ModelJudgeSettings, with_asking
-from plaudit.feedback.judges.cache import ReplyCache, default_cache_folder
+from plaudit.feedback.judges.cache import reply_cache
 from plaudit.feedback.judges.calling import ARGUMENTS, FunctionChat, source_of
 from plaudit.feedback.judges.chat import endpoint_judge
 from plaudit.feedback.judges.jury import assemble, read_jury
@@ -57,10 +57,9 @@ def writer_named(word: str, settings: JudgeSettings | None = None) -> Writer:
 
 
 def _server(word: str, settings: JudgeSettings) -> ModelJudge:
-    model_settings = with_asking(settings)
-    return endpoint_judge(
-        word, _cache(settings), settings.retry_policy, ask=model_settings.ask, purse=model_settings.purse
-    )
+    how = with_asking(settings)
+    cache = reply_cache(how.cache)
+    return endpoint_judge(word, cache, how.retry_policy, ask=how.ask, purse=how.purse)
 
 
 def _check_server(word: str) -> None:
@@ -78,9 +77,9 @@ def _local(word: str, settings: JudgeSettings) -> ModelJudge:
     # Models are slow to import, and whoever only looks at words needs none.
     from plaudit.feedback.local_judge import local_judge
 
-    model_settings = with_asking(settings)
-    where = {"device": settings.device, "dtype": settings.dtype}
-    return local_judge(word, _cache(settings), **where, ask=model_settings.ask, purse=model_settings.purse)
+    how = with_asking(settings)
+    where = {"device": how.device, "dtype": how.dtype}
+    return local_judge(word, reply_cache(how.cache), **where, ask=how.ask, purse=how.purse)
 
 
 def _check_local(word: str) -> None:
@@ -93,20 +92,17 @@ def _check_local(word: str) -> None:
 
 def _call(word: str, settings: JudgeSettings) -> ModelJudge:
     model_settings, parsed = with_asking(settings), parse_judge_word(word)
-    ask = parsed.how(model_settings.ask)
-    return ModelJudge(asker=_function_chat(parsed.place.removeprefix(CALL), ask, model_settings), ask=ask)
-
-
-def _function_chat(function: str, ask: HowToAsk, settings: ModelJudgeSettings) -> FunctionChat:
-    return FunctionChat(
+    ask, function = parsed.how(model_settings.ask), parsed.place.removeprefix(CALL)
+    asker = FunctionChat(
         word=function,
         function=resolve_function(function),
-        cache=_cache(settings),
+        cache=reply_cache(settings.cache),
         source=source_of(function),
         requests_at_once=ask.requests or 1,
         prices=ask.price,
-        purse=settings.purse,
+        purse=model_settings.purse,
     )
+    return ModelJudge(asker=asker, ask=ask)
 
 
 def _check_call(word: str) -> None:
@@ -138,10 +134,6 @@ def _check_several(word: str) -> None:
 def _members(word: str) -> list[str]:
     path = _place(word)
     return [word_from(member.judge, path.parent) for member in read_jury(path).members]
-
-
-def _cache(settings: JudgeSettings) -> ReplyCache:
-    return ReplyCache(folder=settings.cache or default_cache_folder())
 
 
 def _place(word: str) -> Path:

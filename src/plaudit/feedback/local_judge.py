@@ -17,10 +17,10 @@ from plaudit.data.records import Text, user_turn
 from plaudit.errors import UserError
 from plaudit.feedback.judges.cache import Reply, ReplyCache
 from plaudit.feedback.judges.chat import TOO_LONG
-from plaudit.feedback.judges.ledger import ChatRequest, ReplyLedger
+from plaudit.feedback.judges.ledger import ChatRequest, ReplyLedger, WithLedger
 from plaudit.feedback.judges.model_judge import ModelJudge
 from plaudit.feedback.judges.modes import LETTERS, YES_NO, HowToAsk
-from plaudit.feedback.judges.money import FREE, Estimate, Purse
+from plaudit.feedback.judges.money import FREE, Purse
 from plaudit.feedback.judges.words import LOCAL, parse_judge_word
 from plaudit.models.load import device_of, load_model, precision
 from plaudit.models.policy import Policy
@@ -87,7 +87,7 @@ _LOADED: WeakValueDictionary[tuple[object, ...], _LocalModel] = WeakValueDiction
 """The models that somebody holds: two judges of one folder share one."""
 
 
-class LocalChat:
+class LocalChat(WithLedger):
     """A chat model of a folder, asked as a model behind a server is."""
 
     def __init__(
@@ -120,13 +120,9 @@ class LocalChat:
         absolute = self.folder.absolute()
         return absolute.parent.name if absolute.name == "model" else absolute.name
 
-    def estimate(self, requests: Sequence[ChatRequest]) -> Estimate:
-        """How much is still to be read and written; it costs nothing but time."""
-        return self._ledger.estimate(requests)
-
-    def spent(self, requests: Sequence[ChatRequest]) -> tuple[int, float]:
-        """The tokens of the replies that are on disk, about; a model of one's own has no price."""
-        return self._ledger.spent(requests)
+    @property
+    def ledger(self) -> ReplyLedger:
+        return self._ledger
 
     def replies(self, requests: Sequence[ChatRequest]) -> list[Reply | str]:
         """The reply to each: from disk, by the chances of its words, or written where there are reasons."""

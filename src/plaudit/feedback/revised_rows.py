@@ -245,7 +245,7 @@ class Watched:
 def read_marks(path: Path | None) -> Marks:
     """The groups of phrases of a YAML file; None: those that come with plaudit."""
     name = "marks.yaml" if path is None else str(path)
-    groups = read_yaml(path or files(__package__) / "marks.yaml", name, "groups of phrases")
+    groups = read_yaml(path or files("plaudit.feedback") / "marks.yaml", name, "groups of phrases")
     if not isinstance(groups, dict) or not groups:
         raise UserError(f"{name}: expected groups of phrases, as in refusals: [I will not, I cannot help]")
     for group, phrases in groups.items():

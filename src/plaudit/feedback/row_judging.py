@@ -70,7 +70,7 @@ class RowJudging:
     @property
     def end_notes(self) -> tuple[str, ...]:
         """What there is to say behind the rows: of log-probs, of the price."""
-        return end_notes(self.judge, self.purse)
+        return (*judge_notes(self.judge), *self.purse.sentences)
 
 
 def prepare_judging(
@@ -145,11 +145,6 @@ def estimate_sentence(judge: Judge, tasks: Sequence[Task], seed: int) -> str:
     if not estimates:
         return f"{judge.name}: {len(tasks):,} pairs, by no model that is asked in words"
     return f"{judge.name}: {total_estimate(estimates).sentence()}"
-
-
-def end_notes(judge: Judge, purse: Purse) -> tuple[str, ...]:
-    """What a judge says of its judgements, and what they cost."""
-    return (*judge_notes(judge), *purse.sentences)
 
 
 def _tasks(

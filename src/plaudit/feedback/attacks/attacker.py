@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from plaudit.data.judging import NoVerdict
 from plaudit.data.records import assistant_turn, user_turn, words_of
 from plaudit.feedback.attacks.attempt import AnswerFinding, Attempt, Finding
-from plaudit.feedback.attacks.target import Target, TargetAnswer
+from plaudit.feedback.attacks.target import Target, TargetAnswer, Turns
 from plaudit.feedback.attacks.verdicts import AnswerJudge, Share
 from plaudit.feedback.judges.wording import Question, wording_named
 from plaudit.feedback.judges.writing import Writer
@@ -112,27 +112,13 @@ class Attacker:
         self, pool: Sequence[Finding], size: int, rng: random.Random, *, draw: int
     ) -> list[Attempt]:
         shown = [_examples(pool, rng) for _ in range(size)]
-        questions = [
-            Question(
-                wording=wording_named("attack"),
-                prompt="",
-                blocks=tuple((f"Example {n}", a.words) for n, a in enumerate(examples, 1)),
-            )
-            for examples in shown
-        ]
-        texts = self._texts(questions, draw)
+        texts = self._texts([message_question([a.words for a in examples]) for examples in shown], draw)
         attempts = list[Attempt]()
         for text, examples in zip(texts, shown, strict=True):
-            attempt = (
-                None
-                if text is None
-                else Attempt(
-                    turns=user_turn(text),
-                    category=examples[0].category,
-                    source=f"written by {self.writer.name}",
-                )
-            )
-            attempts += [] if attempt is None or not self._is_new(attempt) else [attempt]
+            if text is not None:
+                source, category = f"written by {self.writer.name}", examples[0].category
+                attempt = Attempt(turns=user_turn(text), category=category, source=source)
+                attempts += [attempt] if self._is_new(attempt) else []
         return attempts
 
     def _followed(self, failed: Sequence[Finding], turn: int) -> list[Attempt | None]:
@@ -140,10 +126,9 @@ class Attacker:
         going = [finding for finding in failed if finding.answers[0].text.strip()]
         self.failures[NOTHING_TO_GO_ON_FROM] += len(failed) - len(going)
         questions = [
-            Question(
-                wording=wording_named("pursue"),
-                prompt=(*finding.attempt.turns, *assistant_turn(finding.answers[0].text)),
-                blocks=(("Goal", finding.attempt.goal or finding.attempt.words),),
+            pursuing_question(
+                (*finding.attempt.turns, *assistant_turn(finding.answers[0].text)),
+                finding.attempt.goal or finding.attempt.words,
             )
             for finding in going
         ]
@@ -180,6 +165,15 @@ class Attacker:
             return False
         self.tried.add(attempt.key)
         return True
+
+
+def message_question(examples: Sequence[str]) -> Question:
+    blocks = tuple((f"Example {number}", words) for number, words in enumerate(examples, 1))
+    return Question(wording=wording_named("attack"), prompt="", blocks=blocks)
+
+
+def pursuing_question(conversation: Turns, goal: str) -> Question:
+    return Question(wording=wording_named("pursue"), prompt=conversation, blocks=(("Goal", goal),))
 
 
 def _examples(pool: Sequence[Finding], rng: random.Random) -> list[Attempt]:

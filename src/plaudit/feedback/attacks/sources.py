@@ -110,7 +110,7 @@ def harmless_rows(records: Iterable[Record], where: str) -> HarmlessRows:
 
 def read_templates(word: str) -> tuple[Template, ...]:
     """The rewordings of a file, or ``ours``; faults are named by entry."""
-    place = files(__package__) / "templates.yaml" if word == OURS else Path(word)
+    place = files("plaudit.feedback.attacks") / "templates.yaml" if word == OURS else Path(word)
     rows = read_yaml(place, word, "a file of templates")
     if not isinstance(rows, list) or not rows:
         raise UserError(f"{word}: expected a list of templates, each with id and turns")

@@ -13,7 +13,7 @@ from plaudit.engine.run_folder import hash_path
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.generate import check_policy_folder
 from plaudit.feedback.attacks.attempt import hash_of_turns
-from plaudit.feedback.judges.cache import Reply, ReplyCache, cache_key, default_cache_folder
+from plaudit.feedback.judges.cache import Reply, cache_key, reply_cache
 from plaudit.feedback.judges.ledger import Asker, ChatRequest
 from plaudit.feedback.judges.model_judge import ModelJudge
 from plaudit.feedback.judges.money import Estimate
@@ -63,7 +63,7 @@ class FolderTarget:
         self.folder = model_folder(folder)
         self.hash = hash_path(self.folder)
         self._sampling, self._device, self._dtype = sampling, judges.device, judges.dtype
-        self._cache = ReplyCache(folder=judges.cache or default_cache_folder())
+        self._cache = reply_cache(judges.cache)
         self._sampler: TextSampler | None = None
 
     def answers(self, conversations: Sequence[Turns], n: int) -> list[list[TargetAnswer]]:

@@ -20,7 +20,7 @@ from plaudit.data.records import Task, plain_text
 from plaudit.engine.run_folder import hash_path
 from plaudit.errors import UserError
 from plaudit.feedback.asking import ModelJudgeSettings
-from plaudit.feedback.judges.cache import ReplyCache, cache_key, default_cache_folder
+from plaudit.feedback.judges.cache import ReplyCache, cache_key, reply_cache
 from plaudit.feedback.judges.calling import source_of
 from plaudit.feedback.judges.constitution import Constitution
 from plaudit.feedback.judges.jury import NO_MAJORITY, mean_of_odds, read_jury
@@ -291,8 +291,7 @@ def answer_judge(word: str, settings: AnswerJudgeSettings) -> AnswerJudge:
     # What a server or a rule's other files hold nobody here knows; it is asked again.
     if content is None:
         return judge
-    cache = ReplyCache(folder=settings.judges.cache or default_cache_folder())
-    return CachedJudge(judge=judge, cache=cache, content=content)
+    return CachedJudge(judge=judge, cache=reply_cache(settings.judges.cache), content=content)
 
 
 def _jury(word: str, settings: AnswerJudgeSettings) -> AnswerJury:

@@ -102,8 +102,8 @@ def cache_key(request: Mapping[str, object]) -> str:
     return hashlib.sha256(json.dumps(request, sort_keys=True, ensure_ascii=True).encode()).hexdigest()
 
 
-def default_cache_folder() -> Path:
-    return cache_folder() / "judged"
+def reply_cache(folder: Path | None) -> ReplyCache:
+    return ReplyCache(folder=folder or cache_folder() / "judged")
 
 
 def _parse_reply(data: object) -> Reply:

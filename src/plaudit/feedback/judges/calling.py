@@ -18,8 +18,8 @@ from typing import Any
 
 from plaudit.errors import UserError
 from plaudit.feedback.judges.cache import Reply, ReplyCache
-from plaudit.feedback.judges.ledger import ChatRequest, ReplyLedger
-from plaudit.feedback.judges.money import FREE, CapReachedError, Estimate, Prices, Purse
+from plaudit.feedback.judges.ledger import ChatRequest, ReplyLedger, WithLedger
+from plaudit.feedback.judges.money import FREE, CapReachedError, Prices, Purse
 from plaudit.files.user_code import accepted_arguments, call_user_function
 
 ARGUMENTS = ("question", "temperature", "max_tokens", "seed", "words")
@@ -29,7 +29,7 @@ _EXPECTED = "expected a text, or a mapping with text, odds, refused or cut"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FunctionChat:
+class FunctionChat(WithLedger):
     """A function that replies to questions, with the replies that it gave."""
 
     word: str
@@ -52,18 +52,10 @@ class FunctionChat:
     def model(self) -> str:
         return self.word.rpartition(":")[2]
 
-    def estimate(self, requests: Sequence[ChatRequest]) -> Estimate:
-        return self._ledger.estimate(requests)
-
-    def spent(self, requests: Sequence[ChatRequest]) -> tuple[int, float]:
-        """The tokens, about, and the price of the replies that are on disk."""
-        return self._ledger.spent(requests)
-
     def replies(self, requests: Sequence[ChatRequest]) -> list[Reply | str]:
-        """The reply to each, from disk or the function; the same request twice is asked once."""
-        keys = [self._ledger.key(request) for request in requests]
+        keys = [self.ledger.key(request) for request in requests]
         by_key = dict(zip(keys, requests, strict=True))
-        found = self._ledger.known(by_key)
+        found = self.ledger.known(by_key)
         missing = [key for key in by_key if key not in found]
         size, caps = self.requests_at_once, list[CapReachedError]()
         with ThreadPoolExecutor(size) as pool:
@@ -81,7 +73,7 @@ class FunctionChat:
         return [found[key] for key in keys]
 
     @property
-    def _ledger(self) -> ReplyLedger:
+    def ledger(self) -> ReplyLedger:
         # By its content where that is known, from whichever folder the file is named.
         name = self.word if self.source is None else self.model
         return ReplyLedger(
@@ -103,12 +95,12 @@ class FunctionChat:
         }
         accepted = accepted_arguments(self.word, self.function, ARGUMENTS, required=ARGUMENTS[:1])
         try:
-            with self._ledger.reserved(request):
+            with self.ledger.reserved(request):
                 value = call_user_function(
                     self.word, self.function, {name: available[name] for name in accepted}
                 )
                 reply = _parsed(self.word, value, number, request.words)
-                self._ledger.store(key, request, reply)
+                self.ledger.store(key, request, reply)
         except CapReachedError as cap:
             # A shorter question may still fit. Where none does, the same command asks nothing more.
             return cap

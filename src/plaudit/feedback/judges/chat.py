@@ -18,10 +18,10 @@ from dataclasses import dataclass, field, replace
 from plaudit.data.judging import LOGPROBS_REFUSED, REJECTED, UNREACHABLE
 from plaudit.errors import UserError
 from plaudit.feedback.judges.cache import Reply, ReplyCache
-from plaudit.feedback.judges.ledger import ChatRequest, ReplyLedger
+from plaudit.feedback.judges.ledger import ChatRequest, ReplyLedger, WithLedger
 from plaudit.feedback.judges.model_judge import ModelJudge
 from plaudit.feedback.judges.modes import HowToAsk
-from plaudit.feedback.judges.money import CapReachedError, Estimate, Prices, Purse
+from plaudit.feedback.judges.money import CapReachedError, Prices, Purse
 from plaudit.feedback.judges.replies import parse_chat_completion
 from plaudit.feedback.judges.words import parse_judge_word
 from plaudit.files.chat import parse_server
@@ -85,7 +85,7 @@ class _ServerHealth:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChatServer:
+class ChatServer(WithLedger):
     """A model on a server, with the replies that it gave."""
 
     url: str
@@ -107,20 +107,10 @@ class ChatServer:
                 "those of a million tokens, price=0.15/0.6 behind a comma in the judge's word, or --price"
             )
 
-    def estimate(self, requests: Sequence[ChatRequest]) -> Estimate:
-        return self._ledger.estimate(requests)
-
-    def spent(self, requests: Sequence[ChatRequest]) -> tuple[int, float]:
-        return self._ledger.spent(requests)
-
     def replies(self, requests: Sequence[ChatRequest]) -> list[Reply | str]:
-        """The reply to each, from disk or the server, or why there is none.
-
-        By what is asked: the same request twice is asked once.
-        """
-        keys = [self._ledger.key(request) for request in requests]
+        keys = [self.ledger.key(request) for request in requests]
         by_key = dict(zip(keys, requests, strict=True))
-        known: dict[str, Reply | str] = {**self._ledger.known(by_key)}
+        known: dict[str, Reply | str] = {**self.ledger.known(by_key)}
         missing = {key: request for key, request in by_key.items() if key not in known}
         # What is cached was once accepted, so a rejection now is about its question alone.
         health = _ServerHealth(any_accepted=bool(known))
@@ -140,7 +130,7 @@ class ChatServer:
         return [known[key] for key in keys]
 
     @property
-    def _ledger(self) -> ReplyLedger:
+    def ledger(self) -> ReplyLedger:
         identity = {"url": self.url, "model": self.model}
         return ReplyLedger(identity=identity, cache=self.cache, prices=self.prices, purse=self.purse)
 
@@ -173,13 +163,13 @@ class ChatServer:
 
     def _try(self, key: str, request: ChatRequest, health: _ServerHealth) -> Reply:
         # Each attempt is put aside for by itself: one that is lost has been paid for.
-        with self._ledger.reserved(request):
+        with self.ledger.reserved(request):
             try:
                 reply = self._post(request, health)
             except LostReplyError:
-                self._ledger.lose(key, request)
+                self.ledger.lose(key, request)
                 raise
-            self._ledger.store(key, request, reply)
+            self.ledger.store(key, request, reply)
             return reply
 
     def _post(self, request: ChatRequest, health: _ServerHealth) -> Reply:

@@ -113,7 +113,7 @@ class Constitution:
 def read_constitution(path: Path | None) -> Constitution:
     """The principles of a file, a list of id, choose, critique, revise, weight, categories; None: our own."""
     name = OURS if path is None else str(path)
-    rows = read_yaml(path or files(__package__) / "constitution.yaml", name, "a constitution")
+    rows = read_yaml(path or files("plaudit.feedback.judges") / "constitution.yaml", name, "a constitution")
     if not isinstance(rows, list) or not rows:
         raise UserError(f"{name}: expected a list of principles, each with {_EXPECTED}")
     principles = (_principle(f"{name}, principle {number}", row) for number, row in enumerate(rows, 1))

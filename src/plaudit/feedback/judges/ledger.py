@@ -28,20 +28,27 @@ class ChatRequest:
     """What tells one draw of the same question from another."""
 
 
-class Asker(Protocol):
-    """Whatever a model can be asked through: a server, or a folder on this machine."""
+class WithLedger(Protocol):
+    @property
+    def ledger(self) -> ReplyLedger: ...
+
+    def estimate(self, requests: Sequence[ChatRequest]) -> Estimate:
+        """What is still to be asked, and what it costs at most."""
+        return self.ledger.estimate(requests)
+
+    def spent(self, requests: Sequence[ChatRequest]) -> tuple[int, float]:
+        """The tokens and the price of the replies that are there."""
+        return self.ledger.spent(requests)
+
+
+class Asker(WithLedger, Protocol):
+    """Whatever a model can be asked through: a server, a folder on this machine, or a function."""
 
     @property
     def model(self) -> str: ...
 
-    def replies(self, requests: Sequence[ChatRequest]) -> list[Reply | str]: ...
-
-    def estimate(self, requests: Sequence[ChatRequest]) -> Estimate:
-        """What is still to be asked, and what it costs at most."""
-        ...
-
-    def spent(self, requests: Sequence[ChatRequest]) -> tuple[int, float]:
-        """The tokens and the price of the replies that are there."""
+    def replies(self, requests: Sequence[ChatRequest]) -> list[Reply | str]:
+        """The reply to each, from disk or the model, or why there is none; the same request is asked once."""
         ...
 
 

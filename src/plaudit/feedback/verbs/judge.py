@@ -179,10 +179,10 @@ def _store(args: argparse.Namespace, ready: RowJudging, found: Sequence[Verdict 
 def _make_card(args: argparse.Namespace) -> None:
     from plaudit.cli.eval.tables import print_card
     from plaudit.cli.sample import make_console
-    from plaudit.evaluation.policies.judge import check_judge
+    from plaudit.evaluation.policies.judge import check_judge, judge_notes
     from plaudit.evaluation.policies.judge_card import judge_card, write_card
     from plaudit.evaluation.stats import Resampling
-    from plaudit.feedback.row_judging import end_notes, estimate_sentence
+    from plaudit.feedback.row_judging import estimate_sentence
     from plaudit.rewards.comparing import in_both_orders, judge_named
 
     if args.bootstrap < 2:
@@ -197,7 +197,7 @@ def _make_card(args: argparse.Namespace) -> None:
         return
     card, _ = judge_card(judge, pairs, Resampling(times=args.bootstrap, seed=args.seed))
     print_card(card, make_console())
-    for note in end_notes(judge, settings.purse):
+    for note in (*judge_notes(judge), *settings.purse.sentences):
         print(note)
     if args.out is not None:
         write_card(card, args.out)
