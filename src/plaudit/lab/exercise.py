@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
+from markupsafe import Markup
 
-from plaudit.lab.exercises.pages import ExerciseResult, PipelineFolder
+from plaudit.lab.exercises.pages import CaptionedChart, ExerciseResult, PipelineFolder, Table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,18 +36,28 @@ class Exercise:
 
 def exercise(name: str, analyse: Callable[[PipelineFolder], ExerciseResult]) -> Exercise:
     words = _exercises()[name]
-    return Exercise(
-        name=name,
-        analyse=analyse,
-        title=words["title"],
-        background=words["background"],
-        minutes=words["minutes"],
-        next_commands=tuple(words["next_commands"]),
-    )
+    own = {part: words[part] for part in ("title", "background", "minutes")}
+    return Exercise(name=name, analyse=analyse, next_commands=tuple(words["next_commands"]), **own)
 
 
 def claim_rows(name: str) -> Sequence[Mapping[str, Any]]:
     return _exercises()[name]["claims"]
+
+
+def table_head(name: str) -> tuple[str, ...]:
+    return tuple(_exercises()[name]["table"]["head"])
+
+
+def result_table(name: str, rows: Iterable[tuple[str, ...]], **fields: object) -> Table:
+    """Rows under the head that an exercise has for them; ``fields`` stand in the note below."""
+    words = _exercises()[name]["table"]
+    return Table(head=table_head(name), rows=tuple(rows), note=words["note"].format(**fields))
+
+
+def captioned(name: str, *charts: Markup) -> tuple[CaptionedChart, ...]:
+    """The charts of an exercise, in the order of its titles and captions."""
+    words = zip(_exercises()[name]["charts"], charts, strict=True)
+    return tuple(CaptionedChart(**row, chart=chart) for row, chart in words)
 
 
 @cache

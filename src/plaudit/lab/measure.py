@@ -130,11 +130,7 @@ def statistic_by_prompt(
 def mean_over_prompts(evaluation: PolicyEvaluation, name: str, statistic: AnswerStatistic) -> Estimate | None:
     """The mean of a policy's number over the prompts that have one; None where none has."""
     number_P = np.array([*statistic_by_prompt(evaluation, name, statistic).values()])
-    return (
-        bootstrap_mean(number_P, np.arange(len(number_P)), Resampling(), share=False)
-        if len(number_P)
-        else None
-    )
+    return _mean_by_prompt(number_P) if len(number_P) else None
 
 
 def paired_difference(
@@ -149,26 +145,11 @@ def paired_difference(
     gap_P = np.array([factor * first[prompt] - other[prompt] for prompt in first if prompt in other])
     if not len(gap_P):
         raise UserError(f"there is no prompt on which {' and '.join(policies)} can be compared")
-    return bootstrap_mean(gap_P, np.arange(len(gap_P)), Resampling(), share=False)
+    return _mean_by_prompt(gap_P)
 
 
-def claim_greater(
-    statement: str,
-    evaluation: PolicyEvaluation,
-    policies: tuple[str, str],
-    statistic: AnswerStatistic,
-    unit: str,
-    *,
-    factor: int | float = 1.0,
-) -> Claim:
-    """A claim that the first policy's number is above the second's, by the interval of their gap."""
-    gap = paired_difference(evaluation, policies, statistic, factor=factor)
-    this, other = (mean_over_prompts(evaluation, name, statistic) for name in policies)
-    assert this is not None, "it has a gap"
-    assert other is not None, "it has a gap"
-    first = number_text(this.value) if factor == 1 else f"{factor:g} × {number_text(this.value)}"
-    evidence = f"{first} against {number_text(other.value)} {unit}: apart by {value_with_interval(gap)}"
-    return Claim(statement=statement, holds=is_above_zero(gap), evidence=evidence)
+def _mean_by_prompt(number_P: Float[np.ndarray, " P"]) -> Estimate:
+    return bootstrap_mean(number_P, np.arange(len(number_P)), Resampling(), share=False)
 
 
 def is_above_zero(gap: Estimate) -> bool | None:
@@ -220,11 +201,6 @@ def mean_reward(answers: Sequence[PolicyAnswer]) -> float | None:
     return _finite_mean([answer.reward for answer in answers])
 
 
-def mean_kl(answers: Sequence[PolicyAnswer]) -> float | None:
-    """The mean of log π − log π_ref: this prompt's part of the KL."""
-    return _finite_mean([answer.kl for answer in answers])
-
-
 def mean_repetition(answers: Sequence[PolicyAnswer]) -> float | None:
     """The mean share of an answer's pairs of neighbouring words that it has said before."""
     return _finite_mean([repeated_pair_share(answer.text) for answer in answers])
@@ -250,7 +226,8 @@ STATISTICS: Mapping[str, AnswerStatistic] = {
     "tokens": lambda answers: _finite_mean([answer.tokens for answer in answers]),
     "worth": mean_gold,
     "reward": mean_reward,
-    "kl": mean_kl,
+    # The mean of log π − log π_ref: this prompt's part of the KL.
+    "kl": lambda answers: _finite_mean([answer.kl for answer in answers]),
     "repetition": mean_repetition,
     "sameness": same_answer_rate,
     "best less mean": best_minus_mean_gold,
@@ -265,23 +242,21 @@ def greater_claims(
     *,
     parts: Mapping[Any, PolicyEvaluation] | None = None,
 ) -> tuple[Claim, ...]:
-    """All claims of an exercise that one policy has more of something than another.
+    """All claims of an exercise that one policy has more of something, by the interval of their gap.
 
     labels: what the sentences call policies. parts: evaluations whose gold score is a part of the worth.
     """
     claims: list[Claim] = []
     for row in claim_rows(exercise):
-        part = None if parts is None else parts.get(row["of"])
-        claims.append(
-            claim_greater(
-                row["says"].format(**(labels or {})),
-                evaluation if part is None else part,
-                (row["more"], row["less"]),
-                STATISTICS[row["of"]] if part is None else mean_gold,
-                row["unit"],
-                factor=row.get("times", 1.0),
-            )
-        )
+        part = (parts or {}).get(row["of"])
+        found, statistic = (evaluation, STATISTICS[row["of"]]) if part is None else (part, mean_gold)
+        policies, factor = (row["more"], row["less"]), row.get("times", 1.0)
+        gap = paired_difference(found, policies, statistic, factor=factor)
+        more, less = (value_text(mean_over_prompts(found, name, statistic)) for name in policies)
+        times = "" if factor == 1 else f"{factor:g} × "
+        evidence = f"{times}{more} against {less} {row['unit']}: apart by {value_with_interval(gap)}"
+        statement = row["says"].format(**(labels or {}))
+        claims.append(Claim(statement=statement, holds=is_above_zero(gap), evidence=evidence))
     return tuple(claims)
 
 
@@ -313,14 +288,12 @@ def read_pair_rewards(folder: PipelineFolder, stage: str, names: Iterable[str]) 
     for name in names:
         if name not in decided_rows[0]["rewards"]:
             raise UserError(f"{path}: no reward {name!r} was judged there; name it in models of {stage}")
-        first_reward_B, second_reward_B = np.array(
-            [row["rewards"][name] for row in decided_rows], dtype=float
-        ).T
-        preferred_B, other_B = (
-            np.where(first_B, first_reward_B, second_reward_B),
-            np.where(first_B, second_reward_B, first_reward_B),
+        reward_B, other_B = np.array([row["rewards"][name] for row in decided_rows], dtype=float).T
+        rewards_by_name[name] = PairRewards(
+            preferred_B=np.where(first_B, reward_B, other_B),
+            other_B=np.where(first_B, other_B, reward_B),
+            prompt_B=prompt_B,
         )
-        rewards_by_name[name] = PairRewards(preferred_B=preferred_B, other_B=other_B, prompt_B=prompt_B)
     return rewards_by_name
 
 
@@ -354,7 +327,7 @@ def paired_reward_difference(pair_rewards: PairRewards, other: PairRewards, meas
     )
 
 
-def independent_difference(estimate: Estimate, other_estimate: Estimate, *, times: int = 1) -> Estimate:
+def independent_difference(estimate: Estimate, other: Estimate, *, times: int = 1) -> Estimate:
     """The first less so many times the second, of estimates that rest on different prompts.
 
     low = v₁ − v₂ − √((v₁ − l₁)² + (h₂ − v₂)²), and the upper end the other way round (Zou and Donner 2008).
@@ -365,21 +338,13 @@ def independent_difference(estimate: Estimate, other_estimate: Estimate, *, time
     >>> round(found.low, 3), round(found.value, 3), round(found.high, 3)
     (0.25, 0.3, 0.35)
     """
-    value, n, prompts = (
-        estimate.value - times * other_estimate.value,
-        estimate.n + other_estimate.n,
-        estimate.prompts + other_estimate.prompts,
-    )
-    if (
-        estimate.low is None
-        or estimate.high is None
-        or other_estimate.low is None
-        or other_estimate.high is None
-    ):
+    value = estimate.value - times * other.value
+    n, prompts = estimate.n + other.n, estimate.prompts + other.prompts
+    if estimate.low is None or estimate.high is None or other.low is None or other.high is None:
         return Estimate(value=value, low=None, high=None, n=n, prompts=prompts)
     # Each end takes the limits on its own side, so a lopsided interval stays lopsided.
-    down = hypot(estimate.value - estimate.low, times * (other_estimate.high - other_estimate.value))
-    up = hypot(estimate.high - estimate.value, times * (other_estimate.value - other_estimate.low))
+    down = hypot(estimate.value - estimate.low, times * (other.high - other.value))
+    up = hypot(estimate.high - estimate.value, times * (other.value - other.low))
     return Estimate(value=value, low=value - down, high=value + up, n=n, prompts=prompts)
 
 

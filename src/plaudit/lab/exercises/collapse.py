@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from markupsafe import Markup
 
 from plaudit.evaluation.policies.result import PolicyEvaluation, PolicyFigures
-from plaudit.lab.exercise import exercise
+from plaudit.lab.exercise import captioned, exercise, result_table
 from plaudit.lab.exercises.pages import (
-    CaptionedChart,
     ExerciseResult,
-    IntervalRow,
     IntervalRows,
-    Number,
     PipelineFolder,
     Table,
     answer_counts,
     chart_over_steps,
-    estimate_span,
+    interval_row,
     number_text,
     percent,
     share_chart,
@@ -48,80 +45,53 @@ def analyse(folder: PipelineFolder) -> ExerciseResult:
     return ExerciseResult(
         claims=greater_claims("collapse", evaluation, names),
         table=_table(evaluation, names),
-        charts=(
-            CaptionedChart(
-                title="How often two answers to a prompt are the same",
-                caption="Before and after, with a leash and without.",
-                chart=_same_answer_chart(evaluation, names),
-            ),
-            CaptionedChart(
-                title="Entropy on the way",
-                caption="Does it fall while the policy learns, and does the leash hold it?",
-                chart=chart_over_steps("Entropy", "nats a token", entropy),
-            ),
-            CaptionedChart(
-                title="All that it says",
-                caption="The prompts on which most variety was lost: every answer once, with how often it "
-                "came.",
-                chart=answer_counts(
-                    evaluation,
-                    {START: names[START], WITHOUT_KL: names[WITHOUT_KL]},
-                    _prompts_with_most_variety_lost(evaluation),
-                ),
+        charts=captioned(
+            "collapse",
+            _same_answer_chart(evaluation, names),
+            chart_over_steps("Entropy", "nats a token", entropy),
+            answer_counts(
+                evaluation,
+                {name: names[name] for name in (START, WITHOUT_KL)},
+                _prompts_with_most_variety_lost(evaluation),
             ),
         ),
     )
 
 
 def _table(evaluation: PolicyEvaluation, names: Mapping[str, str]) -> Table:
-    rows = tuple(
+    figures = ((name, policy_figures(evaluation, name)) for name in names)
+    rows = [
         (
-            label,
+            names[name],
             value_with_interval(figure.gold),
             value_with_interval(mean_over_prompts(evaluation, name, same_answer_rate)),
             value_text(figure.entropy),
             *_diversity_texts(figure),
             value_text(figure.kl),
         )
-        for name, label, figure in (
-            (name, label, policy_figures(evaluation, name)) for name, label in names.items()
-        )
-    )
+        for name, figure in figures
+    ]
     words = policy_figures(evaluation, START).diversity.words
-    head = ("policy", "true worth", "the same", "entropy", "unlike", "pairs", "BLEU", "KL")
-    note = (
-        f"{evaluation.prompts} prompts, {evaluation.answers} answers to each. The same: the chance that "
-        "two answers to "
-        "a prompt are. Unlike: of the answers to a prompt. Pairs: unlike pairs of neighbouring words; these "
-        f"and self-BLEU, among the answers to a prompt, are of their first {words} words. KL: nats. "
-        "In brackets: 95 % intervals over prompts."
+    return result_table("collapse", rows, found=evaluation, words=words)
+
+
+def _diversity_texts(policy: PolicyFigures) -> tuple[str, ...]:
+    found = policy.diversity
+    figures = (
+        (found.unique_within, percent),
+        (found.distinct_2, percent),
+        (found.self_bleu_within, number_text),
     )
-    return Table(head=head, rows=rows, note=note)
-
-
-def _diversity_texts(policy: PolicyFigures) -> tuple[str, str, str]:
-    diversity = policy.diversity
-    return (
-        _text_or_missing(diversity.unique_within, percent),
-        _text_or_missing(diversity.distinct_2, percent),
-        _text_or_missing(diversity.self_bleu_within, number_text),
-    )
-
-
-def _text_or_missing(value: Number | None, write: Callable[[Number], str]) -> str:
-    return "not known" if value is None else write(value)
+    return tuple("not known" if value is None else write(value) for value, write in figures)
 
 
 def _same_answer_chart(evaluation: PolicyEvaluation, names: Mapping[str, str]) -> Markup:
     rows = [
-        IntervalRow(
-            label=label, spans=(estimate_span(mean_over_prompts(evaluation, name, same_answer_rate)),)
-        )
+        interval_row(label, mean_over_prompts(evaluation, name, same_answer_rate))
         for name, label in names.items()
     ]
-    return share_chart(
-        "The same answer twice", "of pairs of answers", IntervalRows(rows=rows, series=("the same",))
-    )
+    data = IntervalRows(rows=rows, series=("the same",))
+    return share_chart("The same answer twice", "of pairs of answers", data)
 
 
 def _prompts_with_most_variety_lost(evaluation: PolicyEvaluation) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from markupsafe import Markup
@@ -17,17 +17,15 @@ from plaudit.evaluation.policies.calibration import (
 )
 from plaudit.evaluation.policies.result import PolicyEvaluation
 from plaudit.evaluation.stats import Estimate, Resampling
-from plaudit.lab.exercise import exercise
+from plaudit.lab.exercise import captioned, exercise, result_table
 from plaudit.lab.exercises.pages import (
-    CaptionedChart,
     Claim,
     ExerciseResult,
-    IntervalRow,
     IntervalRows,
     PipelineFolder,
     Table,
     charts_side_by_side,
-    estimate_span,
+    interval_row,
     policy_reliability_chart,
     share_chart,
 )
@@ -50,9 +48,7 @@ _LogprobsByPolicy = Mapping[str, Sequence[ChoiceLogprobs]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemperatureScaled:
-    """A policy's calibration after its log-probs are divided by a temperature that was fitted on other
-    questions.
-    """
+    """A policy's calibration at a temperature that was fitted on other questions."""
 
     temperatures: tuple[float, float]
     """The temperatures of the two halves of the questions, each fitted on the other half."""
@@ -79,7 +75,7 @@ def analyse(folder: PipelineFolder) -> ExerciseResult:
     return ExerciseResult(
         claims=_claims(by_policy, sums, scaled[WITHOUT_KL]),
         table=_table(evaluation, sums, scaled),
-        charts=(*_pictures(by_policy, sums, scaled[WITHOUT_KL]),),
+        charts=captioned("confidence", _sure_and_right(by_policy), _reliability(sums, scaled[WITHOUT_KL])),
     )
 
 
@@ -148,47 +144,19 @@ def _table(
     for name, label in _LABELS.items():
         unscaled, figures = policy_calibration(sums[name], _RESAMPLING), policy_figures(evaluation, name)
         temperatures = " / ".join(f"{value:.2f}" for value in scaled[name].temperatures)
-        estimates = (
-            unscaled.accuracy,
-            unscaled.confidence,
-            unscaled.ece,
-            scaled[name].calibration.ece,
-            figures.gold,
-        )
-        rows.append(
-            (
-                label,
-                *map(value_with_interval, estimates[:3]),
-                temperatures,
-                *map(value_with_interval, estimates[3:]),
-            )
-        )
-    return Table(
-        head=("policy", "right", "how sure", "calibration error", "T that fits", "error at T", "true worth"),
-        rows=tuple(rows),
-        note=f"Of {len(sums[START])} sums, each with the right number and its neighbours as choices. Each "
-        "half of them is judged at the T that fits the other. True worth is that of all kinds of prompts.",
-    )
+        before = map(value_with_interval, (unscaled.accuracy, unscaled.confidence, unscaled.ece))
+        after = map(value_with_interval, (scaled[name].calibration.ece, figures.gold))
+        rows.append((label, *before, temperatures, *after))
+    return result_table("confidence", rows, sums=len(sums[START]))
 
 
-def _pictures(
-    by_policy: _LogprobsByPolicy, sums: _LogprobsByPolicy, scaled: TemperatureScaled
-) -> Iterator[CaptionedChart]:
-    yield CaptionedChart(
-        title="Sure and right",
-        caption="Where the second mark lies to the right of the first, the policy is surer than right.",
-        chart=_sure_and_right(by_policy),
-    )
+def _reliability(sums: _LogprobsByPolicy, scaled: TemperatureScaled) -> Markup:
     charts = [
         policy_reliability_chart(_LABELS[name], policy_calibration(questions, _RESAMPLING))
         for name, questions in sums.items()
     ]
-    charts.append(policy_reliability_chart(f"{_LABELS[WITHOUT_KL]}, at T", scaled.calibration))
-    yield CaptionedChart(
-        title="Reliability on sums",
-        caption="On the diagonal a policy is as often right as it is sure. Points below it are boasts.",
-        chart=charts_side_by_side(*charts),
-    )
+    last = policy_reliability_chart(f"{_LABELS[WITHOUT_KL]}, at T", scaled.calibration)
+    return charts_side_by_side(*charts, last)
 
 
 def _sure_and_right(by_policy: _LogprobsByPolicy) -> Markup:
@@ -196,11 +164,10 @@ def _sure_and_right(by_policy: _LogprobsByPolicy) -> Markup:
     for name, questions in by_policy.items():
         for kind, label in (("fact", "facts"), (SUMS, "sums")):
             calibrated = policy_calibration([row for row in questions if row.category == kind], _RESAMPLING)
-            spans = (estimate_span(calibrated.accuracy), estimate_span(calibrated.confidence))
-            rows.append(IntervalRow(label=f"{_LABELS[name]}: {label}", spans=spans))
-    return share_chart(
-        "Sure and right", "of questions", IntervalRows(rows=rows, series=("right", "how sure"))
-    )
+            name_of_row = f"{_LABELS[name]}: {label}"
+            rows.append(interval_row(name_of_row, calibrated.accuracy, calibrated.confidence))
+    data = IntervalRows(rows=rows, series=("right", "how sure"))
+    return share_chart("Sure and right", "of questions", data)
 
 
 EXERCISE = exercise("confidence", analyse)

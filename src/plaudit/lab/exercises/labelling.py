@@ -8,6 +8,7 @@ from itertools import combinations
 from pathlib import Path
 
 import numpy as np
+from markupsafe import Markup
 
 from plaudit.data.read import read_records
 from plaudit.data.records import Comparison, Text, plain_text, preference_probability
@@ -15,17 +16,14 @@ from plaudit.errors import UserError
 from plaudit.evaluation.reward_models.pairs import group_index
 from plaudit.evaluation.stats import Estimate, Resampling, bootstrap_mean
 from plaudit.files.data_sets import snapshot_path
-from plaudit.lab.exercise import claim_rows, exercise
+from plaudit.lab.exercise import captioned, claim_rows, exercise, result_table, table_head
 from plaudit.lab.exercises.pages import (
-    CaptionedChart,
     Claim,
     ExerciseResult,
-    IntervalRow,
     IntervalRows,
     PipelineFolder,
-    Span,
     Table,
-    estimate_span,
+    interval_row,
     percent,
     read_manifest,
     share_chart,
@@ -35,12 +33,7 @@ from plaudit.lab.world.gold import gold_of
 from plaudit.wings import offered
 
 _LABELLERS = {"own": "own labels", "crowd": "the crowd"}
-_FIGURES = {
-    "truth": "prefers what is truly better",
-    "crowd": "agrees with one of the crowd",
-    "longer": "prefers the longer answer",
-    "first": "prefers the answer shown first",
-}
+_FIGURES = ("truth", "crowd", "longer", "first")
 _PairKey = tuple[str, frozenset[str]]
 _Figures = Mapping[str, Estimate | None]
 
@@ -75,9 +68,8 @@ def analyse(folder: PipelineFolder) -> ExerciseResult:
         for name, own in labels.items()
     }
     counts = {name: len(own) for name, own in labels.items()}
-    return ExerciseResult(
-        claims=(*_claims(figures),), table=_table(figures, counts, labels), charts=(_picture(figures),)
-    )
+    table, chart = _table(figures, counts, labels), _picture(figures)
+    return ExerciseResult(claims=(*_claims(figures),), table=table, charts=captioned("labelling", chart))
 
 
 def _labelled(rows: Path, wanted: Iterable[_PairKey] | None = None) -> list[LabelledPair]:
@@ -185,19 +177,12 @@ def _table(
 ) -> Table:
     longer = _longer_share([_truly(label) for label in labels["crowd"]])
     truth = {"truth": "100 %", "longer": _cell(longer)}
-    return Table(
-        head=("who", "preferences", *_FIGURES.values()),
-        rows=(
-            *(
-                (_LABELLERS[name], str(counts[name]), *(_cell(own[figure]) for figure in _FIGURES))
-                for name, own in figures.items()
-            ),
-            ("the truth", "", *(truth.get(figure, "–") for figure in _FIGURES)),
-        ),
-        note="Own labels are those of the stage own: of somebody who stands in, until it is given yours. A "
-        "preference for the longer answer is a habit as far as it is above that of the truth, one for the "
-        "place as far as it is not one half. The intervals of 20 pairs are wide.",
-    )
+    rows = [
+        (_LABELLERS[name], str(counts[name]), *(_cell(own[figure]) for figure in _FIGURES))
+        for name, own in figures.items()
+    ]
+    last = ("the truth", "", *(truth.get(figure, "–") for figure in _FIGURES))
+    return result_table("labelling", [*rows, last])
 
 
 def _truly(label: LabelledPair) -> LabelledPair:
@@ -215,20 +200,13 @@ def _cell(share: Estimate | None) -> str:
     return f"{percent(share.value)}{ends}"
 
 
-def _picture(figures: Mapping[str, _Figures]) -> CaptionedChart:
+def _picture(figures: Mapping[str, _Figures]) -> Markup:
     rows = [
-        IntervalRow(label=words, spans=tuple(_span(figures[name][figure]) for name in _LABELLERS))
-        for figure, words in _FIGURES.items()
+        interval_row(words, *(figures[name][figure] for name in _LABELLERS))
+        for figure, words in zip(_FIGURES, table_head("labelling")[2:], strict=True)
     ]
-    chart = share_chart(
-        "Preferences", "share, with 95 % intervals", IntervalRows(rows=rows, series=(*_LABELLERS.values(),))
-    )
-    caption = "Compare the lowest two rows with one half and with the truth in the table: those are habits."
-    return CaptionedChart(title="What decides?", caption=caption, chart=chart)
-
-
-def _span(share: Estimate | None) -> Span | None:
-    return None if share is None else estimate_span(share)
+    data = IntervalRows(rows=rows, series=(*_LABELLERS.values(),))
+    return share_chart("Preferences", "share, with 95 % intervals", data)
 
 
 EXERCISE = exercise("labelling", analyse)

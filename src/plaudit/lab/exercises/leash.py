@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from plaudit.evaluation.policies.result import PolicyEvaluation, PromptAnswers
-from plaudit.lab.exercise import exercise
+from plaudit.lab.exercise import captioned, exercise, result_table
 from plaudit.lab.exercises.pages import (
-    CaptionedChart,
     ExerciseResult,
     PipelineFolder,
     Table,
@@ -42,28 +41,17 @@ def analyse(folder: PipelineFolder) -> ExerciseResult:
     return ExerciseResult(
         claims=greater_claims("leash", evaluation, names),
         table=_table(evaluation, names),
-        charts=(
-            CaptionedChart(
-                title="How long answers are",
-                caption="Every letter is paid: how far do answers grow on each leash?",
-                chart=chart_over_steps("Length", "tokens", length),
-            ),
-            CaptionedChart(
-                title="What they are worth",
-                caption="The truth never teaches, it only looks on: compare it with the length.",
-                chart=chart_over_steps("True worth", "by the world", value),
-            ),
-            CaptionedChart(
-                title="Before and after",
-                caption="The prompts on which most was lost without a leash.",
-                chart=answers_side_by_side(names, _prompts_with_most_worth_lost(evaluation)),
-            ),
+        charts=captioned(
+            "leash",
+            chart_over_steps("Length", "tokens", length),
+            chart_over_steps("True worth", "by the world", value),
+            answers_side_by_side(names, _prompts_with_most_worth_lost(evaluation)),
         ),
     )
 
 
 def _table(evaluation: PolicyEvaluation, names: Mapping[str, str]) -> Table:
-    rows = tuple(
+    rows = [
         (
             label,
             value_with_interval(policy_figures(evaluation, name).length),
@@ -72,13 +60,8 @@ def _table(evaluation: PolicyEvaluation, names: Mapping[str, str]) -> Table:
             value_with_interval(policy_figures(evaluation, name).kl),
         )
         for name, label in names.items()
-    )
-    head = ("policy", "tokens", "true worth", "said before", "KL, nats")
-    note = (
-        f"{evaluation.prompts} unseen prompts. Said before: the share of pairs of words that the answer had. "
-        "In brackets: 95 % intervals over prompts."
-    )
-    return Table(head=head, rows=rows, note=note)
+    ]
+    return result_table("leash", rows, found=evaluation)
 
 
 def _prompts_with_most_worth_lost(evaluation: PolicyEvaluation) -> list[PromptAnswers]:

@@ -8,18 +8,16 @@ from dataclasses import replace
 from markupsafe import Markup
 
 from plaudit.evaluation.policies.result import PolicyAnswer, PolicyEvaluation, PromptAnswers
-from plaudit.lab.exercise import exercise
+from plaudit.lab.exercise import captioned, exercise, result_table
 from plaudit.lab.exercises.pages import (
-    CaptionedChart,
     ExerciseResult,
-    IntervalRow,
     IntervalRows,
     PipelineFolder,
     Table,
     amount_chart,
     answers_side_by_side,
     charts_side_by_side,
-    estimate_span,
+    interval_row,
     share_chart,
 )
 from plaudit.lab.measure import (
@@ -47,17 +45,10 @@ def analyse(folder: PipelineFolder) -> ExerciseResult:
     return ExerciseResult(
         claims=greater_claims("objectives", evaluation, parts=parts),
         table=_table(evaluation, parts),
-        charts=(
-            CaptionedChart(
-                title="Help and brevity",
-                caption="Both are parts of the true worth, which no policy has seen.",
-                chart=charts_side_by_side(_parts_chart(parts), _length_chart(evaluation)),
-            ),
-            CaptionedChart(
-                title="Side by side",
-                caption="The prompts on which the policy that follows help alone says most beside the other.",
-                chart=answers_side_by_side(_LABELS, _wordiest(evaluation)),
-            ),
+        charts=captioned(
+            "objectives",
+            charts_side_by_side(_parts_chart(parts), _length_chart(evaluation)),
+            answers_side_by_side(_LABELS, _wordiest(evaluation)),
         ),
     )
 
@@ -70,17 +61,15 @@ def with_partial_gold(evaluation: PolicyEvaluation, part: Aspect) -> PolicyEvalu
 
 
 def _row_with_partial_gold(row: PromptAnswers, part: Aspect) -> PromptAnswers:
-    def valued(policy_answer: PolicyAnswer) -> PolicyAnswer:
-        return replace(
-            policy_answer,
-            gold=float(getattr(gold_of(row.prompt, policy_answer.text, ended=policy_answer.ended), part)),
-        )
+    def valued(answer: PolicyAnswer) -> PolicyAnswer:
+        gold = gold_of(row.prompt, answer.text, ended=answer.ended)
+        return replace(answer, gold=float(getattr(gold, part)))
 
     return replace(row, answers=tuple(map(valued, row.answers)))
 
 
 def _table(evaluation: PolicyEvaluation, parts: _EvaluationByPart) -> Table:
-    rows = tuple(
+    rows = [
         (
             label,
             *(value_with_interval(mean_over_prompts(parts[part], name, mean_gold)) for part in _PARTS),
@@ -89,32 +78,21 @@ def _table(evaluation: PolicyEvaluation, parts: _EvaluationByPart) -> Table:
             value_with_interval(policy_figures(evaluation, name).kl),
         )
         for name, label in _LABELS.items()
-    )
-    return Table(
-        head=("policy", "helpful", "concise", "tokens", "true worth", "KL from the start"),
-        rows=rows,
-        note="Helpful and concise are parts of the true worth, from 0 to 1.",
-    )
+    ]
+    return result_table("objectives", rows)
 
 
 def _parts_chart(parts: _EvaluationByPart) -> Markup:
     rows = [
-        IntervalRow(
-            label=label,
-            spans=tuple(estimate_span(mean_over_prompts(parts[part], name, mean_gold)) for part in _PARTS),
-        )
+        interval_row(label, *(mean_over_prompts(parts[part], name, mean_gold) for part in _PARTS))
         for name, label in _LABELS.items()
     ]
-    return share_chart(
-        "Helpful and concise", "parts of the true worth", IntervalRows(rows=rows, series=_PARTS)
-    )
+    data = IntervalRows(rows=rows, series=_PARTS)
+    return share_chart("Helpful and concise", "parts of the true worth", data)
 
 
 def _length_chart(evaluation: PolicyEvaluation) -> Markup:
-    rows = [
-        IntervalRow(label=label, spans=(estimate_span(policy_figures(evaluation, name).length),))
-        for name, label in _LABELS.items()
-    ]
+    rows = [interval_row(label, policy_figures(evaluation, name).length) for name, label in _LABELS.items()]
     return amount_chart("Length", "tokens of an answer", IntervalRows(rows=rows, series=("length",)))
 
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import sqrt
+from math import nan, sqrt
 
 import numpy as np
 
 from plaudit.evaluation.policies.over_optimisation import OverOptimisation, fit_over_optimisation
 from plaudit.evaluation.policies.result import PolicyEvaluation
-from plaudit.evaluation.stats import Estimate, Resampling
-from plaudit.lab.exercise import exercise
+from plaudit.evaluation.stats import Resampling
+from plaudit.lab.exercise import captioned, exercise, result_table
 from plaudit.lab.exercises.pages import (
-    CaptionedChart,
     Claim,
     ExerciseResult,
     Number,
@@ -20,6 +19,7 @@ from plaudit.lab.exercises.pages import (
     Span,
     Table,
     chart_over_root_kl,
+    estimate_span,
     number_text,
 )
 from plaudit.lab.measure import (
@@ -55,20 +55,13 @@ def analyse(folder: PipelineFolder) -> ExerciseResult:
     return ExerciseResult(
         claims=(*pressed, *_best_of_n_claims(evaluation), by_truth),
         table=_table(evaluation),
-        charts=(
-            CaptionedChart(
-                title="What the reward promises",
-                caption="How much of the reward each has, by how far it went for it.",
-                chart=chart_over_root_kl(
-                    "Learnt reward", "what is optimised", _points_by_optimiser(evaluation, mean_reward)
-                ),
+        charts=captioned(
+            "over-optimisation",
+            chart_over_root_kl(
+                "Learnt reward", "what is optimised", _points_by_optimiser(evaluation, mean_reward)
             ),
-            CaptionedChart(
-                title="What is kept of it",
-                caption="The true worth of the same answers: where does it turn?",
-                chart=chart_over_root_kl(
-                    "True worth", "by the world, never shown", _points_by_optimiser(evaluation, mean_gold)
-                ),
+            chart_over_root_kl(
+                "True worth", "by the world, never shown", _points_by_optimiser(evaluation, mean_gold)
             ),
         ),
     )
@@ -79,18 +72,17 @@ def _best_of_n_claims(evaluation: PolicyEvaluation) -> list[Claim]:
     curve = evaluation.over_optimisation
     if curve is None:
         return []
-    rises, bends = is_above_zero(curve.alpha), is_above_zero(curve.beta)
+    found = (
+        ("of few answers the reward chooses well", "α, how fast worth rises at first", curve.alpha),
+        ("of many it chooses by its own mistakes", "β, how fast the rise bends down", curve.beta),
+    )
     return [
         Claim(
-            statement="Best of n: of few answers the reward chooses well.",
-            holds=rises,
-            evidence=f"α, how fast worth rises at first, is {value_with_interval(curve.alpha)}",
-        ),
-        Claim(
-            statement="Best of n: of many it chooses by its own mistakes.",
-            holds=bends,
-            evidence=f"β, how fast the rise bends down, is {value_with_interval(curve.beta)}",
-        ),
+            statement=f"Best of n: {says}.",
+            holds=is_above_zero(value),
+            evidence=f"{what}, is {value_with_interval(value)}",
+        )
+        for says, what, value in found
     ]
 
 
@@ -99,7 +91,10 @@ def _points_by_optimiser(
 ) -> dict[str, list[tuple[Number, Span]]]:
     lines = {
         name: [
-            (_root_kl(evaluation, step), _estimate_span(mean_over_prompts(evaluation, step, statistic)))
+            (
+                _root_kl(evaluation, step),
+                estimate_span(mean_over_prompts(evaluation, step, statistic)) or Span(value=nan),
+            )
             for step in (START, *steps)
         ]
         for name, steps in POLICIES_BY_OPTIMISER.items()
@@ -107,7 +102,7 @@ def _points_by_optimiser(
     best_points = [] if evaluation.best_of is None else evaluation.best_of.points
     best_of_n_points = [
         # The record has an interval of the truth at each n, and a mean alone of the proxy.
-        (sqrt(at.kl), _estimate_span(at.truth) if statistic is mean_gold else Span(value=at.proxy))
+        (sqrt(at.kl), estimate_span(at.truth) if statistic is mean_gold else Span(value=at.proxy))
         for at in best_points
     ]
     return lines | ({"best of n": best_of_n_points} if best_of_n_points else {})
@@ -118,16 +113,9 @@ def _root_kl(evaluation: PolicyEvaluation, name: str) -> float:
     return 0.0 if kl is None else sqrt(max(kl.value, 0.0))
 
 
-def _estimate_span(estimate: Estimate | None) -> Span:
-    return (
-        Span(value=float("nan"))
-        if estimate is None
-        else Span(value=estimate.value, low=estimate.low, high=estimate.high)
-    )
-
-
 def _table(evaluation: PolicyEvaluation) -> Table:
-    rows = tuple(
+    names = (START, *(step for steps in POLICIES_BY_OPTIMISER.values() for step in steps), GOLD_TRAINED)
+    rows = [
         (
             name,
             number_text(_root_kl(evaluation, name)),
@@ -137,16 +125,12 @@ def _table(evaluation: PolicyEvaluation) -> Table:
             if name == START
             else value_with_interval(paired_difference(evaluation, (name, START), mean_gold)),
         )
-        for name in (
-            START,
-            *(step for steps in POLICIES_BY_OPTIMISER.values() for step in steps),
-            GOLD_TRAINED,
-        )
-    )
+        for name in names
+    ]
     curves = _fitted_curves(evaluation)
     sentences = [f"{name}: {curve.sentence if curve else _NO_CURVE}." for name, curve in curves.items()]
-    note = " ".join((*sentences, *_gain_comparison(curves)))
-    return Table(head=("policy", "√KL", "reward", "true worth", "gained"), rows=rows, note=note)
+    sentences += _gain_comparison(curves)
+    return result_table("over-optimisation", rows, sentences=" ".join(sentences))
 
 
 def _fitted_curves(evaluation: PolicyEvaluation) -> dict[str, OverOptimisation | None]:
@@ -178,11 +162,11 @@ def _gain_comparison(curves: Mapping[str, OverOptimisation | None]) -> list[str]
     gains = {name: gain for name, curve in fitted.items() if (gain := curve.gain_at(furthest)) is not None}
     ranked = sorted(gains, key=lambda name: -gains[name])
     gains_text = ", ".join(f"{name} {gains[name]:+.3f}" for name in ranked)
-    return (
-        [f"At √KL {number_text(furthest)}, which all came to, the curves say: {gains_text}. {_KL_BOUND_NOTE}"]
-        if gains_text
-        else []
-    )
+    if not gains_text:
+        return []
+    return [
+        f"At √KL {number_text(furthest)}, which all came to, the curves say: {gains_text}. {_KL_BOUND_NOTE}"
+    ]
 
 
 EXERCISE = exercise("over-optimisation", analyse)

@@ -29,7 +29,7 @@ from plaudit.runs.report.lab import (
     exercise_page,
     overview_page,
 )
-from plaudit.runs.report.parts import estimate_span
+from plaudit.runs.report.parts import estimate_span, interval_row
 from plaudit.runs.report.pipeline.data import REWARD_RESULTS_FILE, read_json, read_pipeline_folder
 from plaudit.runs.report.pipeline.page import write_report, write_summary
 from plaudit.runs.report.pipeline.sections import policy_reliability_chart

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-
 from markupsafe import Markup
 
-from plaudit.evaluation.reward_models.result import RewardEvaluation
-from plaudit.lab.exercise import exercise
+from plaudit.lab.exercise import captioned, exercise, result_table
 from plaudit.lab.exercises.pages import (
-    CaptionedChart,
     Claim,
     ExerciseResult,
     GuideLine,
-    IntervalRow,
     IntervalRows,
     PipelineFolder,
     Table,
     amount_chart,
-    estimate_span,
+    interval_row,
     percent,
     share_chart,
 )
@@ -49,8 +44,13 @@ def analyse(folder: PipelineFolder) -> ExerciseResult:
         for pooling, reward in read_pair_rewards(folder, stage, _POOLINGS).items()
     }
     fresh = read_reward_results(folder, "on-fresh")
+    charts = (
+        _loss_difference_chart(rewards),
+        _accuracy_chart(rewards),
+        *(reward_reliability_chart("Reliability on fresh pairs", fresh[pooling]) for pooling in _POOLINGS),
+    )
     return ExerciseResult(
-        claims=_claims(rewards), table=_table(rewards), charts=(*_pictures(rewards, fresh),)
+        claims=_claims(rewards), table=_table(rewards), charts=captioned("pooling", *charts)
     )
 
 
@@ -81,43 +81,13 @@ def _table(rewards: _RewardsByKey) -> Table:
     rows = [
         (
             f"{_POOLINGS[pooling]}, {_PAIR_SETS[stage]}",
-            mean_measure(reward, correct, share=True).value,
-            mean_measure(reward, preference_loss).value,
-            mean_measure(reward, overconfidence).value,
+            percent(mean_measure(reward, correct, share=True).value),
+            f"{mean_measure(reward, preference_loss).value:.3f}",
+            f"{100 * mean_measure(reward, overconfidence).value:+.1f} points".replace("-", "−"),
         )
         for (stage, pooling), reward in rewards.items()
     ]
-    return Table(
-        head=("read at", "accuracy", "log-loss", "surer than right"),
-        rows=tuple(
-            (name, percent(a), f"{b:.3f}", f"{100 * c:+.1f} points".replace("-", "−"))
-            for name, a, b, c in rows
-        ),
-        note="Log-loss: 0.693 knows nothing, and less is better. Surer than right: how sure it was, less how "
-        "often it was right.",
-    )
-
-
-def _pictures(rewards: _RewardsByKey, fresh: Mapping[str, RewardEvaluation]) -> Iterator[CaptionedChart]:
-    yield CaptionedChart(
-        title="Which of the two is better?",
-        caption="Right of the line the mean is better, left of it the last token. Where own pairs and fresh "
-        "pairs contradict each other, believe the fresh ones.",
-        chart=_loss_difference_chart(rewards),
-    )
-    yield CaptionedChart(
-        title="How often are they right?",
-        caption="What a reward loses on pairs that it has not seen lies between its two marks. Where "
-        "intervals "
-        "overlap, accuracy does not tell the two rewards apart.",
-        chart=_accuracy_chart(rewards),
-    )
-    for pooling, name in _POOLINGS.items():
-        yield CaptionedChart(
-            title=f"What is it worth that it is sure? Read at the {name}",
-            caption="Where a point lies below the broken line, the reward was surer than it may be.",
-            chart=reward_reliability_chart("Reliability on fresh pairs", fresh[pooling]),
-        )
+    return result_table("pooling", rows)
 
 
 def _loss_difference_chart(rewards: _RewardsByKey) -> Markup:
@@ -127,7 +97,7 @@ def _loss_difference_chart(rewards: _RewardsByKey) -> Markup:
         )
         for stage, name in _PAIR_SETS.items()
     }
-    rows = [IntervalRow(label=name, spans=(estimate_span(gap),)) for name, gap in gaps.items()]
+    rows = [interval_row(name, gap) for name, gap in gaps.items()]
     no_difference = GuideLine(low=0.0, high=0.0, label="no difference")
     chart_data = IntervalRows(rows=rows, series=("difference",), guide=no_difference)
     return amount_chart("Log-loss of the last token less that of the mean", "in hundredths", chart_data)
@@ -135,12 +105,9 @@ def _loss_difference_chart(rewards: _RewardsByKey) -> Markup:
 
 def _accuracy_chart(rewards: _RewardsByKey) -> Markup:
     rows = [
-        IntervalRow(
-            label=f"read at the {name}",
-            spans=tuple(
-                estimate_span(mean_measure(rewards[stage, pooling], correct, share=True))
-                for stage in _PAIR_SETS
-            ),
+        interval_row(
+            f"read at the {name}",
+            *(mean_measure(rewards[stage, pooling], correct, share=True) for stage in _PAIR_SETS),
         )
         for pooling, name in _POOLINGS.items()
     ]

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
+import numpy as np
+from jaxtyping import Float
 from markupsafe import Markup
 
 from plaudit.evaluation.reward_models.result import RewardEvaluation
-from plaudit.lab.exercise import exercise
+from plaudit.lab.exercise import captioned, exercise, result_table
 from plaudit.lab.exercises.pages import (
-    CaptionedChart,
     Claim,
     ExerciseResult,
-    IntervalRow,
     IntervalRows,
     PipelineFolder,
     Table,
     amount_chart,
-    estimate_span,
+    interval_row,
     number_text,
     percent,
 )
@@ -38,20 +38,6 @@ from plaudit.lab.measure import (
 
 _REWARDS = {"few": "few pairs, many epochs", "many": "many pairs, few epochs"}
 _PAIR_SETS = {"own": "its own pairs", "fresh": "unseen pairs"}
-_CAPTIONS = {
-    (
-        "few",
-        "fresh",
-    ): "Look at the pairs that it is surest of, on the right, and how far below the broken line they lie.",
-    (
-        "many",
-        "own",
-    ): "Above the broken line it is right more often than it claims, for it has seen these pairs.",
-    (
-        "many",
-        "fresh",
-    ): "The nearer to the broken line, the more its claims about unseen pairs can be believed.",
-}
 _RewardsByKey = Mapping[tuple[str, str], PairRewards]
 """What each reward says of its own pairs and of the unseen ones."""
 _EvaluationByKey = Mapping[tuple[str, str], RewardEvaluation]
@@ -69,10 +55,15 @@ def analyse(folder: PipelineFolder) -> ExerciseResult:
     evaluations = {
         (name, kind): read_reward_results(folder, stage)[name] for (name, kind), stage in stages.items()
     }
+    charts = (
+        reward_reliability_chart("Reliability", evaluation)
+        for key, evaluation in evaluations.items()
+        if key != ("few", "own")
+    )
     return ExerciseResult(
         claims=_claims(rewards),
         table=_table(rewards, evaluations),
-        charts=(*_pictures(rewards, evaluations),),
+        charts=captioned("unseen", _mean_rewards_chart(rewards), *charts),
     )
 
 
@@ -98,22 +89,16 @@ def _claims(rewards: _RewardsByKey) -> tuple[Claim, ...]:
 
 
 def _table(rewards: _RewardsByKey, evaluations: _EvaluationByKey) -> Table:
-    return Table(
-        head=("reward, pairs", "preferred", "other", "margin", "accuracy", "ECE"),
-        rows=tuple(
-            (
-                f"{name}, {_PAIR_SETS[kind]}",
-                number_text(mean_measure(reward, lambda pairs: pairs.preferred_B).value),
-                number_text(mean_measure(reward, lambda pairs: pairs.other_B).value),
-                number_text(mean_measure(reward, margin).value),
-                percent(mean_measure(reward, correct, share=True).value),
-                percent(_calibration_error(evaluations[name, kind])),
-            )
-            for (name, kind), reward in rewards.items()
-        ),
-        note="Preferred and other: the mean rewards of the two answers. ECE: expected calibration error "
-        f"over bins of as many pairs each. few: {_REWARDS['few']}; many: {_REWARDS['many']}.",
-    )
+    rows = [
+        (
+            f"{name}, {_PAIR_SETS[kind]}",
+            *(number_text(mean_measure(reward, part).value) for part in (_preferred, _other, margin)),
+            percent(mean_measure(reward, correct, share=True).value),
+            percent(_calibration_error(evaluations[name, kind])),
+        )
+        for (name, kind), reward in rewards.items()
+    ]
+    return result_table("unseen", rows, **_REWARDS)
 
 
 def _calibration_error(evaluation: RewardEvaluation) -> float:
@@ -121,36 +106,24 @@ def _calibration_error(evaluation: RewardEvaluation) -> float:
     return evaluation.calibration.ece_mass
 
 
-def _pictures(rewards: _RewardsByKey, evaluations: _EvaluationByKey) -> Iterator[CaptionedChart]:
-    yield CaptionedChart(
-        title="What is left of the margin?",
-        caption="The distance between the two marks of a row is the margin. Compare what is left of it on "
-        "unseen pairs with what it was on a reward's own.",
-        chart=_mean_rewards_chart(rewards),
-    )
-    for (name, kind), evaluation in evaluations.items():
-        if (name, kind) != ("few", "own"):
-            yield CaptionedChart(
-                title=f"{_REWARDS[name].capitalize()}: {_PAIR_SETS[kind]}",
-                caption=_CAPTIONS[name, kind],
-                chart=reward_reliability_chart("Reliability", evaluation),
-            )
+def _preferred(rewards: PairRewards) -> Float[np.ndarray, " B"]:
+    return rewards.preferred_B
+
+
+def _other(rewards: PairRewards) -> Float[np.ndarray, " B"]:
+    return rewards.other_B
 
 
 def _mean_rewards_chart(rewards: _RewardsByKey) -> Markup:
     rows = [
-        IntervalRow(
-            label=f"{_REWARDS[name]}: {_PAIR_SETS[kind]}",
-            spans=tuple(
-                estimate_span(mean_measure(reward, part))
-                for part in (lambda s: s.preferred_B, lambda s: s.other_B)
-            ),
+        interval_row(
+            f"{_REWARDS[name]}: {_PAIR_SETS[kind]}",
+            *(mean_measure(reward, part) for part in (_preferred, _other)),
         )
         for (name, kind), reward in rewards.items()
     ]
-    return amount_chart(
-        "Mean rewards", "with 95 % intervals", IntervalRows(rows=rows, series=("preferred", "other"))
-    )
+    data = IntervalRows(rows=rows, series=("preferred", "other"))
+    return amount_chart("Mean rewards", "with 95 % intervals", data)
 
 
 EXERCISE = exercise("unseen", analyse)
