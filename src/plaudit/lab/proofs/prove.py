@@ -112,11 +112,8 @@ def prove(
     (True, False)
     """
     if isinstance(row, str):
-        setup = replace(
-            proof_setup(beta=0.5 if beta is None else beta),
-            **({} if language is None else {"language": language}),
-        )
-        return prove_algorithm(row, setup)
+        setup = proof_setup(beta=0.5 if beta is None else beta)
+        return prove_algorithm(row, setup if language is None else replace(setup, language=language))
     if beta is not None:
         raise UserError("beta is said twice: a row has its own; make the row with the β that you mean")
     if not row.beta > 0:
@@ -180,14 +177,8 @@ def claim_table(measurements: Sequence[Measurement]) -> Table:
         table.add_column(head, justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     for measurement in measurements:
-        verdict = "holds" if measurement.holds else "FAILS"
-        table.add_row(
-            measurement.claim.name,
-            measurement.claim.sentence,
-            measurement.claim.expected,
-            f"{measurement.value:.1e}",
-            verdict,
-        )
+        claim, verdict = measurement.claim, "holds" if measurement.holds else "FAILS"
+        table.add_row(claim.name, claim.sentence, claim.expected, f"{measurement.value:.1e}", verdict)
     return table
 
 

@@ -40,25 +40,18 @@ def add_parser(subparsers: Subparsers) -> None:
         "preference losses; reinforce, ppo, grpo …; coverage, certainty, beta, estimators (default: all)"
     )
     add("names", nargs="*", metavar="NAME", help=names_help)
-    add(
-        "--beta",
-        type=_positive_number,
-        help="β of rows and of π* (default: 0.5; claims are meant for 0.25 to 2)",
-    )
+    beta_help = "β of rows and of π* (default: 0.5; claims are meant for 0.25 to 2)"
+    add("--beta", type=_positive_number, help=beta_help)
     add("--seed", type=integer, default=0, help="of rewards and reference (default: 0)")
-    add(
-        "--own",
-        metavar="FILE.py:ROW",
-        help="a PreferenceAlgorithm or UnpairedAlgorithm of yours, or module:row",
-    )
+    own_help = "a PreferenceAlgorithm or UnpairedAlgorithm of yours, or module:row"
+    add("--own", metavar="FILE.py:ROW", help=own_help)
     add("--out", type=Path, metavar="DIR", help="write proof.json there")
     prove.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Measure, print both tables, write the file; 1 when a claim fails or the user's row misses π*."""
-    user_row_path: str | None = args.own
-    user_row = None if user_row_path is None else load_user_row(user_row_path)
+    user_row = None if args.own is None else load_user_row(args.own)
     if user_row is not None and not args.names and args.beta is not None:
         raise UserError("--beta is for the names; a row of your own has its own beta, so leave --beta out")
     from plaudit.lab.proofs.claim import proof_setup
@@ -74,28 +67,19 @@ def run(args: argparse.Namespace) -> int:
         make_output_folder(args.out)
     names = args.names or (NAMES if user_row is None else ())
     proof_lab = proof_setup(seed=args.seed, beta=0.5 if args.beta is None else args.beta)
-    user_proofs = (
-        []
-        if user_row is None
-        else [prove(user_row, language=make_language(seed=args.seed), name=user_row_path or "")]
-    )
-    proofs = [
-        *user_proofs,
-        *(prove_algorithm(name, proof_lab) for name in names if name in PREFERENCE_ALGORITHMS),
-    ]
+    language, rows = make_language(seed=args.seed), () if user_row is None else (user_row,)
+    user_proofs = [prove(row, language=language, name=str(args.own)) for row in rows]
+    named = [prove_algorithm(name, proof_lab) for name in names if name in PREFERENCE_ALGORITHMS]
     measured = list(check_claims(names, proof_lab))
+    proofs = [*user_proofs, *named]
     _print_proofs(proofs, measured, user_proofs)
     if args.out is not None:
         from plaudit.lab.proofs.prove import proofs_as_dict, write_json
 
         path = write_json(proofs_as_dict(proofs, measured, seed=args.seed, beta=proof_lab.beta), args.out)
         make_console().print(str(path))
-    return (
-        0
-        if all(measurement.holds for measurement in measured)
-        and all(proof.reaches_optimum for proof in user_proofs)
-        else 1
-    )
+    holds = all(measurement.holds for measurement in measured)
+    return 0 if holds and all(proof.reaches_optimum for proof in user_proofs) else 1
 
 
 def load_user_row(path: str) -> PreferenceLossRow:
@@ -127,9 +111,7 @@ def _print_proofs(proofs: list[Proof], measured: list[Measurement], user_proofs:
         console.print(proof.sentence)
     if measured:
         failed = sum(not measurement.holds for measurement in measured)
-        console.print(
-            f"{len(measured)} claims, {failed} fail" if failed else f"{len(measured)} claims, all hold"
-        )
+        console.print(f"{len(measured)} claims, {f'{failed} fail' if failed else 'all hold'}")
 
 
 def _positive_number(word: str) -> float:

@@ -7,6 +7,7 @@ like. A reward with a KL leash ties the others to the reference.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -65,14 +66,12 @@ def compared_answers(language: Language) -> Bool[Tensor, " Y"]:
     return torch.arange(len(language.responses)) % 2 == 0
 
 
-def with_mass_on_uncompared(
-    logp_PY: Float[Tensor, "P Y"], covered_Y: Bool[Tensor, " Y"], share: float
-) -> Float[Tensor, "P Y"]:
-    """The same policy among the compared answers, with that share on the others."""
-    inside_PY = logp_PY.masked_fill(~covered_Y, -torch.inf).log_softmax(-1)
-    outside_PY = logp_PY.masked_fill(covered_Y, -torch.inf).log_softmax(-1)
-    scale = logp_PY.new_tensor([1 - share, share]).log()
-    return torch.where(covered_Y, inside_PY + scale[0], outside_PY + scale[1])
+def _shifted(setup: ProofSetup) -> Float[Tensor, "P Y"]:
+    """π*, the same among the compared answers, with 99 % on those that nobody compared."""
+    star_PY, covered_Y = optimum(setup.language, setup.beta), compared_answers(setup.language)
+    inside_PY = star_PY.masked_fill(~covered_Y, -torch.inf).log_softmax(-1)
+    outside_PY = star_PY.masked_fill(covered_Y, -torch.inf).log_softmax(-1)
+    return torch.where(covered_Y, inside_PY + math.log(0.01), outside_PY + math.log(0.99))
 
 
 def mass_on_uncompared(logp_PY: Float[Tensor, "P Y"], covered_Y: Bool[Tensor, " Y"]) -> Float[Tensor, " P"]:
@@ -103,43 +102,29 @@ def _loss_of_policy(problem: LearningProblem, logp_PY: Float[Tensor, "P Y"]) -> 
 
 
 def _loss_change_by_uncompared(setup: ProofSetup) -> float:
-    """The loss of π* and of the same with 99 % on answers that nobody compared."""
-    star_PY = optimum(setup.language, setup.beta)
-    shifted_PY = with_mass_on_uncompared(star_PY, compared_answers(setup.language), 0.99)
-    problem = _compared_only_problem(setup)
-    return abs(_loss_of_policy(problem, shifted_PY) - _loss_of_policy(problem, star_PY))
+    """The loss of π* and of the same with nearly all of it on answers that nobody compared."""
+    problem, star_PY = _compared_only_problem(setup), optimum(setup.language, setup.beta)
+    return abs(_loss_of_policy(problem, _shifted(setup)) - _loss_of_policy(problem, star_PY))
 
 
 def _loss_gain_by_uncompared(setup: ProofSetup) -> float:
     """How much less loss than π_ref a policy has that says nearly always what nobody compared."""
     problem = _compared_only_problem(setup)
-    shifted_PY = with_mass_on_uncompared(
-        optimum(setup.language, setup.beta), compared_answers(setup.language), 0.99
-    )
-    return _loss_of_policy(problem, setup.language.ref_logp_PY) - _loss_of_policy(problem, shifted_PY)
+    return _loss_of_policy(problem, setup.language.ref_logp_PY) - _loss_of_policy(problem, _shifted(setup))
 
 
 def _objective_change_by_uncompared(setup: ProofSetup) -> float:
     """What that policy is worth by the objective less what π* is worth: below 0."""
-    language = setup.language
-    shifted_PY = with_mass_on_uncompared(optimum(language, setup.beta), compared_answers(language), 0.99)
-    return objective(shifted_PY, language, setup.beta) - objective(
-        optimum(language, setup.beta), language, setup.beta
-    )
+    worth = partial(objective, language=setup.language, beta=setup.beta)
+    return worth(_shifted(setup)) - worth(optimum(setup.language, setup.beta))
 
 
 def _compared_distance(setup: ProofSetup) -> float:
     """Distance of DPO and π* where both are asked for compared answers only."""
-    dpo_PY, star_PY = (
-        logp_PY.masked_fill(~compared_answers(setup.language), -torch.inf).log_softmax(-1)
-        for logp_PY in (
-            converged_policy(
-                _compared_only_problem(setup).row, setup.language, _compared_only_problem(setup).feedback
-            ),
-            optimum(setup.language, setup.beta),
-        )
-    )
-    return 0.5 * (dpo_PY.exp() - star_PY.exp()).abs().sum(-1).max().item()
+    problem, covered_Y = _compared_only_problem(setup), compared_answers(setup.language)
+    dpo_PY = converged_policy(problem.row, setup.language, problem.feedback)
+    both = (dpo_PY, optimum(setup.language, setup.beta))
+    return total_variation(*(logp_PY.masked_fill(~covered_Y, -torch.inf).log_softmax(-1) for logp_PY in both))
 
 
 def _reward_model_mass_ratio(setup: ProofSetup) -> float:
@@ -148,12 +133,11 @@ def _reward_model_mass_ratio(setup: ProofSetup) -> float:
     # The lowest reward seen is what a model that is merely not hopeful says of the unseen.
     lowest_P1 = language.reward_PY[:, covered_Y].min(-1, keepdim=True).values
     learnt_reward_PY = torch.where(covered_Y, language.reward_PY, lowest_P1)
-    logp_PY = tilted(language.ref_logp_PY, learnt_reward_PY / setup.beta)
-    return (
-        (mass_on_uncompared(logp_PY, covered_Y) / mass_on_uncompared(language.ref_logp_PY, covered_Y))
-        .max()
-        .item()
+    mass_P, ref_mass_P = (
+        mass_on_uncompared(logp_PY, covered_Y)
+        for logp_PY in (tilted(language.ref_logp_PY, learnt_reward_PY / setup.beta), language.ref_logp_PY)
     )
+    return (mass_P / ref_mass_P).max().item()
 
 
 def _transformer_drift(setup: ProofSetup, seed: int) -> float:
@@ -162,11 +146,8 @@ def _transformer_drift(setup: ProofSetup, seed: int) -> float:
     covered_Y = compared_answers(language)
     problem = learning_problem(setup.row("dpo"), pairs(language, uniform_over(covered_Y, language)), language)
     logp_PY = minimise(problem, speaker, OptimiserBudget(rounds=1, steps=100))
-    return (
-        (mass_on_uncompared(logp_PY, covered_Y) - mass_on_uncompared(language.ref_logp_PY, covered_Y))
-        .max()
-        .item()
-    )
+    rise_P = mass_on_uncompared(logp_PY, covered_Y) - mass_on_uncompared(language.ref_logp_PY, covered_Y)
+    return rise_P.max().item()
 
 
 def _best_answer_probability(setup: ProofSetup) -> float:

@@ -305,8 +305,7 @@ def _length_normalised_error(setup: ProofSetup) -> float:
     return relative_error(expected_gradient(_sequence_mean_loss, batch), aimed_PY)
 
 
-def _bias_claim(sentence: str, measure: Callable[[ProofSetup], float], **bounds: float) -> Claim:
-    return Claim(TOPIC, sentence, measure, **bounds)
+_bias_claim = partial(Claim, TOPIC)
 
 
 def _gradient_figure_of(estimator: Estimator, figure: GradientFigure) -> Callable[[ProofSetup], float]:

@@ -170,37 +170,36 @@ def _updated_reference_distance(setup: ProofSetup, *, name: str, share: float) -
     return total_variation(logp_PY, tilted(setup.language.ref_logp_PY, gain_PY))
 
 
-def _closed_form_claim(
-    name: str, sentence: str, measure: Callable[[ProofSetup], float], high: float = TABLE_TOLERANCE
+def _closed(
+    name: str,
+    sentence: str,
+    measure: Callable[..., float],
+    /,
+    high: float = TABLE_TOLERANCE,
+    **settings: object,
 ) -> Claim:
-    return Claim(name, sentence, measure, high=high)
+    return Claim(name, sentence, partial(measure, **settings), high=high)
 
 
 def _optimum_claim(name: str, sentence: str, **settings: object) -> Claim:
-    return _closed_form_claim(name, sentence, partial(optimum_distance, name=name, **settings))
+    measure = partial(optimum_distance, name=name, **settings)
+    return Claim(name, sentence, measure, high=TABLE_TOLERANCE)
 
 
 CLOSED_FORM_CLAIMS = (
     _optimum_claim("dpo", "reaches π*, all answers drawn alike"),
-    _closed_form_claim("dpo", "reaches π*, answers drawn from π_ref", _dpo_on_reference_answers),
-    _closed_form_claim(
-        "dpo", "a transformer reaches π*", partial(_transformer_distance, name="dpo"), TRANSFORMER_TOLERANCE
-    ),
-    _closed_form_claim(
-        "ipo", "reaches π_ref exp(E p(y ≻ z) / β), z drawn alike", partial(_ipo_distance, on_reference=False)
-    ),
-    _closed_form_claim("ipo", "the same, z drawn from π_ref", partial(_ipo_distance, on_reference=True)),
-    _closed_form_claim("ipo", "the same of preferences without doubt", _ipo_certain_distance),
-    _closed_form_claim(
-        "ipo", "a transformer reaches it", partial(_transformer_distance, name="ipo"), TRANSFORMER_TOLERANCE
-    ),
-    _closed_form_claim(
-        "ipo-mean", "reaches IPO's gaps as mean log-ratios", partial(_mean_logp_distance, name="ipo-mean")
-    ),
-    _closed_form_claim(
+    _closed("dpo", "reaches π*, answers drawn from π_ref", _dpo_on_reference_answers),
+    _closed("dpo", "a transformer reaches π*", _transformer_distance, TRANSFORMER_TOLERANCE, name="dpo"),
+    _closed("ipo", "reaches π_ref exp(E p(y ≻ z) / β), z drawn alike", _ipo_distance, on_reference=False),
+    _closed("ipo", "the same, z drawn from π_ref", _ipo_distance, on_reference=True),
+    _closed("ipo", "the same of preferences without doubt", _ipo_certain_distance),
+    _closed("ipo", "a transformer reaches it", _transformer_distance, TRANSFORMER_TOLERANCE, name="ipo"),
+    _closed("ipo-mean", "reaches IPO's gaps as mean log-ratios", _mean_logp_distance, name="ipo-mean"),
+    _closed(
         "robust-dpo",
         "reaches π* from labels of which 0.1 is swapped",
-        partial(_noisy_label_distance, name="robust-dpo"),
+        _noisy_label_distance,
+        name="robust-dpo",
     ),
     Claim(
         "robust-dpo",
@@ -208,23 +207,15 @@ CLOSED_FORM_CLAIMS = (
         partial(_noisy_label_distance, name="dpo"),
         low=0.01,
     ),
-    _closed_form_claim(
-        "f-dpo", "js: the optimum on Jensen and Shannon's leash", partial(_link_distance, link="js")
-    ),
-    _closed_form_claim(
-        "f-dpo", "forward-kl: the one on KL(π_ref ‖ π)", partial(_link_distance, link="forward-kl")
-    ),
-    _closed_form_claim("f-dpo", "alpha: the one of α = 0.5", partial(_link_distance, link="alpha")),
-    _closed_form_claim("r-dpo", "reaches the optimum of r − 0.1 β |y|", _length_penalty_distance),
-    _closed_form_claim(
-        "dpo-norm", "reaches r / β + c as mean log-ratios", partial(_mean_logp_distance, name="dpo-norm")
-    ),
+    _closed("f-dpo", "js: the optimum on Jensen and Shannon's leash", _link_distance, link="js"),
+    _closed("f-dpo", "forward-kl: the one on KL(π_ref ‖ π)", _link_distance, link="forward-kl"),
+    _closed("f-dpo", "alpha: the one of α = 0.5", _link_distance, link="alpha"),
+    _closed("r-dpo", "reaches the optimum of r − 0.1 β |y|", _length_penalty_distance),
+    _closed("dpo-norm", "reaches r / β + c as mean log-ratios", _mean_logp_distance, name="dpo-norm"),
     off_optimum_claim("dpo-norm", "which is away from π*"),
-    _closed_form_claim(
-        "simpo", "γ = 0: r / β + c as mean log π", partial(_mean_logp_distance, name="simpo", gamma=0.0)
-    ),
+    _closed("simpo", "γ = 0: r / β + c as mean log π", _mean_logp_distance, name="simpo", gamma=0.0),
     off_optimum_claim("simpo", "as it is, away from π*: no reference holds it"),
-    _closed_form_claim("cpo", "no NLL: π* of a reference that says all alike", _reference_free_distance),
+    _closed("cpo", "no NLL: π* of a reference that says all alike", _reference_free_distance),
     off_optimum_claim("cpo", "as it is, away from π*: no reference holds it"),
     _optimum_claim("wpo", "reaches π*: weights do not change what a pair wants"),
     _optimum_claim("pl-dpo", "rankings of two answers: reaches π*"),
@@ -235,14 +226,10 @@ CLOSED_FORM_CLAIMS = (
     _optimum_claim("mpo", "DPO alone in the mix, no NLL: reaches π*", mix=("dpo=1.0",), nll_coef=0.0),
     off_optimum_claim("mpo", "as it is, away from π*"),
     _optimum_claim("tr-dpo", "before the reference moves: reaches π*"),
-    _closed_form_claim(
-        "tr-dpo",
-        "after 3 moves of 0.6: π* of β / 2.8",
-        partial(_updated_reference_distance, name="tr-dpo", share=0.6),
+    _closed(
+        "tr-dpo", "after 3 moves of 0.6: π* of β / 2.8", _updated_reference_distance, name="tr-dpo", share=0.6
     ),
-    _closed_form_claim(
-        "sdpo", "after 4 parts: π* of β / 4", partial(_updated_reference_distance, name="sdpo", share=1.0)
-    ),
+    _closed("sdpo", "after 4 parts: π* of β / 4", _updated_reference_distance, name="sdpo", share=1.0),
 )
 
 KlEstimator = Callable[[Tensor], Tensor]
@@ -327,8 +314,7 @@ def _k1_loss_gradient_norm(setup: ProofSetup) -> float:
     )
 
 
-def _kl_claim(sentence: str, measure: Callable[[ProofSetup], float], **bounds: float) -> Claim:
-    return Claim(TOPIC, sentence, measure, **bounds)
+_kl_claim = partial(Claim, TOPIC)
 
 
 def _gradient_claim(
@@ -466,10 +452,7 @@ def _exact_kls(language: Language, reward_PY: Float[Tensor, "P Y"], n: int) -> l
     ]
 
 
-def _best_of_n_claim(sentence: str, measure: Callable[[ProofSetup], float], **bounds: float) -> Claim:
-    return Claim(BEST_OF_N_TOPIC, sentence, measure, **bounds)
-
-
+_best_of_n_claim = partial(Claim, BEST_OF_N_TOPIC)
 BEST_OF_N = (
     _best_of_n_claim(
         "KL by levels of the reward: that of the distribution; error", _kl_formula_error, high=1e-9

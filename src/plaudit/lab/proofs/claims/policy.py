@@ -217,8 +217,7 @@ def _missing_objective_share(
     return (best - end) / (best - start)
 
 
-def _ascent_claim(sentence: str, measure: Callable[[ProofSetup], float], **bounds: float) -> Claim:
-    return Claim(TOPIC, sentence, measure, **bounds)
+_ascent_claim = partial(Claim, TOPIC)
 
 
 _rloo_distance = partial(
@@ -352,10 +351,7 @@ def _optimum_claim(name: str, sentence: str, way: AscentSchedule, **settings: An
     return Claim(name, sentence, measure, high=CLOSE)
 
 
-def _grpo_claim(sentence: str, measure: Callable[[ProofSetup], float], **bounds: float) -> Claim:
-    return Claim("grpo", sentence, measure, **bounds)
-
-
+_grpo_claim = partial(Claim, "grpo")
 _steady_schedule = AscentSchedule(rate=0.3, rounds=60)
 _pair_schedule = replace(_steady_schedule, group_size=2)
 _triple_schedule = AscentSchedule(rate=0.45, rounds=60, group_size=SMALL_GROUP)

@@ -113,6 +113,10 @@ def _dpop_kl(setup: ProofSetup) -> float:
     return kl(converged_algorithm(setup, "dpop"), setup.language.ref_logp_PY).max().item()
 
 
+def _named(name: str, sentence: str, measure: Callable[..., float], **bounds: float) -> Claim:
+    return Claim(name, sentence, partial(measure, name=name), **bounds)
+
+
 ABSOLUTE = (
     Claim("nca", "β = 1, answers from π_ref: reaches 2 q π_ref", _nca_distance, high=1e-5),
     Claim("nca", "else rests where (q + ½) σ(βΔ) − q is λ π; the rest of it", _nca_stationarity, high=1e-6),
@@ -120,48 +124,20 @@ ABSOLUTE = (
     Claim("sppo", "rests where βΔ − (q − ½) is λ π; the rest of it", _sppo_stationarity, high=1e-6),
     Claim("sppo", "answers from π_ref: near π_ref exp(q / β) / Z", _sppo_step_distance, high=0.1),
     off_optimum_claim("sppo", "one step of self-play is not π*"),
-    Claim(
-        "apo-zero",
-        "drops what loses more than it wins; share kept",
-        partial(_mass_on_bad_answers, name="apo-zero"),
-        high=1e-4,
-    ),
-    Claim(
-        "apo-zero",
-        "rests where (1 − 2q) σ′(βΔ) is λ π; the rest",
-        partial(_sigmoid_stationarity, name="apo-zero"),
-        high=1e-6,
-    ),
+    _named("apo-zero", "drops what loses more than it wins; share kept", _mass_on_bad_answers, high=1e-4),
+    _named("apo-zero", "rests where (1 − 2q) σ′(βΔ) is λ π; the rest", _sigmoid_stationarity, high=1e-6),
     off_optimum_claim("apo-zero", "so it is away from π*"),
     Claim("apo-down", "lowers all but one answer; the least π of it", _largest_probability, low=0.99),
     off_optimum_claim("apo-down", "so it is away from π*"),
-    Claim(
-        "kto",
-        "drops what is more often bad than good; share kept",
-        partial(_mass_on_bad_answers, name="kto"),
-        high=1e-4,
-    ),
-    Claim(
-        "kto",
-        "rests where (1 − 2c) σ′(βΔ) is λ π; the rest",
-        partial(_sigmoid_stationarity, name="kto"),
-        high=1e-6,
-    ),
+    _named("kto", "drops what is more often bad than good; share kept", _mass_on_bad_answers, high=1e-4),
+    _named("kto", "rests where (1 − 2c) σ′(βΔ) is λ π; the rest", _sigmoid_stationarity, high=1e-6),
     off_optimum_claim("kto", "so it is away from π*"),
-    Claim(
-        "apo-zero-unpaired",
-        "drops what is more often bad than good",
-        partial(_mass_on_bad_answers, name="apo-zero-unpaired"),
-        high=1e-4,
-    ),
+    _named("apo-zero-unpaired", "drops what is more often bad than good", _mass_on_bad_answers, high=1e-4),
     off_optimum_claim("apo-zero-unpaired", "so it is away from π*"),
-    Claim("bco", "one prompt, δ that fits: reaches π*", partial(_threshold_distance, name="bco"), high=1e-5),
+    _named("bco", "one prompt, δ that fits: reaches π*", _threshold_distance, high=1e-5),
     off_optimum_claim("bco", "δ as a running mean: away from π*"),
-    Claim(
-        "bco-pair",
-        "one prompt, δ that fits: reaches π_ref odds(q)^(1/β)",
-        partial(_threshold_distance, name="bco-pair"),
-        high=1e-5,
+    _named(
+        "bco-pair", "one prompt, δ that fits: reaches π_ref odds(q)^(1/β)", _threshold_distance, high=1e-5
     ),
     off_optimum_claim("bco-pair", "δ as a running mean: away from π*"),
     Claim("dpop", "hold 50: every answer wins at times, so none may fall; KL from π_ref", _dpop_kl, high=0.1),
@@ -293,14 +269,14 @@ TWO_ANSWER_CLAIMS = (
         "cdpo", "βh = log-odds of the labels with swaps", smoothed_gap, label_smoothing=SMOOTHING
     ),
     off_optimum_claim("cdpo", "more answers: away from π*"),
-    Claim("cdpo", "flatter than π*; KL over π*'s", partial(_kl_over_optimum, name="cdpo"), high=-0.01),
+    _named("cdpo", "flatter than π*; KL over π*'s", _kl_over_optimum, high=-0.01),
     _two_answer_claim("hinge", "βh = ±1, however sure people are", hinge_gap, 1e-4),
     off_optimum_claim("hinge", "more answers: away from π*"),
     _two_answer_claim("slic", "without its NLL βh = ±1, h of log π", hinge_gap, 1e-4, nll_coef=0.0),
     off_optimum_claim("slic", "more answers, with its NLL: away from π*"),
     _two_answer_claim("exo", "βh = (2p − 1) log((1 − ε) / ε)", exo_gap, label_smoothing=TARGET),
     off_optimum_claim("exo", "more answers: away from π*"),
-    Claim("exo", "sharper than π*; KL over π*'s", partial(_kl_over_optimum, name="exo"), low=0.01),
+    _named("exo", "sharper than π*; KL over π*'s", _kl_over_optimum, low=0.01),
     _two_answer_claim("simpo", "βh solves its equation with γ", simpo_gap, gamma=MARGIN),
     _two_answer_claim(
         "discopop", "from beyond its bump to e^−βh = t, p t² + p t = 1 − p", discopop_gap, 1e-3

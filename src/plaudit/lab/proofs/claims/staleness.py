@@ -128,8 +128,7 @@ def _errors_by_cap(setup: ProofSetup) -> list[float]:
     return [surrogate_error(setup, partial(_truncated_weight_loss, cap=cap)) for cap in CAPS]
 
 
-def _off_policy_claim(sentence: str, measure: Callable[[ProofSetup], float], **bounds: float) -> Claim:
-    return Claim(TOPIC, sentence, measure, **bounds)
+_off_policy_claim = partial(Claim, TOPIC)
 
 
 def _largest_rise(setup: ProofSetup) -> float:
