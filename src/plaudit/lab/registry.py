@@ -86,13 +86,11 @@ def setting_changes(exercise: Exercise, folder: PipelineFolder) -> tuple[str, ..
     result is passed over.
     """
     ran, planned = read_pipeline(folder.config), read_pipeline(exercise.config)
-    names = {stage.name for stage in ran.stages}, {stage.name for stage in planned.stages}
+    before, after = {stage.name for stage in planned.stages}, {stage.name for stage in ran.stages}
     return (
-        *(f"stage {name} was added" for name in sorted(names[0] - names[1])),
-        *(f"stage {name} is missing" for name in sorted(names[1] - names[0])),
-        *_setting_differences(
-            _settings_by_name(ran, names[0] & names[1]), _settings_by_name(planned, names[0] & names[1])
-        ),
+        *(f"stage {name} was added" for name in sorted(after - before)),
+        *(f"stage {name} is missing" for name in sorted(before - after)),
+        *_setting_differences(*(_settings_by_name(each, before & after) for each in (ran, planned))),
     )
 
 
@@ -110,10 +108,8 @@ def _settings_by_name(pipeline: Pipeline, stages: set[str]) -> dict[str, Any]:
     settings: dict[str, Any] = {"seed": pipeline.seed, "model": pipeline.model}
     for stage in pipeline.stages:
         if stage.name in stages:
-            settings |= {
-                f"{stage.name}.do": stage.kind.name,
-                **{f"{stage.name}.{key}": value for key, value in stage.raw_settings.items()},
-            }
+            own = {"do": stage.kind.name, **stage.raw_settings}
+            settings |= {f"{stage.name}.{key}": value for key, value in own.items()}
     return settings
 
 

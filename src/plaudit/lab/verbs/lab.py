@@ -56,28 +56,20 @@ def run(args: argparse.Namespace) -> int:
         return _write_config(selected[0], args.write, args.out)
     if args.look:
         # One that was named is looked at in any case, so that the fault can say what is missing.
-        return _run_exercises(
-            [(exercise, None) for exercise in selected if len(selected) == 1 or _was_run(exercise, args.out)],
-            args,
-        )
+        looked_at = [found for found in selected if len(selected) == 1 or _was_run(found, args.out)]
+        return _run_exercises([(exercise, None) for exercise in looked_at], args)
     refuse_torchrun("lab")
     from plaudit.lab.exercises.pages import read_pipeline
 
     overrides = {"changes": args.set, "seed": args.seed, "jobs": args.jobs}
-    return _run_exercises(
-        [(exercise, read_pipeline(exercise.config, **overrides)) for exercise in selected], args
-    )
+    planned = [(exercise, read_pipeline(exercise.config, **overrides)) for exercise in selected]
+    return _run_exercises(planned, args)
 
 
 def _refuse_ignored_options(args: argparse.Namespace) -> None:
     several = len(args.names) > 1 or args.names == ["all"]
-    options = {
-        "--write": args.write,
-        "--set": args.set,
-        "--fresh": args.fresh,
-        "--seed": args.seed is not None,
-    }
-    options["--jobs"] = args.jobs
+    options = {"--write": args.write, "--set": args.set, "--fresh": args.fresh, "--jobs": args.jobs}
+    options["--seed"] = args.seed is not None
     for option, value in options.items():
         if not value:
             continue

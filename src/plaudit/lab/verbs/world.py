@@ -50,14 +50,9 @@ def score_models(args: argparse.Namespace) -> int:
         check_output_path(args.out)
     args.model = args.model or [base_model_folder()]
     settings = sampling_settings(args)
+    categories = tuple(dict.fromkeys(args.category or CATEGORIES))
     scored = {
-        name: score_model_answers(
-            sampler,
-            settings,
-            n=args.n,
-            split=args.split,
-            categories=tuple(dict.fromkeys(args.category or CATEGORIES)),
-        )
+        name: score_model_answers(sampler, settings, n=args.n, split=args.split, categories=categories)
         for name, sampler in load_samplers(args).items()
     }
     answers_by_name = dict(zip(short_names(list(scored)), scored.values(), strict=True))
@@ -144,19 +139,12 @@ def add_parser(subparsers: Subparsers) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=_COLUMNS,
     )
-    judges.add_argument(
-        "pools",
-        nargs="*",
-        type=_pool_name,
-        metavar="POOL",
-        help=f"{_POOL_NAMES} (default: all)",
-    )
-    judges.add_argument("--per-person", action="store_true", help="also show every annotator of a pool")
-    judges.add_argument(
-        "--n", type=positive_integer, default=400, help="pairs of answers to judge (default: 400)"
-    )
-    judges.add_argument("--split", choices=SPLITS, default="test", help="default: test")
-    judges.add_argument("--seed", type=integer, default=0, help="default: 0")
+    add = judges.add_argument
+    add("pools", nargs="*", type=_pool_name, metavar="POOL", help=f"{_POOL_NAMES} (default: all)")
+    add("--per-person", action="store_true", help="also show every annotator of a pool")
+    add("--n", type=positive_integer, default=400, help="pairs of answers to judge (default: 400)")
+    add("--split", choices=SPLITS, default="test", help="default: test")
+    add("--seed", type=integer, default=0, help="default: 0")
     _add_demonstrators_verb(verbs)
     _add_annotate_verb(verbs)
     gold = verbs.add_parser("gold", help="the true utility of an answer, part by part")
@@ -184,69 +172,34 @@ def run(args: argparse.Namespace) -> int:
 def _add_make_verb(verbs: Subparsers) -> None:
     make = verbs.add_parser("make", help="write rows of the world to a file")
     kinds = (*RECORD_KINDS, CRITIQUE_KIND)
-    make.add_argument("kind", choices=kinds, metavar="KIND", help=", ".join(kinds))
-    make.add_argument("--out", type=Path, required=True, metavar="FILE", help=".jsonl, .jsonl.gz or .parquet")
-    make.add_argument("--n", type=positive_integer, help="rows (default: 1000; of prompts, all there are)")
-    _add_people_options(make)
-    make.add_argument(
-        "--model",
-        type=model_path,
-        metavar="DIR",
-        help="judge the answers of this model (default: answers in the manner of the base corpus)",
-    )
-    make.add_argument("--temperature", type=float, help="of the model's answers (default: 1)")
-    make.add_argument("--split", choices=SPLITS, help="default: train")
+    add = make.add_argument
+    add("kind", choices=kinds, metavar="KIND", help=", ".join(kinds))
+    add("--out", type=Path, required=True, metavar="FILE", help=".jsonl, .jsonl.gz or .parquet")
+    add("--n", type=positive_integer, help="rows (default: 1000; of prompts, all there are)")
+    judges = f"who judges: {_POOL_NAMES} (default: crowd)"
+    add("--annotators", type=_pool_name, metavar="POOL", help=judges)
+    writers = f"who writes demonstrations: {_DEMONSTRATOR_NAMES} (default: authors)"
+    add("--demonstrators", type=_demonstrators_name, metavar="POOL", help=writers)
+    add("--aspect", choices=ASPECTS, metavar="PART", help=f"judge this alone: {', '.join(ASPECTS)}")
+    model_help = "judge the answers of this model (default: answers in the manner of the base corpus)"
+    add("--model", type=model_path, metavar="DIR", help=model_help)
+    add("--temperature", type=float, help="of the model's answers (default: 1)")
+    add("--split", choices=SPLITS, help="default: train")
     _add_category_option(make)
-    make.add_argument(
-        "--answers", type=integer, metavar="K", help="answers in a ranking, 2 to 9 (default: 4)"
-    )
-    make.add_argument("--device", default="auto", help="for --model: auto, cpu or cuda (default: auto)")
-    make.add_argument("--seed", type=integer, default=0, help="default: 0")
+    add("--answers", type=integer, metavar="K", help="answers in a ranking, 2 to 9 (default: 4)")
+    add("--device", default="auto", help="for --model: auto, cpu or cuda (default: auto)")
+    add("--seed", type=integer, default=0, help="default: 0")
 
 
 def _add_category_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--category",
-        nargs="+",
-        choices=CATEGORIES,
-        metavar="NAME",
-        help=f"{', '.join(CATEGORIES)} (default: all of these)",
-    )
-
-
-def _add_people_options(make: argparse.ArgumentParser) -> None:
-    make.add_argument(
-        "--annotators",
-        type=_pool_name,
-        metavar="POOL",
-        help=f"who judges: {_POOL_NAMES} (default: crowd)",
-    )
-    make.add_argument(
-        "--demonstrators",
-        type=_demonstrators_name,
-        metavar="POOL",
-        help=f"who writes demonstrations: {_DEMONSTRATOR_NAMES} (default: authors)",
-    )
-    make.add_argument(
-        "--aspect", choices=ASPECTS, metavar="PART", help=f"judge this alone: {', '.join(ASPECTS)}"
-    )
+    names = f"{', '.join(CATEGORIES)} (default: all of these)"
+    parser.add_argument("--category", nargs="+", choices=CATEGORIES, metavar="NAME", help=names)
 
 
 def _make_rows(args: argparse.Namespace) -> int:
-    wanted = RowRequest(
-        make=args.kind,
-        n=args.n,
-        annotators=args.annotators,
-        demonstrators=args.demonstrators,
-        aspect=args.aspect,
-        model=args.model,
-        temperature=args.temperature,
-        split=args.split,
-        category=tuple(args.category or ()),
-        answers=args.answers,
-        device=args.device,
-        seed=args.seed,
-    )
+    names = ("n", "annotators", "demonstrators", "aspect", "model", "temperature", "split", "answers")
+    given = {name: getattr(args, name) for name in (*names, "device", "seed")}
+    wanted = RowRequest(make=args.kind, category=tuple(args.category or ()), **given)
     made, *more = write_requested_rows(wanted, args.out)
     print(f"{args.out}: {made}", *more, sep="\n")
     return 0
@@ -270,13 +223,8 @@ def _print_annotators(args: argparse.Namespace) -> int:
 def _add_demonstrators_verb(verbs: Subparsers) -> None:
     people = verbs.add_parser("demonstrators", help="what the answers that each pool writes are truly worth")
     add = people.add_argument
-    add(
-        "pools",
-        nargs="*",
-        type=_demonstrators_name,
-        metavar="POOL",
-        help=f"{_DEMONSTRATOR_NAMES} (default: all)",
-    )
+    names = f"{_DEMONSTRATOR_NAMES} (default: all)"
+    add("pools", nargs="*", type=_demonstrators_name, metavar="POOL", help=names)
     add("--per-person", action="store_true", help="also show everybody of a pool")
     add("--n", type=positive_integer, default=400, help="prompts that each of them answers (default: 400)")
     add("--split", choices=SPLITS, default="train", help="default: train")
@@ -309,43 +257,28 @@ def _add_annotate_verb(verbs: Subparsers) -> None:
     add = annotate.add_argument
     add("url", metavar="URL", help="where plaudit collect serve listens")
     add("--invite", required=True, metavar="SECRET", help="an invite with a use for each of the people")
-    add(
-        "--pool",
-        type=_pool_name,
-        default="crowd",
-        metavar="POOL",
-        help=f"{_POOL_NAMES} (default: crowd)",
-    )
+    pools = f"{_POOL_NAMES} (default: crowd)"
+    add("--pool", type=_pool_name, default="crowd", metavar="POOL", help=pools)
     add("--seed", type=integer, default=0, help="of what they say (default: 0)")
     add("--names", default="", metavar="PREFIX", help="put before their names: a second pool of one kind")
     add("--most", type=positive_integer, metavar="N", help="labels that each gives at most (default: no end)")
     add(
         "--speed", type=float, default=0.0, help="times faster than people read (default: 0, without waiting)"
     )
-    add(
-        "--twice",
-        type=float,
-        default=0.0,
-        metavar="SHARE",
-        help="of answers that are sent twice (default: 0)",
-    )
+    twice = "of answers that are sent twice (default: 0)"
+    add("--twice", type=float, default=0.0, metavar="SHARE", help=twice)
     leaves = "of tasks that somebody leaves with, to come back later (default: 0)"
     add("--vanish", type=float, default=0.0, metavar="SHARE", help=leaves)
-    add(
-        "--away",
-        type=integer,
-        default=3,
-        help="tasks that each of the others is given meanwhile (default: 3)",
-    )
+    away = "tasks that each of the others is given meanwhile (default: 3)"
+    add("--away", type=integer, default=3, help=away)
     add("--skip", type=float, default=0.0, metavar="SHARE", help="of tasks that are given back (default: 0)")
 
 
 def _annotate(args: argparse.Namespace) -> int:
     from plaudit.lab.world.online import Habits, annotate
 
-    habits = Habits(
-        **{name: getattr(args, name) for name in ("speed", "twice", "vanish", "away", "skip", "most")}
-    )
+    names = ("speed", "twice", "vanish", "away", "skip", "most")
+    habits = Habits(**{name: getattr(args, name) for name in names})
     work = annotate(args.url, args.invite, args.pool, seed=args.seed, habits=habits, names=args.names)
     each = ", ".join(f"{name} {count}" for name, count in work.labels.items())
     print(f"{sum(work.labels.values())} labels by {len(work.labels)} people of {args.pool}: {each}")
@@ -355,20 +288,10 @@ def _annotate(args: argparse.Namespace) -> int:
     return 0
 
 
-def _agreement_line(pool_agreement: Agreement) -> str:
-    shares = (
-        pool_agreement.with_gold,
-        pool_agreement.among_itself,
-        pool_agreement.ceiling,
-        pool_agreement.ties,
-        pool_agreement.longer,
-        pool_agreement.first,
-    )
-    return _table_line(
-        pool_agreement.name,
-        str(pool_agreement.annotators),
-        *("–" if share is None else f"{share:.1%}" for share in shares),
-    )
+def _agreement_line(found: Agreement) -> str:
+    shares = (found.with_gold, found.among_itself, found.ceiling, found.ties, found.longer, found.first)
+    cells = ("–" if share is None else f"{share:.1%}" for share in shares)
+    return _table_line(found.name, str(found.annotators), *cells)
 
 
 def _table_line(name: str, *cells: str) -> str:

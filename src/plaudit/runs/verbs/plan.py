@@ -116,30 +116,18 @@ def _split_cost(cost: RunCost, gpus: int) -> RunCost:
 
 def _add_options(parser: argparse.ArgumentParser, words: Sequence[str], *, method: str) -> None:
     group = parser.add_argument_group("plan")
-    group.add_argument(
-        "--machine-memory", metavar="SIZE", help="memory of one process, as 24GiB; none: what is here"
-    )
-    group.add_argument(
-        "--gpu", choices=sorted(GPU_NAMES), metavar="NAME", help=f"a GPU by name: {', '.join(GPU_NAMES)}"
-    )
-    group.add_argument("--on", choices=("cpu", "cuda"), help="what that machine computes on; none: as here")
-    group.add_argument(
-        "--ranks", type=positive_integer, default=1, metavar="N", help="processes that share the work"
-    )
-    group.add_argument(
-        "--gpus", type=positive_integer, metavar="N", help="so many of --gpu, shared by trainers and servers"
-    )
-    group.add_argument(
-        "--prompt-tokens", type=positive_integer, metavar="N", help="length of prompts, without a tokenizer"
-    )
-    group.add_argument(
-        "--answer-tokens", type=positive_integer, metavar="N", help="length of answers, without a tokenizer"
-    )
-    group.add_argument(
-        "--tokens-per-second", type=float, metavar="X", help="the pace of one process, not measured"
-    )
-    group.add_argument("--no-measure", action="store_true", help="take no step: say nothing of time")
-    group.add_argument("--json", type=Path, metavar="FILE", help="write the plan there")
+    add, count = group.add_argument, positive_integer
+    add("--machine-memory", metavar="SIZE", help="memory of one process, as 24GiB; none: what is here")
+    names = f"a GPU by name: {', '.join(GPU_NAMES)}"
+    add("--gpu", choices=sorted(GPU_NAMES), metavar="NAME", help=names)
+    add("--on", choices=("cpu", "cuda"), help="what that machine computes on; none: as here")
+    add("--ranks", type=count, default=1, metavar="N", help="processes that share the work")
+    add("--gpus", type=count, metavar="N", help="so many of --gpu, shared by trainers and servers")
+    add("--prompt-tokens", type=count, metavar="N", help="length of prompts, without a tokenizer")
+    add("--answer-tokens", type=count, metavar="N", help="length of answers, without a tokenizer")
+    add("--tokens-per-second", type=float, metavar="X", help="the pace of one process, not measured")
+    add("--no-measure", action="store_true", help="take no step: say nothing of time")
+    add("--json", type=Path, metavar="FILE", help="write the plan there")
     add_method_options(parser, words, method=method)
 
 
@@ -206,14 +194,14 @@ def _print_plan(cost: RunCost, time_lines: list[str]) -> None:
     from plaudit.runs.planner.render import disk_table, fit_sentence, memory_table, schedule_sentences
 
     console = make_console()
-    lines = [*cost.request.rows.notes, *schedule_sentences(cost), *time_lines]
-    for line in lines:
-        console.print(line, markup=False, highlight=False)
+    say = partial(console.print, markup=False, highlight=False)
+    for line in (*cost.request.rows.notes, *schedule_sentences(cost), *time_lines):
+        say(line)
     console.print(memory_table(cost))
     console.print(disk_table(cost))
     for unknown in cost.roles.unsized_rewards:
-        console.print(f"{unknown}: what it takes itself is not counted", markup=False, highlight=False)
-    console.print(fit_sentence(cost), markup=False, highlight=False)
+        say(f"{unknown}: what it takes itself is not counted")
+    say(fit_sentence(cost))
 
 
 def _print_suggestions(suggestions: Any, least_cost: Any, memory: int) -> None:

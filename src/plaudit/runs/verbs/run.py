@@ -9,7 +9,7 @@ import argparse
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ from plaudit.runs.pipeline.read import SHIPPED, config_path
 from plaudit.wings import offered
 
 if TYPE_CHECKING:
-    from plaudit.runs.pipeline.run import Attendant, ProgressReporter, StageSelection, StoppedError
+    from plaudit.runs.pipeline.run import Attendant, ProgressReporter, StoppedError
     from plaudit.runs.pipeline.spec import Pipeline
 
 
@@ -76,13 +76,8 @@ def add_parser(subparsers: Subparsers) -> None:
         "run", formatter_class=argparse.RawDescriptionHelpFormatter, epilog=_EPILOG
     )
     add = run_parser.add_argument
-    add(
-        "config",
-        nargs="?",
-        type=Path,
-        metavar="CONFIG",
-        help="YAML with stages, or a word (default: the world's own)",
-    )
+    config_help = "YAML with stages, or a word (default: the world's own)"
+    add("config", nargs="?", type=Path, metavar="CONFIG", help=config_help)
     add("--out", type=Path, metavar="DIR", help="where all of it lies (default: runs/ and the config's name)")
     add("--from", dest="begin", metavar="STAGE", help="run this stage and all below it again")
     add(
@@ -94,11 +89,8 @@ def add_parser(subparsers: Subparsers) -> None:
     add("--device", metavar="NAME", help="of every stage that names none: auto, cpu, cuda, cuda:1 …")
     add("--helper", metavar="WORD", help="who judges, revises, attacks: openai:http://host/v1#model, …")
     add("--jobs", type=positive_integer, metavar="N", help="stages side by side (default: the config's)")
-    add(
-        "--wait",
-        action="store_true",
-        help="where people are to answer, let them do so on this machine, and go on when they have",
-    )
+    wait_help = "where people are to answer, let them do so on this machine, and go on when they have"
+    add("--wait", action="store_true", help=wait_help)
     add("--dry-run", action="store_true", help="say what would run, why, and what it costs")
     add("--trace", metavar="STAGE", help="print where the result of a stage comes from, and run nothing")
     add("--show-default", action="store_true", help="print the pipeline of the word, or that without CONFIG")
@@ -130,13 +122,14 @@ def run(args: argparse.Namespace) -> int:
     out = folder_of(pipeline.name)
     if args.trace is not None:
         return _print_trace(pipeline, out, args.trace)
-    if args.dry_run:
-        return _dry_run(pipeline, out, _stage_selection(args))
-    from plaudit.runs.pipeline.run import StoppedError, run_pipeline
+    from plaudit.runs.pipeline.run import StageSelection, StoppedError, dry_run, run_pipeline
 
+    selection = StageSelection(from_stage=args.begin, only=tuple(args.only), fresh=args.fresh)
+    if args.dry_run:
+        return _print_lines(dry_run(pipeline, out, selection))
     try:
         with progress_reporter() as reporter, _attendant(args, out, reporter) as attendant:
-            folder = run_pipeline(pipeline, out, _stage_selection(args), reporter, attendant=attendant)
+            folder = run_pipeline(pipeline, out, selection, reporter, attendant=attendant)
     except StoppedError as stop:
         return report_stopped(stop)
     except WaitingError as waiting:
@@ -154,12 +147,6 @@ def _attendant(
     if not args.wait:
         return contextlib.nullcontext()
     return offered("attending")(out.absolute(), reporter.message)
-
-
-def _stage_selection(args: argparse.Namespace) -> StageSelection:
-    from plaudit.runs.pipeline.run import StageSelection
-
-    return StageSelection(from_stage=args.begin, only=tuple(args.only), fresh=args.fresh)
 
 
 def _default_folder(config: Path | None, name: str) -> Path:
@@ -182,21 +169,17 @@ def _show_shipped(config: Path | None, target: Path | None) -> int:
     return 0
 
 
-def _dry_run(pipeline: Pipeline, out: Path, selection: StageSelection) -> int:
-    from plaudit.runs.pipeline.run import dry_run
-
-    for line in dry_run(pipeline, out, selection):
-        print(line)
-    return 0
-
-
 def _print_trace(pipeline: Pipeline, out: Path, name: str) -> int:
     from plaudit.runs.pipeline.status import refuse_unknown_stages
     from plaudit.runs.report.pipeline.data import read_pipeline_folder
     from plaudit.runs.report.pipeline.page import trace_lines
 
     refuse_unknown_stages(pipeline, [name], "--trace")
-    for line in trace_lines(read_pipeline_folder(out.absolute()), name):
+    return _print_lines(trace_lines(read_pipeline_folder(out.absolute()), name))
+
+
+def _print_lines(lines: Iterable[str]) -> int:
+    for line in lines:
         print(line)
     return 0
 
