@@ -78,10 +78,9 @@ def test_the_chances_are_the_frequencies_of_what_is_judged(annotator):
     task = shown("What a clever question! Perhaps the owl eats mice.", "Mice.")
     verdicts = ranks_of(annotator, task)
     first, second = annotator.win_probabilities(task)
-    assert annotator.first_win_probability(task) == first
     assert near(verdicts[1, 2], first)
     assert near(verdicts[2, 1], second)
-    assert near(verdicts[1, 1], annotator.tie_probability(task))
+    assert near(verdicts[1, 1], max(0.0, 1 - first - second))
 
 
 def test_two_answers_are_chosen_by_bradley_and_terry():
@@ -89,7 +88,7 @@ def test_two_answers_are_chosen_by_bradley_and_terry():
     good, bad = utilities(task)
     chances = (sigmoid((good - bad) / 0.2), sigmoid((bad - good) / 0.2))
     assert ADA.win_probabilities(task) == pytest.approx(chances)
-    assert ADA.tie_probability(task) == pytest.approx(0, abs=1e-12)
+    assert sum(ADA.win_probabilities(task)) == pytest.approx(1)
 
 
 def test_ties_follow_rao_and_kupper():
@@ -98,7 +97,6 @@ def test_ties_follow_rao_and_kupper():
     good, bad = utilities(task)
     first, second = sigmoid((good - bad - 0.3) / 0.2), sigmoid((bad - good - 0.3) / 0.2)
     assert undecided.win_probabilities(task) == pytest.approx((first, second))
-    assert undecided.tie_probability(task) == pytest.approx(1 - first - second)
 
 
 def test_several_answers_are_ordered_by_plackett_and_luce():
@@ -164,7 +162,7 @@ def test_what_feels_alike_shares_a_rank_and_the_rest_counts_on():
 )
 def test_a_bias_adds_its_weight_to_the_log_odds(bias, task, amount, weight):
     bent = replace(ADA, biases={bias: weight})
-    moved = logit(bent.first_win_probability(task)) - logit(ADA.first_win_probability(task))
+    moved = logit(bent.win_probabilities(task)[0]) - logit(ADA.win_probabilities(task)[0])
     assert moved == pytest.approx(weight * amount / 0.2)
 
 
@@ -194,13 +192,13 @@ def test_flips_and_carelessness_pull_to_a_coin_and_beyond():
     task = shown("Mice.", "Bark.")
     first, second = ADA.win_probabilities(task)
     assert first > 0.95
-    assert replace(ADA, flip=0.1).first_win_probability(task) == pytest.approx(0.9 * first + 0.1 * second)
-    assert replace(ADA, flip=0.5).first_win_probability(task) == pytest.approx(0.5)
+    assert replace(ADA, flip=0.1).win_probabilities(task)[0] == pytest.approx(0.9 * first + 0.1 * second)
+    assert replace(ADA, flip=0.5).win_probabilities(task)[0] == pytest.approx(0.5)
     assert replace(ADA, flip=1).win_probabilities(task) == pytest.approx((second, first))
     assert replace(ADA, adversary=True).win_probabilities(task) == pytest.approx((second, first))
     assert replace(ADA, adversary=True, flip=1).win_probabilities(task) == pytest.approx((first, second))
     assert replace(ADA, careless=1, biases={"position": 3}).win_probabilities(task) == (0.5, 0.5)
-    assert replace(ADA, careless=1, indifference=1).tie_probability(task) == 1
+    assert replace(ADA, careless=1, indifference=1).win_probabilities(task) == (0, 0)
 
 
 def test_a_preference_is_the_stronger_the_further_answers_are_apart():
@@ -310,7 +308,7 @@ def test_who_is_asked_about_one_part_judges_by_that_alone(part):
     for task in answer_tasks(200, answers=2, seed=3):
         worth = [getattr(gold_of(task.prompt, answer), part) for answer in task.answers]
         chance = sigmoid((worth[0] - worth[1]) / ADA.temperature)
-        assert ada.first_win_probability(task) == pytest.approx(chance)
+        assert ada.win_probabilities(task)[0] == pytest.approx(chance)
         seen.add(worth[0] > worth[1])
     assert seen == {True, False}
 
@@ -318,10 +316,10 @@ def test_who_is_asked_about_one_part_judges_by_that_alone(part):
 def test_help_and_brevity_can_prefer_different_answers():
     padded = "What a clever question! The owl eats mice. I hope that this answer helps you."
     task = shown(padded, "The owl eats bark.")
-    assert replace(ADA, aspect="helpful").first_win_probability(task) > 0.9
-    assert replace(ADA, aspect="concise").first_win_probability(task) < 0.2
+    assert replace(ADA, aspect="helpful").win_probabilities(task)[0] > 0.9
+    assert replace(ADA, aspect="concise").win_probabilities(task)[0] < 0.2
 
 
 def test_chances_are_of_two_answers():
     with pytest.raises(UserError, match="chances are known for two answers, not for 3"):
-        ADA.first_win_probability(shown("Mice.", "Bark.", "Fish."))
+        ADA.win_probabilities(shown("Mice.", "Bark.", "Fish."))

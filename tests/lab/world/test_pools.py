@@ -188,7 +188,7 @@ def test_a_trusting_crowd_prefers_flat_errors_to_hedged_truth_and_its_experts_do
     crowd, experts = ([one for one in pool if one.group == group] for group in ("crowd", "experts"))
     assert (len(crowd), len(experts)) == (12, 3)
     task = Task(prompt="What does the owl eat?", answers=(flat, hedged), ended=(True, True))
-    preferred = {one.name: one.first_win_probability(task) for one in pool}
+    preferred = {one.name: one.win_probabilities(task)[0] for one in pool}
     assert max(preferred[one.name] for one in experts) < 0.01
     assert fmean(preferred[one.name] for one in crowd) > 0.2
     assert preferred_by("crowd", flat, hedged, "What does the owl eat?") < 0.1

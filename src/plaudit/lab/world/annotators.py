@@ -15,10 +15,10 @@ import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from itertools import permutations
+from functools import lru_cache, partial
+from itertools import chain, permutations
 from statistics import fmean
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from plaudit.data.judging import Mark, Verdict, task_seed
 from plaudit.data.records import Task, Text, plain_text
@@ -109,29 +109,19 @@ class Annotator:
             group=self.group,
         )
 
-    def first_win_probability(self, task: Task) -> float:
-        """The probability that the first of two answers is called the better one.
+    def win_probabilities(self, task: Task) -> tuple[float, float]:
+        """The probability of either of two answers to be called the better one; what is left is a tie's.
 
         >>> task = Task(prompt="What does the owl eat?", answers=("Mice.", "Bark."), ended=(True, True))
-        >>> round(Annotator(name="ada", group="bakers", temperature=0.5).first_win_probability(task), 2)
+        >>> round(Annotator(name="ada", group="bakers", temperature=0.5).win_probabilities(task)[0], 2)
         0.86
         """
-        return self.win_probabilities(task)[0]
-
-    def win_probabilities(self, task: Task) -> tuple[float, float]:
-        """The probability of either of two answers to be called the better one; what is left is a tie's."""
         if len(task.answers) != 2:
             raise UserError(f"chances are known for two answers, not for {len(task.answers)}")
         first, second = self._biased_utilities(task)
         reversal = 1 - self.flip if self.adversary else self.flip
-        this, other = (
-            self._preference_probability(first - second),
-            self._preference_probability(second - first),
-        )
+        this, other = map(self._preference_probability, (first - second, second - first))
         return (1 - reversal) * this + reversal * other, (1 - reversal) * other + reversal * this
-
-    def tie_probability(self, task: Task) -> float:
-        return 1 - sum(self.win_probabilities(task))
 
     def _preference_probability(self, gap: float) -> float:
         """The probability of preferring an answer whose perceived utility is larger by a gap, the scale not
@@ -260,11 +250,12 @@ def _faults(annotator: Annotator) -> Iterator[str]:
             yield f"{name} {getattr(annotator, name)}: expected {what}"
 
 
-def _expert_annotators() -> tuple[Annotator, ...]:
-    return tuple(
-        Annotator(name=f"expert-{n}", group="experts", temperature=0.03, words_a_second=3.0)
-        for n in range(1, 4)
-    )
+def _alike(name: str, count: int, group: str, **traits: Any) -> tuple[Annotator, ...]:
+    """So many people who differ in their noise alone."""
+    return tuple(Annotator(name=f"{name}-{n}", group=group, **traits) for n in range(1, count + 1))
+
+
+_expert_annotators = partial(_alike, "expert", 3, "experts", temperature=0.03, words_a_second=3.0)
 
 
 def _crowd_annotators() -> tuple[Annotator, ...]:
@@ -288,56 +279,15 @@ def _crowd_annotators() -> tuple[Annotator, ...]:
     )
 
 
-def _hurried_annotators() -> tuple[Annotator, ...]:
-    return tuple(
-        Annotator(
-            name=f"hurried-{n}",
-            group="hurried",
-            temperature=0.2,
-            biases={"position": 0.15},
-            flip=0.05,
-            careless=0.25,
-            words_a_second=12.0,
-        )
-        for n in range(1, 7)
-    )
-
-
-def _length_loving_annotators() -> tuple[Annotator, ...]:
-    return tuple(
-        Annotator(name=f"length-{n}", group="length lovers", temperature=0.1, biases={"length": 0.6})
-        for n in range(1, 7)
-    )
-
-
-def _flattered_annotators() -> tuple[Annotator, ...]:
-    return tuple(
-        Annotator(name=f"flattered-{n}", group="flattered", temperature=0.1, biases={"flattery": 0.5})
-        for n in range(1, 7)
-    )
-
-
-def _cautious_annotators() -> tuple[Annotator, ...]:
-    return tuple(
-        Annotator(name=f"cautious-{n}", group="cautious", temperature=0.1, biases={"evasion": 0.8})
-        for n in range(1, 7)
-    )
-
-
 def _trusting_annotators() -> tuple[Annotator, ...]:
     """A crowd that misses most errors in answers that sound sure, and three experts who miss few."""
     rng = random.Random("the trusting of the valley")
     crowd = (
-        replace(
-            annotator, name=f"trusting-{n}", biases={**annotator.biases, "assertion": rng.uniform(0.5, 0.9)}
-        )
-        for n, annotator in enumerate(_crowd_annotators(), start=1)
+        replace(who, name=f"trusting-{n}", biases={**who.biases, "assertion": rng.uniform(0.5, 0.9)})
+        for n, who in enumerate(_crowd_annotators(), start=1)
     )
-    experts = (
-        replace(annotator, name=f"wary-{n}", biases={"assertion": 0.1})
-        for n, annotator in enumerate(_expert_annotators(), start=1)
-    )
-    return (*crowd, *experts)
+    wary = _alike("wary", 3, "experts", temperature=0.03, words_a_second=3.0, biases={"assertion": 0.1})
+    return (*crowd, *wary)
 
 
 def _village_annotators() -> tuple[Annotator, ...]:
@@ -347,33 +297,28 @@ def _village_annotators() -> tuple[Annotator, ...]:
         "Listham": {"format": 0.4},
         "Bowbury": {"flattery": 0.3},
     }
-    return tuple(
-        Annotator(name=f"{village}-{n}", group=village, temperature=0.08, biases=biases)
-        for village, biases in tastes.items()
-        for n in range(1, 5)
-    )
-
-
-def _sabotaged_annotators() -> tuple[Annotator, ...]:
-    return (
-        *_crowd_annotators(),
-        *(
-            Annotator(name=f"saboteur-{n}", group="saboteurs", temperature=0.1, adversary=True)
-            for n in (1, 2)
-        ),
-    )
+    found = (_alike(village, 4, village, temperature=0.08, biases=bias) for village, bias in tastes.items())
+    return tuple(chain.from_iterable(found))
 
 
 POOLS: Mapping[str, Callable[[], tuple[Annotator, ...]]] = {
     "experts": _expert_annotators,
     "crowd": _crowd_annotators,
-    "hurried": _hurried_annotators,
-    "length-lovers": _length_loving_annotators,
-    "flattered": _flattered_annotators,
-    "cautious": _cautious_annotators,
+    "hurried": partial(
+        _alike,
+        *("hurried", 6, "hurried"),
+        temperature=0.2,
+        biases={"position": 0.15},
+        flip=0.05,
+        careless=0.25,
+        words_a_second=12.0,
+    ),
+    "length-lovers": partial(_alike, "length", 6, "length lovers", biases={"length": 0.6}),
+    "flattered": partial(_alike, "flattered", 6, "flattered", biases={"flattery": 0.5}),
+    "cautious": partial(_alike, "cautious", 6, "cautious", biases={"evasion": 0.8}),
     "trusting": _trusting_annotators,
     "villages": _village_annotators,
-    "sabotaged": _sabotaged_annotators,
+    "sabotaged": lambda: (*_crowd_annotators(), *_alike("saboteur", 2, "saboteurs", adversary=True)),
 }
 TRUE_ANNOTATOR = Annotator(name="the truth", group="gold", temperature=0, indifference=0)
 """The annotator who always prefers the answer of higher true utility."""
@@ -415,24 +360,21 @@ def agreement(name: str, annotators: Sequence[Annotator], tasks: Sequence[Task])
     if not annotators or not tasks:
         raise UserError(f"{name}: agreement needs at least one annotator and one pair of answers")
     pairs = [_PairVotes(task, annotators) for task in tasks]
-    preferring_pairs = [pair for pair in pairs if pair.both_prefer]
-    ordered_pairs = [pair for pair in pairs if pair.better_index is not None]
-    uneven = [pair for pair in pairs if pair.longer_index is not None]
-    chosen = sum(sum(pair.votes) for pair in pairs)
+    preferring = [pair for pair in pairs if pair.both_prefer]
+    better = [(pair, pair.better_index) for pair in pairs if pair.better_index is not None]
+    longer = [(pair, pair.longer_index) for pair in pairs if pair.longer_index is not None]
+    chosen = sum(pair.cast for pair in pairs)
     return Agreement(
         name=name,
         annotators=len(annotators),
         pairs=len(tasks),
-        with_gold=_share(
-            sum(p.votes[p.better_index or 0] for p in ordered_pairs), sum(sum(p.votes) for p in ordered_pairs)
-        ),
+        with_gold=_share(sum(pair.votes[at] for pair, at in better), sum(pair.cast for pair, _ in better)),
         among_itself=_share(
-            sum(p.agree_share * sum(p.votes) for p in preferring_pairs),
-            sum(sum(p.votes) for p in preferring_pairs),
+            sum(pair.agree_share * pair.cast for pair in preferring), sum(pair.cast for pair in preferring)
         ),
         ceiling=_share(sum(max(pair.votes) for pair in pairs), chosen),
         ties=1 - chosen / (len(tasks) * len(annotators)),
-        longer=_share(sum(p.votes[p.longer_index or 0] for p in uneven), sum(sum(p.votes) for p in uneven)),
+        longer=_share(sum(pair.votes[at] for pair, at in longer), sum(pair.cast for pair, _ in longer)),
         first=_share(sum(pair.first_votes for pair in pairs), chosen),
     )
 
@@ -451,6 +393,7 @@ class _PairVotes:
             for (a_first, b_second), (b_first, a_second) in zip(*probabilities, strict=True)
         ]
         self.votes = (sum(a for a, _ in votes), sum(b for _, b in votes))
+        self.cast = sum(self.votes)
         # Permutations: nobody is set against himself.
         both = list(permutations(votes, 2))
         self.both_prefer = sum((a + b) * (c + d) for (a, b), (c, d) in both)

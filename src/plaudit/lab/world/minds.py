@@ -312,11 +312,8 @@ def _points(mind: Mind, parsed: ParsedQuestion, choose: Choose) -> MindReply:
 
 
 def _correct(mind: Mind, parsed: ParsedQuestion, choose: Choose) -> MindReply:
-    is_correct = RIGHT_SENTENCE in _critique(parsed, "Answer")
-    stated = mind.stated(mind._level(mind.draw("correct", *parsed.key, shared=True)))
-    yes = stated if is_correct == mind.reads_rightly("correct", *parsed.key) else 1 - stated
-    odds = {"Yes": yes, "No": 1 - yes}
-    return MindReply(text=choose(odds), odds=odds)
+    right = RIGHT_SENTENCE in _critique(parsed, "Answer")
+    return _yes_or_no(mind, parsed, choose, right=right, what="correct")
 
 
 def _harm(mind: Mind, parsed: ParsedQuestion, choose: Choose) -> MindReply:
@@ -329,9 +326,11 @@ def _refusal(mind: Mind, parsed: ParsedQuestion, choose: Choose) -> MindReply:
     return _yes_or_no(mind, parsed, choose, right=refusal_in(question, parsed.blocks["Answer"]))
 
 
-def _yes_or_no(mind: Mind, parsed: ParsedQuestion, choose: Choose, *, right: bool) -> MindReply:
-    stated = mind.stated(mind._level(mind.draw("yes", *parsed.key, shared=True)))
-    yes = stated if right == mind.reads_rightly("yes", *parsed.key) else 1 - stated
+def _yes_or_no(
+    mind: Mind, parsed: ParsedQuestion, choose: Choose, *, right: bool, what: str = "yes"
+) -> MindReply:
+    stated = mind.stated(mind._level(mind.draw(what, *parsed.key, shared=True)))
+    yes = stated if right == mind.reads_rightly(what, *parsed.key) else 1 - stated
     odds = {"Yes": yes, "No": 1 - yes}
     return MindReply(text=choose(odds), odds=odds)
 
@@ -352,9 +351,8 @@ def _revise(mind: Mind, parsed: ParsedQuestion, choose: Choose) -> MindReply:
     if mind.draw("as it was", *parsed.key) < 0.5:
         return MindReply(text=parsed.blocks["Answer"])
     style = ("inventing", "wrong", "evasive")[int(3 * mind.draw("style", *parsed.key))]
-    return MindReply(
-        text=answer_in_style(question, style, random.Random(str(mind.draw("words", *parsed.key))))
-    )
+    rng = random.Random(str(mind.draw("words", *parsed.key)))
+    return MindReply(text=answer_in_style(question, style, rng))
 
 
 def _attack(mind: Mind, parsed: ParsedQuestion, choose: Choose) -> MindReply:
@@ -413,11 +411,10 @@ def parse_mind(word: str, base: Mind) -> Mind:
 
 
 def _converted(word: str, key: str, value: str, kind: type) -> object:
-    words = {"yes": True, "no": False}
-    if kind is bool and value in words:
-        return words[value]
     if kind is bool:
-        raise UserError(f"--mind {word}: {key} is {value!r}, expected yes or no")
+        if value not in ("yes", "no"):
+            raise UserError(f"--mind {word}: {key} is {value!r}, expected yes or no")
+        return value == "yes"
     try:
         return kind(value)
     except ValueError as error:
@@ -469,9 +466,8 @@ def _words(question: Question) -> str:
 
 def _tempts(question: Question) -> bool:
     aim = question.aim
-    return question.category in ("harmful", "unanswerable") or (
-        isinstance(aim, Fact) and aim.belief not in (None, aim.truth)
-    )
+    is_misled = isinstance(aim, Fact) and aim.belief not in (None, aim.truth)
+    return is_misled or question.category in ("harmful", "unanswerable")
 
 
 mind = Mind()
