@@ -15,7 +15,13 @@ from plaudit.collect.desk import key_of, task_of
 from plaudit.collect.kinds import KINDS
 from plaudit.collect.log import Entry, canonical, digest
 from plaudit.collect.project import Project, guidelines_version, project_to_dict
-from plaudit.collect.refusals import ChangedMeanwhileError, FieldError, NotYoursError, checked_text
+from plaudit.collect.refusals import (
+    ChangedMeanwhileError,
+    FieldError,
+    NotYoursError,
+    check_choice,
+    checked_text,
+)
 from plaudit.collect.store import Receipt, Transaction, receipt_of
 from plaudit.collect.tables import label as labels, project as projects, task
 from plaudit.collect.tasks import check_task
@@ -126,9 +132,7 @@ def _checked(number: int, body: object, settings: Project) -> dict[str, Any]:
     try:
         return check_task(body, settings)
     except FieldError as fault:
-        raise FieldError(
-            field=f"task {number}, {fault.field}", found=fault.found, expected=fault.expected
-        ) from fault
+        raise fault.under(f"task {number}, {fault.field}") from fault
 
 
 def _unknown(change: Transaction, name: str, bodies: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -189,10 +193,7 @@ def adjudicate(
 
     A later decision takes the place of an earlier one; ``first`` refuses a task that waits for none any more.
     """
-    if reason not in ADJUDICATION_REASONS:
-        raise FieldError(
-            field="reason", found=repr(reason), expected=f"one of {', '.join(ADJUDICATION_REASONS)}"
-        )
+    check_choice("reason", reason, ADJUDICATION_REASONS)
     row = task_of(change, name, wanted)
     request = {"task": wanted, "label": label, "reason": reason}
     entry = Entry(

@@ -12,10 +12,10 @@ from sqlalchemy import bindparam, delete, exists, func, insert, literal_column, 
 from plaudit.collect import log, views
 from plaudit.collect.adding import Added, add_tasks, content_key, ids_by_content, task_id
 from plaudit.collect.answers import check_label, whole_label
-from plaudit.collect.desk import HOLDS, JUDGED_BY, SENT, key_of, own_assignment, person_row, prolong, task_of
+from plaudit.collect.desk import JUDGED_BY, SENT, key_of, own_assignment, person_row, prolong, task_of
 from plaudit.collect.kinds import KINDS
 from plaudit.collect.log import Entry
-from plaudit.collect.own import conclude_qualification
+from plaudit.collect.own import HOLDING, conclude_qualification
 from plaudit.collect.people import annotator_named
 from plaudit.collect.project import Project
 from plaudit.collect.refusals import (
@@ -23,6 +23,7 @@ from plaudit.collect.refusals import (
     FieldError,
     KeyConflictError,
     NotYoursError,
+    check_choice,
     checked_text,
 )
 from plaudit.collect.store import Receipt, Transaction, later, parsed, receipt_of, request_digest
@@ -72,7 +73,6 @@ _HISTORY = (
     .order_by(label.c.seq.desc())
     .limit(bindparam("most"))
 )
-_HOLDING = select(func.count()).where(*HOLDS)
 _DRAFT_OUT = delete(draft).where(draft.c.assignment == bindparam("a"))
 _DRAFT_IN = insert(draft)
 _DRAFT_SET = {
@@ -243,8 +243,7 @@ def _take_in(change: Transaction, name: str, given: Iterable[GivenAnswer]) -> Ta
             pseudonyms[answer.person] = person
             surplus = _take_in_one(change, name, person, answer)
         except FieldError as fault:
-            place = f"{answer.origin}, {fault.field}"
-            raise FieldError(field=place, found=fault.found, expected=fault.expected) from fault
+            raise fault.under(f"{answer.origin}, {fault.field}") from fault
         if surplus is None:
             repeated += 1
         else:
@@ -303,8 +302,7 @@ def _refuse_given_before(row: Any, person: str, answer: GivenAnswer) -> None:
 
 def skip_task(change: Transaction, name: str, person: str, wanted: str, key: str, reason: str) -> Receipt:
     """Give a task back, and say why; somebody else is given the place."""
-    if reason not in SKIP_REASONS:
-        raise FieldError(field="reason", found=repr(reason), expected=f"one of {', '.join(SKIP_REASONS)}")
+    check_choice("reason", reason, SKIP_REASONS)
     row, entry = _sent(change, name, person, wanted, kind="released", key=key)
     request = {"assignment": wanted, "reason": reason}
     # Asked of a new send only: a repeated one finds its task skipped already, by itself.
@@ -404,30 +402,29 @@ def save_conversation(
 
 
 def add_note(change: Transaction, name: str, person: str, wanted: str, key: str, text: object) -> Receipt:
-    row = own_assignment(change, name, person, wanted)
-    request = {"assignment": wanted, "text": checked_text("text", text)}
-    entry = Entry(
-        project=name, actor=person, kind="noted", subject=row.task, key=key_of(person, key), body=request
-    )
-    return change.record_once(entry, request)
+    words = {"text": checked_text("text", text)}
+    return _comment(change, name, person, wanted, key, kind="noted", words=words)
 
 
 def report_task(
     change: Transaction, name: str, person: str, wanted: str, key: str, reason: str, text: object = ""
 ) -> Receipt:
-    if reason not in FLAG_REASONS:
-        raise FieldError(field="reason", found=repr(reason), expected=f"one of {', '.join(FLAG_REASONS)}")
-    row = own_assignment(change, name, person, wanted)
-    request = {"assignment": wanted, "reason": reason, "text": checked_text("text", text)}
-    entry = Entry(
-        project=name, actor=person, kind="flagged", subject=row.task, key=key_of(person, key), body=request
-    )
-    return change.record_once(entry, request)
+    check_choice("reason", reason, FLAG_REASONS)
+    words = {"reason": reason, "text": checked_text("text", text)}
+    return _comment(change, name, person, wanted, key, kind="flagged", words=words)
+
+
+def _comment(
+    change: Transaction, name: str, person: str, wanted: str, key: str, *, kind: str, words: dict[str, str]
+) -> Receipt:
+    row, entry = _sent(change, name, person, wanted, kind=kind, key=key)
+    request = {"assignment": wanted, **words}
+    return change.record_once(replace(entry, subject=row.task, body=request), request)
 
 
 def own_counts(change: Transaction, name: str, person: str) -> dict[str, int]:
     row = person_row(change, name, person)
-    holding = change.connection.execute(_HOLDING, {"p": name, "n": person}).scalar_one()
+    holding = change.connection.execute(HOLDING, {"p": name, "n": person}).scalar_one()
     own = {field: getattr(row, field) for field in ("assigned", "answered", "skipped")}
     return {**own, "holding": holding}
 

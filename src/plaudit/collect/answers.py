@@ -187,4 +187,4 @@ def field_of_form(fault: FieldError) -> FieldError:
     names = {"flags": "flags-0"}
     for kind in KINDS.values():
         names |= kind.first_field
-    return FieldError(field=names.get(name, name), found=fault.found, expected=fault.expected)
+    return fault.under(names.get(name, name))

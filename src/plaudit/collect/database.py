@@ -11,7 +11,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from sqlalchemy.engine.interfaces import ExecuteStyle
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError
 from sqlalchemy.pool import StaticPool
 
-from plaudit.collect.log import CACHE
+from plaudit.collect.log import CACHE, METADATA
 from plaudit.collect.refusals import StoreUnavailableError
 from plaudit.errors import UserError
 
@@ -153,6 +153,14 @@ class Database:
             raise StoreUnavailableError(
                 f"{self.where}: {advice}; what was sent was not acknowledged, so send it again"
             ) from error
+
+
+@contextmanager
+def in_memory() -> Iterator[Connection]:
+    """An empty store beside all others, for a replay that changes nothing of them."""
+    with closing(Database(":memory:")) as database, database.writing() as connection:
+        METADATA.create_all(connection)
+        yield connection
 
 
 def is_address(where: str | Path) -> bool:

@@ -17,9 +17,9 @@ from sqlalchemy import Connection, bindparam, select
 
 from plaudit.collect import log, views
 from plaudit.collect.answers import rows_of
-from plaudit.collect.database import Database
+from plaudit.collect.database import in_memory
 from plaudit.collect.kinds.pair import preferred_place
-from plaudit.collect.log import METADATA, Entry, Event
+from plaudit.collect.log import Entry, Event
 from plaudit.collect.progress import project_status
 from plaudit.collect.project import Project
 from plaudit.collect.refusals import NotFoundError
@@ -250,14 +250,9 @@ def _moment(store: LabelStore, project: str, position: int | None) -> Iterator[t
             yield look.connection, seq, link
             return
         # In memory: who only looks at the past writes nothing into the store.
-        past = Database(":memory:")
-        try:
-            with past.writing() as connection:
-                METADATA.create_all(connection)
-                _replay(look.connection, connection, project, seq)
-                yield connection, seq, link
-        finally:
-            past.close()
+        with in_memory() as past:
+            _replay(look.connection, past, project, seq)
+            yield past, seq, link
 
 
 # An export writes an event itself: counted, the second of two equal exports would stand at another position.

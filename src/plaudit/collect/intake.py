@@ -149,6 +149,14 @@ def read_intake(
     return _read_rows(source, tasks, format, options)
 
 
+def known_items(project: Project) -> dict[Known, Intake]:
+    """The items that a project's settings name whose answer is known, by what they are for."""
+    files: Mapping[Known, str | None] = {"gold": project.gold_rows, "qualify": project.qualify_rows}
+    return {
+        known: read_intake(Path(rows), project, known) for known, rows in files.items() if rows is not None
+    }
+
+
 def kind_of_rows(source: Path, format: str | None = None, options: ReadOptions = DEFAULT_OPTIONS) -> str:
     """What people can be asked about the rows of a file, by the first of them that can be read."""
     shape = "rows" if format is not None or options != DEFAULT_OPTIONS else _shape_of(source)

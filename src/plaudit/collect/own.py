@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any, Literal
@@ -29,7 +30,7 @@ _NEWEST = (
     .order_by(label.c.number.desc(), label.c.seq.desc())
     .limit(_RECENT)
 )
-_HOLDING = select(func.count()).where(*HOLDS)
+HOLDING = select(func.count()).where(*HOLDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +63,7 @@ def own_progress(look: Transaction, name: str, person: str) -> OwnProgress:
     newest = look.connection.execute(_NEWEST, {"p": name, "n": person}).all()
     seconds = [answer.seconds for answer in newest if answer.seconds is not None]
     left, more = left_for(look, name, person)
-    holding = look.connection.execute(_HOLDING, {"p": name, "n": person}).scalar_one()
+    holding = look.connection.execute(HOLDING, {"p": name, "n": person}).scalar_one()
     return OwnProgress(
         answered=row.answered,
         median_seconds=median(seconds) if seconds else None,
@@ -141,17 +142,23 @@ def _verdicts(look: Transaction, name: str, person: str) -> list[bool | None]:
     ]
 
 
+def _reached(verdicts: Sequence[bool | None]) -> tuple[int, int, float]:
+    """How many are right of how many, and the share that is reached for certain."""
+    # Who said that nothing can be said was neither right nor wrong.
+    counted = [verdict for verdict in verdicts if verdict is not None]
+    return sum(counted), len(counted), wilson_lower(sum(counted), len(counted))
+
+
 def qualification(look: Transaction, name: str, person: str) -> Qualification:
     settings, row = look.settings(name), person_row(look, name, person)
     # Pages ask on every task: where nobody has to qualify, a person's labels are not read for it.
     verdicts = _verdicts(look, name, person) if settings.qualify_n else []
-    counted = [verdict for verdict in verdicts if verdict is not None]
-    lower = wilson_lower(sum(counted), len(counted))
+    right, _, lower = _reached(verdicts)
     state = _state(row, needed=settings.qualify_n, answered=len(verdicts))
     is_over = state in ("passed", "failed")
     return Qualification(
         answered=len(verdicts),
-        right=sum(counted) if is_over else 0,
+        right=right if is_over else 0,
         needed=settings.qualify_n,
         floor=settings.qualify_floor,
         state=state,
@@ -176,11 +183,9 @@ def conclude_qualification(change: Transaction, name: str, person: str) -> None:
     verdicts = _verdicts(change, name, person)
     if len(verdicts) < settings.qualify_n:
         return
-    # Who said that nothing can be said was neither right nor wrong.
-    counted = [verdict for verdict in verdicts if verdict is not None]
-    low = wilson_lower(sum(counted), len(counted))
+    right, counted, low = _reached(verdicts)
     standing = "active" if low >= settings.qualify_floor else "failed"
-    reason = f"{sum(counted)} of {len(counted)} right: at least {low:.2f}, wanted {settings.qualify_floor:g}"
+    reason = f"{right} of {counted} right: at least {low:.2f}, wanted {settings.qualify_floor:g}"
     body = {"standing": standing, "reason": reason}
     # A reviewer may have decided meanwhile, and no rule overrules a person.
     if person_row(change, name, person).standing == "qualifying":

@@ -20,7 +20,14 @@ from plaudit.collect.desk import key_of, person_row
 from plaudit.collect.log import Entry
 from plaudit.collect.names import checked_name, name_key, refuse_alike
 from plaudit.collect.passwords import GATE, checked_password, hash_password
-from plaudit.collect.refusals import FieldError, KeyConflictError, NotFoundError, NotYoursError, checked_text
+from plaudit.collect.refusals import (
+    FieldError,
+    KeyConflictError,
+    NotFoundError,
+    NotYoursError,
+    check_choice,
+    checked_text,
+)
 from plaudit.collect.store import LabelStore, Transaction, ahead, later
 from plaudit.collect.tables import (
     annotator,
@@ -174,7 +181,7 @@ def make_invite(
 ) -> str:
     """An invite's secret; it works so many times, for so many days; one is made for a key."""
     change.settings(project)
-    _refuse_unknown_role(role)
+    check_choice("role", role, SCOPES)
     if panel is not None and role != "annotator":
         raise FieldError(field="role", found=repr(role), expected="annotator, as a panel's people label")
     for field, value, most in (("uses", uses, 10_000), ("days", days, MOST_DAYS)):
@@ -218,11 +225,6 @@ def end_invite(change: Transaction, project: str, wanted: str, *, actor: str) ->
         body = {"invite": wanted, "role": row.role, "uses": row.uses}
         change.record(Entry(project=project, actor=actor, kind="revoked", subject=project, body=body))
     return sum(row.uses for row in ended)
-
-
-def _refuse_unknown_role(role: str) -> None:
-    if role not in SCOPES:
-        raise FieldError(field="role", found=repr(role), expected=f"one of {', '.join(SCOPES)}")
 
 
 def join_project(
@@ -365,7 +367,7 @@ def issue_token(
 ) -> Joined:
     """A new person with a token: without an invite, as the first owner comes in by the command line."""
     change.settings(project)
-    _refuse_unknown_role(role)
+    check_choice("role", role, SCOPES)
     if not 0 < days <= MOST_DAYS:
         raise FieldError(field="days", found=repr(days), expected=f"a number above 0, at most {MOST_DAYS}")
     if unknown := set(scopes or ()) - set(SCOPES[role]):
@@ -455,8 +457,7 @@ def set_standing(
     change: Transaction, project: str, name: str, standing: str, *, reason: object, actor: str
 ) -> int:
     """A reviewer's decision about a person, with its reason."""
-    if standing not in STANDINGS:
-        raise FieldError(field="standing", found=repr(standing), expected=f"one of {', '.join(STANDINGS)}")
+    check_choice("standing", standing, STANDINGS)
     row = person_row(change, project, name)
     if row.standing == "erased":
         raise NotYoursError(f"{name} was erased; nothing can be decided of nobody")

@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Integer, bindparam, case, cast, func, select
 
 from plaudit.collect import log, tables, views
-from plaudit.collect.database import Database
+from plaudit.collect.database import in_memory
 from plaudit.collect.project import project_from_dict
 from plaudit.collect.store import LabelStore, Transaction, ahead, columns
 from plaudit.collect.tables import annotator, assignment, label, participant, person, task
@@ -239,23 +239,18 @@ def _cap_faults(connection: Connection) -> Iterator[str]:
 
 def _replay_faults(connection: Connection) -> Iterator[str]:
     # Beside the store: a check must not change what it checks.
-    replayed = Database(":memory:")
-    try:
-        with replayed.writing() as fresh:
-            log.METADATA.create_all(fresh)
-            for event in log.events(connection):
-                views.apply(fresh, event)
-            for table in tables.FOLDS:
-                there, expected = (_contents(side, table) for side in (connection, fresh))
-                if there != expected:
-                    # A row that is there twice is no difference of sets: then any row is named.
-                    which = sorted({*there} ^ {*expected} or {*map(str, there)})[:1]
-                    yield (
-                        f"table {table.name}: {len(there)} rows differ from the {len(expected)} of a replay "
-                        f"of the log, first {which}; `plaudit collect check --rebuild` makes the tables anew"
-                    )
-    finally:
-        replayed.close()
+    with in_memory() as fresh:
+        for event in log.events(connection):
+            views.apply(fresh, event)
+        for table in tables.FOLDS:
+            there, expected = (_contents(side, table) for side in (connection, fresh))
+            if there != expected:
+                # A row that is there twice is no difference of sets: then any row is named.
+                which = sorted({*there} ^ {*expected} or {*map(str, there)})[:1]
+                yield (
+                    f"table {table.name}: {len(there)} rows differ from the {len(expected)} of a replay "
+                    f"of the log, first {which}; `plaudit collect check --rebuild` makes the tables anew"
+                )
 
 
 def _contents(connection: Connection, table: Any) -> list[str]:

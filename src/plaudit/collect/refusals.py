@@ -5,6 +5,8 @@ Texts from outside are looked at here: what a database, a page or a file could n
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from plaudit.errors import UserError
 
 MOST_CHARACTERS = 1_000_000
@@ -56,6 +58,15 @@ class FieldError(UserError):
         self.field = field
         self.found = found
         self.expected = expected
+
+    def under(self, field: str) -> FieldError:
+        """The same of a field as it is called elsewhere."""
+        return FieldError(field=field, found=self.found, expected=self.expected)
+
+
+def check_choice(field: str, value: object, known: Iterable[str]) -> None:
+    if value not in (choices := [*known]):
+        raise FieldError(field=field, found=repr(value)[:200], expected=f"one of {', '.join(choices)}")
 
 
 def checked_text(field: str, value: object, *, most: int = MOST_OF_A_NOTE, empty: bool = True) -> str:

@@ -20,7 +20,7 @@ from plaudit.collect.kinds.kind import text_of
 from plaudit.collect.log import Event
 from plaudit.collect.people import INVITE_LETTERS
 from plaudit.collect.project import project_from_dict, project_to_dict
-from plaudit.collect.refusals import FieldError, NotFoundError
+from plaudit.collect.refusals import FieldError, NotFoundError, check_choice
 from plaudit.collect.store import LabelStore, Transaction, later, parsed
 from plaudit.collect.tables import assignment, invite, label, panel, task
 from plaudit.data.records import plain_text
@@ -160,8 +160,8 @@ def search_tasks(
     items: bool = False,
 ) -> TaskPage:
     """A page of the tasks in a state whose prompt has all the words; ``items``: also known answers."""
-    if state is not None and state not in TASK_STATES:
-        raise FieldError(field="state", found=repr(state), expected=f"one of {', '.join(TASK_STATES)}")
+    if state is not None:
+        check_choice("state", state, TASK_STATES)
     if len(words) > _MOST_WORDS:
         raise FieldError(
             field="words", found=f"{len(words)} characters", expected=f"at most {_MOST_WORDS} of them"

@@ -29,7 +29,6 @@ from plaudit.wings import everything, load, offered
 if TYPE_CHECKING:
     from plaudit.collect.asking import People
     from plaudit.collect.export import Snapshot
-    from plaudit.collect.intake import Known
     from plaudit.collect.progress import Timing
     from plaudit.collect.store import LabelStore
     from plaudit.runs import PipelineContext, Stage
@@ -190,29 +189,21 @@ def collect(settings: CollectSettings, place: Place) -> tuple[Snapshot, tuple[st
 
 def _begin(people: People, wanted: Project, settings: CollectSettings) -> Project:
     """The project with the settings that this stage names; what it does not name is the owner's."""
+    from plaudit.collect.adding import add_tasks, set_project
+
     there = people.begin(wanted)
     named = wanted if settings.project is not None else there
     if settings.overlap is not None:
         named = replace(named, overlap=settings.overlap)
     if named != there:
-        from plaudit.collect.adding import set_project
-
         people.store.write(set_project, named, actor=_ACTOR)
     if settings.project is not None:
-        _add_items(people, named)
+        from plaudit.collect.intake import known_items
+
+        for intake in known_items(named).values():
+            # Those that are there already are left.
+            people.store.write(add_tasks, named.name, intake.bodies, actor=_ACTOR)
     return named
-
-
-def _add_items(people: People, project: Project) -> None:
-    """Add the items of a project's file whose answer is known; those that are there already are left."""
-    items: Mapping[Known, str | None] = {"gold": project.gold_rows, "qualify": project.qualify_rows}
-    for purpose, rows in items.items():
-        if rows is not None:
-            from plaudit.collect.adding import add_tasks
-            from plaudit.collect.intake import read_intake
-
-            bodies = read_intake(Path(rows), project, purpose).bodies
-            people.store.write(add_tasks, project.name, bodies, actor=_ACTOR)
 
 
 def _draw_key(settings: CollectSettings, ask: str, place: Place) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from plaudit.collect import review
 from plaudit.collect.adding import ADJUDICATION_REASONS, adjudicate, make_gold
 from plaudit.collect.answers import field_of_form, known_answer, label_from_form, values_of
-from plaudit.collect.app.managing import LabelRow, label_rows, manage_page, markdown_of, whole_number
+from plaudit.collect.app.managing import LabelRow, label_rows, manage_page, whole_number
 from plaudit.collect.app.pages import Answer, Page, Sent, Shown, Visit, fresh_key
 from plaudit.collect.app.render import differences, speaker
 from plaudit.collect.app.saying import say_question
@@ -51,7 +51,6 @@ def _queue_page(
     return manage_page(
         visit,
         "manage_queue.html",
-        status=200 if error is None else 422,
         task=details,
         shown=shown,
         # People are divided over some kinds alone, but an address may name a task of any.
@@ -63,7 +62,7 @@ def _queue_page(
         labels=len(rows),
         # In the order of their words: the order in which they came would tell who wrote which.
         notes=sorted(_notes(details, rows)),
-        markdown=markdown_of(project),
+        markdown=project.text == "markdown",
         left=left,
         done=done,
         key=form.value("key") or fresh_key(),

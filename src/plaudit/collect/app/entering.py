@@ -23,7 +23,7 @@ from plaudit.collect.app.safety import RequestError, status_of
 from plaudit.collect.own import guidelines_read, own_preferences, read_guidelines
 from plaudit.collect.people import join_project, look_at_invite, set_preferences
 from plaudit.collect.project import guidelines_version
-from plaudit.collect.refusals import FieldError, NotFoundError, NotYoursError, TooOftenError
+from plaudit.collect.refusals import FieldError, NotFoundError, NotYoursError, TooOftenError, check_choice
 from plaudit.collect.sessions import (
     SESSION_DAYS,
     Opened,
@@ -141,8 +141,7 @@ def _start(visit: Visit) -> Answer:
 
 def _set_language(visit: Visit) -> Answer:
     language = visit.form.need("language")
-    if language not in LANGUAGES:
-        raise FieldError(field="language", found=repr(language), expected=f"one of {', '.join(LANGUAGES)}")
+    check_choice("language", language, LANGUAGES)
     chosen = Cookie(name=LANGUAGE_COOKIE, value=language, seconds=_YEAR)
     return Sent(to=local_address(visit.form.value("next")), cookies=(chosen,))
 

@@ -35,12 +35,13 @@ from plaudit.collect.answers import (
 )
 from plaudit.collect.app.pages import Answer, Page, Sent, Shown, Stream, Visit, fresh_key
 from plaudit.collect.app.render import differences, speaker, words
-from plaudit.collect.app.safety import MOST_OF_A_KEY, error_details
+from plaudit.collect.app.safety import error_details, is_number
 from plaudit.collect.app.saying import say_label, say_moment, say_question, turns_of_label
-from plaudit.collect.desk import Nothing, next_task
+from plaudit.collect.desk import MOST_OF_A_KEY, Lease, Nothing, next_task
 from plaudit.collect.kinds import KINDS
-from plaudit.collect.kinds.kind import Kind, text_of
+from plaudit.collect.kinds.kind import Form, Kind, text_of
 from plaudit.collect.own import (
+    OwnAnswer,
     completion_code,
     guidelines_read,
     own_answer,
@@ -108,9 +109,21 @@ def _label(visit: Visit) -> Answer:
     found = _wanted(visit) or visit.store.write(next_task, *visit.person)
     if isinstance(found, Nothing):
         return _resting(visit, found)
-    values = {} if found.draft is None else values_of(found.shown, found.draft)
-    task = Task(assignment=found.assignment, shown=found.shown, guidelines=found.guidelines, values=values)
-    return _task_page(visit, task, notices=_notices(visit))
+    return _task_page(visit, _task(found, _drafted(found)), notices=_notices(visit))
+
+
+def _task(found: Lease | OwnAnswer, values: Mapping[str, Sequence[str]]) -> Task:
+    return Task(
+        assignment=found.assignment,
+        shown=found.shown,
+        guidelines=found.guidelines,
+        values=values,
+        label=found.label if isinstance(found, OwnAnswer) else None,
+    )
+
+
+def _drafted(found: Lease) -> dict[str, list[str]]:
+    return {} if found.draft is None else values_of(found.shown, found.draft)
 
 
 def _kind(task: Task) -> Kind:
@@ -237,20 +250,11 @@ def _resting(visit: Visit, found: Nothing, *, typed: Sequence[str] = (), status:
 
 def _task_of(visit: Visit, assignment: str) -> Task:
     """The task of a form, with what was filled in; answered or not."""
-    values = dict(visit.form.fields)
-    lease = visit.store.read(own_lease, *visit.person, assignment)
-    if lease is not None:
-        return Task(assignment=assignment, shown=lease.shown, guidelines=lease.guidelines, values=values)
-    answer = visit.store.read(own_answer, *visit.person, assignment)
-    if answer is None:
+    found = visit.store.read(own_lease, *visit.person, assignment)
+    found = found or visit.store.read(own_answer, *visit.person, assignment)
+    if found is None:
         raise NotYoursError("this answer was taken back meanwhile; open your tasks to give it again")
-    return Task(
-        assignment=assignment,
-        shown=answer.shown,
-        guidelines=answer.guidelines,
-        values=values,
-        label=answer.label,
-    )
+    return _task(found, visit.form.fields)
 
 
 def _submit(visit: Visit) -> Answer:
@@ -318,14 +322,15 @@ def _conflict(visit: Visit, task: Task) -> Shown:
 
 def _draft(visit: Visit) -> Answer:
     assignment = visit.form.need("assignment")
-    _keep(visit, assignment)
+    _keep(visit, assignment, visit.form.fields)
     marks = visit.form.value("differences")
     wanted = "notice=saved" if marks is None else f"differences={'yes' if marks == 'yes' else 'no'}"
     return Sent(to=f"/label?at={assignment}&{wanted}")
 
 
-def _keep(visit: Visit, assignment: str) -> None:
-    visit.store.write(save_draft, *visit.person, assignment, draft_of(visit.form.fields))
+def _keep(visit: Visit, assignment: str, form: Form, *, without: str = "") -> None:
+    rest = {name: values for name, values in form.items() if name != without}
+    visit.store.write(save_draft, *visit.person, assignment, draft_of(rest))
 
 
 def _skip(visit: Visit) -> Answer:
@@ -366,7 +371,7 @@ def _annotate(visit: Visit, field: str, done: str) -> Answer:
     else:
         text = visit.form.value("report-words") or ""
         visit.store.write(report_task, *visit.person, assignment, f"{key}-report", given, text)
-    _keep(visit, assignment)
+    _keep(visit, assignment, visit.form.fields)
     return Sent(to=f"/label?at={assignment}&notice={done}")
 
 
@@ -383,8 +388,7 @@ def _turn(visit: Visit) -> Answer:
     except UserError as error:
         # Whatever it is: the message stands in its field again.
         return _task_page(visit, replace(task, label=None), error=_unsent(visit, error))
-    draft = {name: values for name, values in visit.form.fields.items() if name != "message"}
-    visit.store.write(save_draft, *visit.person, assignment, draft_of(draft))
+    _keep(visit, assignment, visit.form.fields, without="message")
     return Sent(to=f"/label?at={assignment}#turns")
 
 
@@ -408,10 +412,8 @@ def _until_fault(visit: Visit, assignment: str, parts: Iterator[dict[str, Any]])
     try:
         yield from parts
         lease = visit.store.read(own_lease, *visit.person, assignment)
-        draft = {} if lease is None or lease.draft is None else values_of(lease.shown, lease.draft)
         # The message was said: it must not stand in its field again.
-        rest = {name: values for name, values in draft.items() if name != "message"}
-        visit.store.write(save_draft, *visit.person, assignment, draft_of(rest))
+        _keep(visit, assignment, {} if lease is None else _drafted(lease), without="message")
     except UserError as error:
         yield {"error": error_details(error) | {"message": _unsent(visit, error).message}}
 
@@ -429,8 +431,7 @@ def _choose(visit: Visit) -> Answer:
         )
     except FieldError as error:
         return _task_page(visit, replace(task, label=None), error=error)
-    draft = {name: values for name, values in visit.form.fields.items() if name != "strength"}
-    visit.store.write(save_draft, *visit.person, assignment, draft_of(draft))
+    _keep(visit, assignment, visit.form.fields, without="strength")
     return Sent(to=f"/label?at={assignment}#turns")
 
 
@@ -441,13 +442,7 @@ def _answered(visit: Visit) -> Task:
     answer = visit.store.read(own_answer, *visit.person, visit.path["assignment"])
     if answer is None:
         raise NotYoursError("there is no answer of yours to this task that could be changed")
-    return Task(
-        assignment=answer.assignment,
-        shown=answer.shown,
-        guidelines=answer.guidelines,
-        values=values_of(answer.shown, answer.label),
-        label=answer.label,
-    )
+    return _task(answer, values_of(answer.shown, answer.label))
 
 
 def _revise(visit: Visit) -> Answer:
@@ -468,8 +463,7 @@ def _revise(visit: Visit) -> Answer:
 
 def _history(visit: Visit) -> Answer:
     before = visit.query.get("before", "")
-    # In ASCII and short: a raised 2 is a digit to isdigit, and a database holds no number of twenty digits.
-    number = int(before) if before.isascii() and before.isdigit() and len(before) < 19 else None
+    number = int(before) if is_number(before) else None
     found = visit.store.read(own_history, *visit.person, _LISTED, number)
     entries = [
         {

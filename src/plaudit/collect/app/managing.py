@@ -14,7 +14,7 @@ from typing import Any
 from plaudit.collect import review
 from plaudit.collect.adding import add_tasks, close_task, make_gold
 from plaudit.collect.app.pages import Answer, File, Page, Sent, Shown, Visit
-from plaudit.collect.app.safety import MOST_TASKS, RequestError, parse_json, status_of
+from plaudit.collect.app.safety import MOST_TASKS, RequestError, is_number, parse_json, status_of
 from plaudit.collect.app.saying import Described, describe
 from plaudit.collect.export import EmptyExportError, Filters, export
 from plaudit.collect.kinds import KINDS
@@ -24,6 +24,7 @@ from plaudit.collect.project import Project
 from plaudit.collect.refusals import FieldError, NotFoundError
 from plaudit.collect.review import TASK_STATES, TRAIL_KINDS, GivenLabel, TaskDetails
 from plaudit.collect.tasks import check_task
+from plaudit.errors import UserError
 
 SECTIONS: tuple[tuple[str, str, str], ...] = (
     ("/manage", "manage-nav-overview", "read"),
@@ -44,8 +45,10 @@ _ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 _SWITCHES = tuple(item.name for item in fields(Filters) if isinstance(item.default, bool))
 
 
-def manage_page(visit: Visit, template: str, *, status: int = 200, **values: Any) -> Shown:
-    """A page with the menu of those that whoever asks may open."""
+def manage_page(
+    visit: Visit, template: str, *, error: UserError | None = None, status: int | None = None, **values: Any
+) -> Shown:
+    """A page with the menu of those that whoever asks may open; its status is that of an error, if any."""
     here = visit.address.partition("?")[0]
     sections = [
         # The longest that fits is here: all addresses begin with the overview's.
@@ -53,16 +56,15 @@ def manage_page(visit: Visit, template: str, *, status: int = 200, **values: Any
         for to, key, scope in SECTIONS
         if visit.may(scope)
     ]
-    return Shown(template=template, values={"sections": sections, "error": None, **values}, status=status)
+    if status is None:
+        status = 200 if error is None else status_of(error)
+    return Shown(template=template, values={"sections": sections, "error": error, **values}, status=status)
 
 
-def whole_number(words: Mapping[str, str], name: str, otherwise: int = 0) -> int:
-    """The number that stands behind the question mark of an address."""
-    text = words.get(name, "")
-    if not text:
-        return otherwise
-    # In ASCII, and short enough for a column of a database.
-    if not (text.isascii() and text.isdigit() and len(text) < 19):
+def whole_number(words: Mapping[str, str], name: str) -> int:
+    """The number that stands behind the question mark of an address; 0 where there is none."""
+    text = words.get(name, "") or "0"
+    if not is_number(text):
         raise FieldError(field=name, found=repr(text[:40]), expected="a whole number")
     return int(text)
 
@@ -77,7 +79,6 @@ def _overview(visit: Visit) -> Answer:
     return manage_page(
         visit,
         "manage_overview.html",
-        status=200,
         figures=status,
         project=project,
         days=days,
@@ -144,11 +145,10 @@ def _task_page(visit: Visit, *, reason: str = "", error: FieldError | None = Non
     return manage_page(
         visit,
         "manage_task.html",
-        status=200 if error is None else status_of(error),
         task=details,
         rows=sorted(rows, key=lambda row: row.described.summary) if blind else rows,
         blind=blind,
-        markdown=markdown_of(project),
+        markdown=project.text == "markdown",
         closed=_closing_reason(visit, details),
         done=visit.query.get("done", ""),
         reason=reason,
@@ -156,10 +156,6 @@ def _task_page(visit: Visit, *, reason: str = "", error: FieldError | None = Non
         # What nobody but an owner reads: where answers come from, why it is asked, and what is right.
         behind=_behind(details.body) if visit.may("manage") else None,
     )
-
-
-def markdown_of(project: Project) -> bool:
-    return getattr(project, "text", "plain") == "markdown"
 
 
 def _behind(body: Mapping[str, Any]) -> str:
@@ -220,7 +216,7 @@ def _add_page(
     return manage_page(
         visit,
         "manage_add.html",
-        status=422 if faults or error else 200,
+        status=422 if faults else None,
         ask=project.ask,
         example=json.dumps({**_EXAMPLE, **KINDS[project.ask].example}, ensure_ascii=False),
         most=MOST_TASKS,

@@ -49,7 +49,6 @@ def _person_page(visit: Visit, row: dict[str, Any], *, error: FieldError | None 
     return manage_page(
         visit,
         "manage_person.html",
-        status=200 if error is None else status_of(error),
         person=row,
         named=named,
         gone=gone,

@@ -16,6 +16,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.types import Message, Receive, Scope, Send
 
+from plaudit.collect.desk import MOST_OF_A_KEY
 from plaudit.collect.people import Identity
 from plaudit.collect.refusals import (
     ChangedMeanwhileError,
@@ -40,7 +41,6 @@ MOST_OF_A_STRANGER = 64_000
 """The largest body that is read before it is known whose it is."""
 MOST_TASK_BYTES = 64_000_000
 MOST_TASKS = 20_000
-MOST_OF_A_KEY = 200
 MOST_OF_A_NUMBER = 2**62
 """The largest whole number of a request: what a column of a database holds."""
 # An object around a label, which may be as deep as a task.
@@ -152,13 +152,13 @@ def read_query(query: Iterable[tuple[str, str]], rules: Mapping[str, FieldRule])
         if name in found:
             raise FieldError(field=name, found="the same name twice", expected="each name once")
         wants_number = name in rules and rules[name].types == INTEGER.types
-        # In ASCII only: a raised 2 is a digit to isdigit, and int refuses it.
-        found[name] = int(text) if wants_number and _is_number(text) else text
+        found[name] = int(text) if wants_number and is_number(text) else text
     return check_fields(found, rules)
 
 
-def _is_number(text: str) -> bool:
-    # Python refuses to read a number of thousands of digits, and no database holds one of twenty.
+def is_number(text: str) -> bool:
+    # In ASCII only: a raised 2 is a digit to isdigit, and int refuses it. Python refuses to read a number of
+    # thousands of digits too, and no database holds one of twenty.
     return text.isascii() and text.isdigit() and len(text) < 19
 
 

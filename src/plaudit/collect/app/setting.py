@@ -13,7 +13,7 @@ from plaudit.collect.app.managing import manage_page, whole_number
 from plaudit.collect.app.pages import Answer, Form, Page, Sent, Shown, Visit
 from plaudit.collect.app.safety import status_of
 from plaudit.collect.project import Project, guidelines_version
-from plaudit.collect.refusals import ChangedMeanwhileError, FieldError
+from plaudit.collect.refusals import ChangedMeanwhileError, FieldError, check_choice
 from plaudit.errors import UserError
 
 FORMS: Mapping[str, str] = {
@@ -50,9 +50,8 @@ class SettingField:
     options: tuple[str, ...] = ()
 
 
-def setting_fields(project: Project, given: Form | None = None) -> list[SettingField]:
+def setting_fields(project: Project, given: Form | None) -> list[SettingField]:
     """The fields of the form: with the settings as they are, or with what somebody filled in."""
-    known = {item.name for item in fields(Project)}
     return [
         SettingField(
             name=name,
@@ -61,7 +60,6 @@ def setting_fields(project: Project, given: Form | None = None) -> list[SettingF
             options=_CHOICES.get(name, ()),
         )
         for name, form in FORMS.items()
-        if name in known
     ]
 
 
@@ -75,12 +73,11 @@ def _shown(value: Any, form: str) -> str:
 
 def settings_from_form(before: Project, form: Form) -> Project:
     """The settings that a form asks for; those that it does not have stay as they are."""
-    known = {item.name for item in fields(Project)}
     values = {
         name: _READERS[kind](name, form.value(name) or "")
         for name, kind in FORMS.items()
         # A box that is not checked is not sent at all.
-        if name in known and (name in form.fields or kind == "switch")
+        if name in form.fields or kind == "switch"
     }
     if "aspects" in values and before.anchors:
         # By name: aspects in another order keep the words of their levels.
@@ -106,8 +103,7 @@ def _share(name: str, text: str) -> float:
 
 
 def _choice(name: str, text: str) -> str:
-    if text not in _CHOICES[name]:
-        raise FieldError(field=name, found=repr(text[:40]), expected=f"one of {', '.join(_CHOICES[name])}")
+    check_choice(name, text, _CHOICES[name])
     return text
 
 

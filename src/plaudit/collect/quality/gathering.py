@@ -7,7 +7,7 @@ the other, nearly all labels would be alike, and any measure of agreement would 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
@@ -124,10 +124,7 @@ def gather(connection: Connection, name: str) -> Gathered:
     )
     facts = connection.execute(_TASKS, {"p": name}).all()
     tasks = {row.id: _TaskFacts(row.id, row.prompt, row.body) for row in facts}
-    gathering = _Gathering(settings, people, tasks)
-    for row in rows:
-        gathering.add(row)
-    return gathering.gathered()
+    return _Gathering(settings, people, tasks).gathered(rows)
 
 
 def gather_rows(settings: Project, rows: Sequence[Any]) -> Gathered:
@@ -137,10 +134,7 @@ def gather_rows(settings: Project, rows: Sequence[Any]) -> Gathered:
     bodies = {row.task: row.body for row in rows}
     # Here tasks stand for prompts: nothing is resampled, so it does not matter which tasks have one prompt.
     facts = {name: _TaskFacts(name, name, body) for name, body in bodies.items()}
-    gathering = _Gathering(settings, people, facts)
-    for row in rows:
-        gathering.add(row)
-    return gathering.gathered()
+    return _Gathering(settings, people, facts).gathered(rows)
 
 
 class _TaskFacts:
@@ -185,7 +179,7 @@ class _Gathering:
         self._chosen = set[str]()
         self._parsed = dict[str, Any]()
 
-    def add(self, row: Any) -> None:
+    def _add(self, row: Any) -> None:
         facts, person = self._tasks[row.task], self.number_of[row.annotator]
         given, order = self._parse(row.label), self._parse(row.shown)
         states = self._kind.statement
@@ -197,25 +191,14 @@ class _Gathering:
             alike = None if first is None or says is None else first == says
         elif row.purpose == "work" and says is not None:
             self._first_answers[key] = says
+        is_known = row.purpose in ("gold", "qualify")
+        right = agrees_with_gold(given, facts.body, order) if is_known else None
         self._items.append(
-            Item(
-                person=person,
-                number=row.number,
-                seconds=row.seconds,
-                right=agrees_with_gold(given, facts.body, order)
-                if row.purpose in ("gold", "qualify")
-                else None,
-                alike=alike,
-            )
+            Item(person=person, number=row.number, seconds=row.seconds, right=right, alike=alike)
         )
         if row.purpose == "work" and not given.get("none"):
-            self._add_values(
-                facts,
-                person,
-                given,
-                order,
-                self._guidelines.setdefault(row.guidelines, len(self._guidelines)),
-            )
+            guidelines = self._guidelines.setdefault(row.guidelines, len(self._guidelines))
+            self._add_values(facts, person, given, order, guidelines)
 
     def _parse(self, text: str) -> Any:
         # A handful of orders and of labels without words come again and again.
@@ -242,7 +225,9 @@ class _Gathering:
             swapped = order.index(first) > order.index(other)
             self._choices.append((pair, person, _choice(better), swapped, len(self._items) - 1))
 
-    def gathered(self) -> Gathered:
+    def gathered(self, rows: Iterable[Any]) -> Gathered:
+        for row in rows:
+            self._add(row)
         scales = self._kind.scales
         scale = {"": (1, "ordinal")} if scales is None else scales(self.project)
         return Gathered(

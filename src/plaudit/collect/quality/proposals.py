@@ -59,24 +59,16 @@ def _gold_fails(person: PersonQuality, standards: Standards) -> str | None:
 
 
 def _does_not_read(person: PersonQuality, standards: Standards) -> str | None:
-    found, usual = person.skill, standards.skill
-    if found.value is None or usual is None or not _certainly_below(found, LEAST_SKILL * usual):
-        return None
-    return _skill_words(person, usual)
+    return _seems_not_to_read(person, standards, certain=True)
 
 
-def _seems_not_to_read(person: PersonQuality, standards: Standards) -> str | None:
+def _seems_not_to_read(person: PersonQuality, standards: Standards, *, certain: bool = False) -> str | None:
     found, usual = person.skill, standards.skill
     if found.value is None or usual is None or found.value >= LEAST_SKILL * usual:
         return None
-    # Then the other rule says it.
-    if _certainly_below(found, LEAST_SKILL * usual):
+    # Of what is certain the other rule speaks.
+    if _certainly_below(found, LEAST_SKILL * usual) != certain:
         return None
-    return _skill_words(person, usual)
-
-
-def _skill_words(person: PersonQuality, usual: float) -> str:
-    found = person.skill
     habits = {
         "first": "and clicks the first otherwise",
         "second": "and clicks the second otherwise",

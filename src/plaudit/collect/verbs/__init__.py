@@ -44,7 +44,6 @@ def add_parser(subparsers: Subparsers) -> None:
         "collect", epilog="By yourself, without a verb: plaudit collect FILE --out ROWS"
     )
     _add_verbs(collect)
-    collect.set_defaults(run=run)
 
 
 def _add_verbs(collect: Parser) -> argparse._SubParsersAction[Parser]:

@@ -16,7 +16,7 @@ from plaudit.collect.privacy import erase_person, export_person
 from plaudit.collect.progress import pay_csv, pay_rows, project_people
 from plaudit.collect.sessions import list_sessions, set_password
 from plaudit.collect.store import LabelStore
-from plaudit.collect.verbs.store import ACTOR, opened, project_name
+from plaudit.collect.verbs.store import ACTOR, opened, project_name, table_lines
 from plaudit.config import did_you_mean
 from plaudit.data.fields import shorten
 from plaudit.data.labels import STORE_FILE
@@ -67,10 +67,7 @@ _HEADS = ("", "name", "role", "standing", "answered", "labels", "surplus", "skip
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    cells = [_HEADS, *(_cells(row) for row in rows)]
-    widths = [max(len(line[column]) for line in cells) for column in range(len(_HEADS))]
-    for line in cells:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+    return table_lines(_HEADS, [_cells(row) for row in rows])
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 
 from plaudit.collect.quality.report import quality
@@ -19,7 +19,7 @@ from plaudit.collect.screening import (
     measure_words,
     screen,
 )
-from plaudit.collect.verbs.store import ACTOR, opened, project_name
+from plaudit.collect.verbs.store import ACTOR, opened, project_name, table_lines
 from plaudit.files.atomic import write_text
 
 _PERSON = (
@@ -44,11 +44,12 @@ def show_quality(args: argparse.Namespace) -> None:
 def _lines(found: Quality) -> Iterator[str]:
     if found.agreement:
         head = ("agreement", "alpha", "AC", "the same", "labels", "of")
-        yield from _table(head, [_agreement(row) for row in found.agreement])
+        yield from ("", *table_lines(head, [_agreement(row) for row in found.agreement]))
     if found.annotators:
-        yield from _table(_PERSON, [_person(card) for card in found.annotators])
+        yield from ("", *table_lines(_PERSON, [_person(card) for card in found.annotators]))
     if found.biases:
-        yield from _table(("all else equal", "odds", "p"), [_odds(odds) for odds in found.biases])
+        head = ("all else equal", "odds", "p")
+        yield from ("", *table_lines(head, [_odds(odds) for odds in found.biases]))
     if found.consensus is not None:
         yield ""
         yield (
@@ -60,14 +61,6 @@ def _lines(found: Quality) -> Iterator[str]:
     if found.proposals:
         yield "A reviewer decides; nothing is done by itself."
     yield from (f"note: {note}" for note in found.notes)
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """A blank line, then columns as wide as what stands in them."""
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    yield ""
-    for row in (head, *rows):
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
 def _agreement(row: AgreementRow) -> list[str]:
@@ -82,15 +75,10 @@ def _person(card: PersonQuality) -> list[str]:
         card.standing,
         str(card.labels),
         "–" if card.seconds is None else f"{card.seconds:.1f}",
-        _share(card.gold),
-        _share(card.skill),
+        *map(_share, (card.gold, card.skill)),
         card.habit or "–",
-        _share(card.held_out),
-        _share(card.consistency),
-        _share(card.first),
-        _share(card.longer),
-        _share(card.lists),
-        _share(card.refusals),
+        *map(_share, (card.held_out, card.consistency)),
+        *map(_share, (card.first, card.longer, card.lists, card.refusals)),
     ]
 
 
@@ -153,26 +141,19 @@ def _screening_lines(found: Screening) -> Iterable[str]:
         f"soft cut-offs: {known} known flags, {found.cut_offs.demonstrations:g} of 7 for demonstrations; "
         "held back is who is below one for certain"
     )
-    rows = [_HEADS, *(_cells(member) for member in found.people)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADS))]
-    for row in rows if found.people else ():
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+    if found.people:
+        yield from table_lines(_HEADS, [_cells(member) for member in found.people])
     yield from found.notes
     if found.decisions:
         yield f"decisions that follow: {len(found.decisions)}; --apply writes them, each with its reason"
 
 
 def _cells(member: Screened) -> tuple[str, ...]:
-    measures = (
-        ("comparisons", member.comparisons),
-        ("flags", member.flags),
-        ("demonstrations", member.demonstrations),
-    )
     return (
         str(member.rank or "–"),
         f"{member.annotator} {member.person or ''}".strip(),
         member.standing,
-        *(_measure_cell(what, measure, member.below) for what, measure in measures),
+        *(_measure_cell(what, getattr(member, what), member.below) for what in _HEADS[3:6]),
         ", ".join(member.areas) or "–",
         member.proposed if member.rank else "–",
     )

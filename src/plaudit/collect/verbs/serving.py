@@ -26,7 +26,7 @@ from plaudit.collect.people import issue_token, revoke
 from plaudit.collect.progress import project_people, project_status
 from plaudit.collect.project import Project
 from plaudit.collect.store import LabelStore, open_store
-from plaudit.collect.verbs.store import opened
+from plaudit.collect.verbs.store import opened, print_intake
 from plaudit.data.fields import join_names
 from plaudit.data.write import check_output_path
 from plaudit.errors import UserError
@@ -76,8 +76,12 @@ def _refuse_impossible(args: argparse.Namespace) -> None:
         raise UserError("--model and --prompts go together: one answers, the others are answered")
     if args.model is not None and (args.ask or USUAL) not in _DRAWN:
         raise UserError(f"--as {args.ask}: answers of a model are compared: {', '.join(_DRAWN)}")
-    if not 0 <= args.port <= 65_535:
-        raise UserError(f"--port {args.port}: expected 0 to 65535")
+    _refuse_port(args.port)
+
+
+def _refuse_port(port: int) -> None:
+    if not 0 <= port <= 65_535:
+        raise UserError(f"--port {port}: expected 0 to 65535")
 
 
 def _project(args: argparse.Namespace) -> Project:
@@ -100,9 +104,7 @@ def _project(args: argparse.Namespace) -> Project:
 
 def _read_rows(args: argparse.Namespace, project: Project) -> Intake:
     intake = read_intake(args.rows, project, format=args.format, options=row_options(args))
-    print(intake.sentence)
-    for reason, count in intake.left_out.items():
-        print(f"{args.rows}: {count} × {reason} left out")
+    print_intake(args.rows, intake)
     return intake
 
 
@@ -179,8 +181,7 @@ def serve_people(args: argparse.Namespace) -> None:
         raise UserError(
             f"--behind {args.behind}: expected an address without a path; the pages stand at its root"
         )
-    if not 0 <= args.port <= 65_535:
-        raise UserError(f"--port {args.port}: expected 0 to 65535")
+    _refuse_port(args.port)
     with opened(args) as store:
 
         def ready(url: str) -> None:

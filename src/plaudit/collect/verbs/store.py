@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from plaudit.cli.parser import row_options
-from plaudit.collect.adding import add_tasks, set_project
+from plaudit.collect.adding import Added, add_tasks, set_project
 from plaudit.collect.answering import take_in
 from plaudit.collect.assigning import wilson_lower
 from plaudit.collect.database import shown_address
 from plaudit.collect.export import Filters, Snapshot, export, read_snapshot, rows_of_event, trace_row
-from plaudit.collect.intake import Intake, Known, read_intake
+from plaudit.collect.intake import Intake, Known, known_items, read_intake
 from plaudit.collect.kinds.kind import text_of
 from plaudit.collect.log import FIRST_LINK, Event, by_seq, chain_faults
 from plaudit.collect.progress import (
@@ -65,14 +65,24 @@ def project_name(store: LabelStore, word: str | None) -> str:
     return names[0]
 
 
+def table_lines(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """Columns as wide as what stands in them."""
+    cells = [head, *rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for row in cells:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def print_intake(source: Path, intake: Intake) -> None:
+    print(intake.sentence)
+    for reason, count in intake.left_out.items():
+        print(f"{source}: {count} × {reason} left out")
+
+
 def make_project(args: argparse.Namespace) -> None:
     project = read_project(args.file)
     # All is read before anything is written: a bad row leaves no project without its items.
-    known = list[tuple["Known", "Intake"]]()
-    if project.gold_rows is not None:
-        known.append(("gold", read_intake(Path(project.gold_rows), project, "gold")))
-    if project.qualify_rows is not None:
-        known.append(("qualify", read_intake(Path(project.qualify_rows), project, "qualify")))
+    known = known_items(project)
     with opened(args, create=True) as store:
         before = store.project(project.name) if project.name in store.projects() else None
         # The same settings make no event, so that a script may run this again and again.
@@ -80,15 +90,19 @@ def make_project(args: argparse.Namespace) -> None:
             store.write(set_project, project, actor=ACTOR)
         for line in _changes(before, project):
             print(f"{store.where}: {line}")
-        for purpose, intake in known:
+        for purpose, intake in known.items():
             added = store.write(add_tasks, project.name, intake.bodies, actor=ACTOR)
-            there = f", {added.repeated} were there already" if added.repeated else ""
-            print(f"{store.where}: {added.added} {_ITEMS[purpose]} added to {project.name}{there}")
+            print(f"{store.where}: {_added_words(added, purpose, project)}")
         for note in _qualification_notes(store, project):
             print(note)
 
 
 _ITEMS: Mapping[Known | None, str] = {None: "tasks", "gold": "gold items", "qualify": "qualifying items"}
+
+
+def _added_words(added: Added, purpose: Known | None, project: Project) -> str:
+    there = f", {added.repeated} were there already" if added.repeated else ""
+    return f"{added.added} {_ITEMS[purpose]} added to {project.name}{there}"
 
 
 def _changes(before: Project | None, now: Project) -> Iterator[str]:
@@ -146,12 +160,9 @@ def add_rows(args: argparse.Namespace) -> None:
             read_intake(path, project, known, format=args.format, options=options) for path in args.rows
         ]
         for path, intake in zip(args.rows, intakes, strict=True):
-            print(intake.sentence)
-            for reason, count in intake.left_out.items():
-                print(f"{path}: {count} × {reason} left out")
+            print_intake(path, intake)
             added, taken = store.write(take_in, project.name, intake.bodies, intake.given, actor=ACTOR)
-            there = f", {added.repeated} were there already" if added.repeated else ""
-            print(f"{path}: {added.added} {_ITEMS[known]} added to {project.name}{there}")
+            print(f"{path}: {_added_words(added, known, project)}")
             if intake.given:
                 print(f"{path}: {_taken_words(taken)}")
 
