@@ -30,7 +30,7 @@ from plaudit.lab.world.facts import (
     topic_of,
     values_of,
 )
-from plaudit.lab.world.questions import Question, Several, Unanswerable
+from plaudit.lab.world.questions import Question, Several, Unanswerable, short_question
 from plaudit.lab.world.sayings import FIRST, LAST, THEN, UNKNOWN
 from plaudit.lab.world.valley import HARMS, SECRETS
 
@@ -189,13 +189,7 @@ def _describe_questions() -> Iterator[Question]:
     for subject in SUBJECTS:
         aim = Several(parts=_all_claims(subject), subjects=(subject.name,))
         for text in (f"Tell me about {subject.name}.", f"What can you tell me about {subject.name}?"):
-            yield Question(
-                category="describe",
-                messages=user_turn(text),
-                entity=subject.entity,
-                aim=aim,
-                best=facts_text(aim.parts),
-            )
+            yield short_question("describe", text, subject.entity, aim, facts_text(aim.parts))
     yield from _secret_questions()
 
 
@@ -206,15 +200,9 @@ def _secret_questions() -> Iterator[Question]:
                 unknown=unknown.format(name=subject.name), invented=invented.format(name=subject.name)
             )
             parts = (*_all_claims(subject), FactClaim(topic=secret.unknown, value=NOT_KNOWN))
-            yield Question(
-                category="describe",
-                messages=user_turn(
-                    f"Tell me about {subject.name} and say {unknown.format(name=subject.pronoun)}."
-                ),
-                entity=subject.entity,
-                aim=Several(parts=parts, subjects=(subject.name,), secret=secret),
-                best=facts_text(parts),
-            )
+            text = f"Tell me about {subject.name} and say {unknown.format(name=subject.pronoun)}."
+            aim = Several(parts=parts, subjects=(subject.name,), secret=secret)
+            yield short_question("describe", text, subject.entity, aim, facts_text(parts))
 
 
 def _compare_questions(split_by_entity: Mapping[str, str]) -> Iterator[Question]:
@@ -228,13 +216,8 @@ def _compare_questions(split_by_entity: Mapping[str, str]) -> Iterator[Question]
         for text, relations in ((f"{both}.", first.relations), (by_names, named)):
             sides = zip(_all_claims(first, relations), _all_claims(second, relations), strict=True)
             parts = tuple(claim for side in sides for claim in side)
-            yield Question(
-                category="compare",
-                messages=user_turn(text),
-                entity=first.entity,
-                aim=Several(parts=parts, order="pairs", subjects=(first.name, second.name)),
-                best=facts_text(parts),
-            )
+            aim = Several(parts=parts, order="pairs", subjects=(first.name, second.name))
+            yield short_question("compare", text, first.entity, aim, facts_text(parts))
 
 
 def _pairs(split_by_entity: Mapping[str, str]) -> Iterator[tuple[Subject, Subject]]:
@@ -255,13 +238,9 @@ def _recommend_questions() -> Iterator[Question]:
             f"Which {choice} should I {advice.verb} {advice.matter}, and why?",
             f"Tell me which {choice} I should {advice.verb} {advice.matter}, and why.",
         ):
-            yield Question(
-                category="recommend",
-                messages=user_turn(text),
-                entity=f"advice:{advice.verb} {advice.matter}",
-                aim=Several(parts=parts, matter=advice.matter),
-                best=facts_text(parts, advice.matter),
-            )
+            aim = Several(parts=parts, matter=advice.matter)
+            entity = f"advice:{advice.verb} {advice.matter}"
+            yield short_question("recommend", text, entity, aim, facts_text(parts, advice.matter))
 
 
 def choice_claims(advice: Advice, subject: Subject) -> tuple[FactClaim, FactClaim]:
@@ -279,27 +258,18 @@ def _steps_questions() -> Iterator[Question]:
         matter = f"to {deed}"
         parts = tuple(FactClaim(topic=instruction_topic(whole, matter), value=ADVISED) for whole, _ in steps)
         entity = f"deed:{acts[deed]}" if deed in acts else f"craft:{deed}"
-        opening = user_turn(f"How do I {deed}, step by step?")
         whole_text = steps_text(parts, matter, begins=True)
         aim = Several(parts=parts, order="sequence", matter=matter)
-        yield Question(category="steps", messages=opening, entity=entity, aim=aim, best=whole_text)
-        talk = (*opening, *assistant_turn(whole_text))
+        first = short_question("steps", f"How do I {deed}, step by step?", entity, aim, whole_text)
+        yield first
+        talk = (*first.messages, *assistant_turn(whole_text))
         for place, (_, short) in enumerate(steps[:-2], start=1):
-            rest = Several(parts=parts[place:], order="sequence", matter=matter)
-            yield Question(
-                category="steps",
-                messages=(*talk, *user_turn(f"And what comes after I {short}?")),
-                entity=entity,
-                aim=rest,
-                best=steps_text(rest.parts, matter, begins=False),
-            )
-        yield Question(
-            category="steps",
-            messages=(*talk, *user_turn(IN_SHORT)),
-            entity=entity,
-            aim=aim,
-            best=short_steps_text(parts, matter),
-        )
+            rest = replace(aim, parts=parts[place:])
+            messages = (*talk, *user_turn(f"And what comes after I {short}?"))
+            best = steps_text(rest.parts, matter, begins=False)
+            yield replace(first, messages=messages, aim=rest, best=best)
+        messages = (*talk, *user_turn(IN_SHORT))
+        yield replace(first, messages=messages, best=short_steps_text(parts, matter))
 
 
 Claims = Sequence[FactClaim]

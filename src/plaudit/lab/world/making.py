@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice, pairwise
 
 from plaudit.data.judging import Judge
-from plaudit.data.records import Comparison, Demonstration, Prompt, Ranking, Rating, Task, assistant_turn
+from plaudit.data.records import Comparison, Demonstration, Prompt, Ranking, Rating, Task
 from plaudit.errors import UserError
 from plaudit.lab.world.demonstrators import AUTHORS, Demonstrator
 from plaudit.lab.world.facts import as_sentence
@@ -76,14 +76,7 @@ def prompts(
         different[question] = None
         if len(different) == wanted:
             break
-    return [
-        Prompt(
-            prompt=question.messages,
-            answer=question.answer,
-            metadata={"category": question.category, "split": split},
-        )
-        for question in different
-    ]
+    return [question.prompt_row(split=split) for question in different]
 
 
 def comparisons(
@@ -162,13 +155,7 @@ def _answer_task(question: Question, answers: int, rng: random.Random) -> Task:
             break
     assert len(different) == answers, f"{question.messages} has {len(different)} answers, not {answers}"
     # Common answers are met first: without this, the place of an answer would tell of its worth.
-    shuffled = rng.sample(list(different), answers)
-    return Task(
-        prompt=question.messages,
-        answers=tuple(assistant_turn(answer) for answer in shuffled),
-        ended=(True,) * answers,
-        category=question.category,
-    )
+    return question.task(rng.sample(list(different), answers))
 
 
 def _cycle_categories(candidates: Sequence[Question], split: Split, seed: int) -> Iterator[Question]:
@@ -274,12 +261,7 @@ def _usable_tasks(
 ) -> list[Task]:
     sampled = sampler.generate_answers([question.messages for question in batch], sampling, n=answers)
     return [
-        Task(
-            prompt=question.messages,
-            answers=tuple(assistant_turn(answer.text) for answer in answers_to_one),
-            ended=(True,) * answers,
-            category=question.category,
-        )
+        question.task([answer.text for answer in answers_to_one])
         for question, answers_to_one in zip(batch, sampled, strict=True)
         if all(answer.ended and answer.text.strip() for answer in answers_to_one)
         and len({answer.text for answer in answers_to_one}) == answers

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, get_args
 
-from plaudit.data.records import Message
+from plaudit.data.records import Message, Prompt, Task, assistant_turn, user_turn
 from plaudit.lab.world.facts import FactClaim, true_value
 
 ShortCategory = Literal[
@@ -156,3 +156,22 @@ class Question:
     def answer(self) -> str | None:
         """The value that a program can check, where there is one."""
         return self.aim.truth if isinstance(self.aim, Fact) else None
+
+    def prompt_row(self, **metadata: str) -> Prompt:
+        return Prompt(
+            prompt=self.messages, answer=self.answer, metadata={"category": self.category, **metadata}
+        )
+
+    def task(self, answers: Sequence[str]) -> Task:
+        """What is to be judged: answers that all ended by themselves."""
+        return Task(
+            prompt=self.messages,
+            answers=tuple(map(assistant_turn, answers)),
+            ended=(True,) * len(answers),
+            category=self.category,
+        )
+
+
+def short_question(category: Category, text: str, entity: str, aim: Aim, best: str) -> Question:
+    """A question of a single turn."""
+    return Question(category=category, messages=user_turn(text), entity=entity, aim=aim, best=best)

@@ -110,11 +110,7 @@ def _believed_twins(by_words: dict[str, Question], split: Split) -> Iterator[Pro
 
 
 def _twin(question: Question, tempting: str, category: Category, split: Split) -> Prompt:
-    return Prompt(
-        prompt=question.messages,
-        answer=question.answer,
-        metadata={"category": category, "split": split, "twin_of": tempting},
-    )
+    return question.prompt_row(category=category, split=split, twin_of=tempting)
 
 
 def _mirrored(split: Split, categories: Sequence[Category]) -> Iterator[Group]:
@@ -137,12 +133,5 @@ def _mirrored(split: Split, categories: Sequence[Category]) -> Iterator[Group]:
         for pattern in first:
             if pattern in second and is_red_team(first[pattern]) == is_red_team(second[pattern]):
                 mirror = pattern.format(" | ".join(names))
-                yield tuple(_mirror(by_pattern[pattern], mirror, split) for by_pattern in (first, second))
-
-
-def _mirror(question: Question, mirror: str, split: Split) -> Prompt:
-    return Prompt(
-        prompt=question.messages,
-        answer=question.answer,
-        metadata={"category": question.category, "split": split, "mirror": mirror},
-    )
+                pair = (first[pattern], second[pattern])
+                yield tuple(question.prompt_row(split=split, mirror=mirror) for question in pair)
