@@ -63,7 +63,6 @@ def add_parser(subparsers: Subparsers) -> None:
     add("--dtype", choices=("auto", "float32", "bfloat16"), default="auto", help="of models (default: auto)")
     add_money_options(parser)
     add_row_options(add)
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -25,7 +25,6 @@ def add_parser(subparsers: Subparsers) -> None:
     add("--without", nargs="+", default=[], metavar="KIND", help="kinds that no prompt may have")
     add("--only", nargs="+", default=[], metavar="KIND", help="the kinds that there may be")
     add("--seed", type=integer, default=0, help="of chance (default: 0)")
-    instruct.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

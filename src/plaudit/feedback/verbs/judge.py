@@ -66,7 +66,6 @@ def add_parser(subparsers: Subparsers) -> None:
     add("--store", metavar="FILE", help="also keep each judgement as an event in this label store")
     add("--project", default="ai", metavar="NAME", help="of --store (default: ai)")
     add_row_options(add)
-    judge.set_defaults(run=run)
 
 
 def add_model_options(parser: argparse.ArgumentParser, use: str) -> None:

@@ -42,7 +42,6 @@ def add_parser(subparsers: Subparsers) -> None:
     add_model_options(revise, "revise an answer of it to each prompt of ROWS")
     add_money_options(revise)
     add_row_options(add)
-    revise.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -40,7 +40,6 @@ def add_parser(subparsers: Subparsers) -> None:
     add("--seed", type=integer, help="of every stage that names none (default: the config's)")
     add("--jobs", type=positive_integer, metavar="N", help="stages side by side (default: the config's)")
     add("--fresh", action="store_true", help="keep nothing: run every stage again")
-    lab.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -46,7 +46,6 @@ def add_parser(subparsers: Subparsers) -> None:
     own_help = "a PreferenceAlgorithm or UnpairedAlgorithm of yours, or module:row"
     add("--own", metavar="FILE.py:ROW", help=own_help)
     add("--out", type=Path, metavar="DIR", help="write proof.json there")
-    prove.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,8 +28,10 @@ if TYPE_CHECKING:
 
 
 def add_parsers(verbs: Subparsers) -> None:
-    verbs.add_parser("base", help="print where the shipped base model lies")
+    base = verbs.add_parser("base", help="print where the shipped base model lies")
+    base.set_defaults(run=print_base_folder)
     score = verbs.add_parser("score", help="the true utility of models' answers, by category")
+    score.set_defaults(run=score_models)
     add_model_options(score, max_tokens=64, default=SHIPPED_MODEL_FOLDER)
     score.add_argument("--n", type=positive_integer, default=400, help="how many answers (default: 400)")
     score.add_argument("--split", choices=SPLITS, default="test", help="default: test")
@@ -139,6 +141,7 @@ def add_parser(subparsers: Subparsers) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=_COLUMNS,
     )
+    judges.set_defaults(run=_print_annotators)
     add = judges.add_argument
     add("pools", nargs="*", type=_pool_name, metavar="POOL", help=f"{_POOL_NAMES} (default: all)")
     add("--per-person", action="store_true", help="also show every annotator of a pool")
@@ -148,29 +151,21 @@ def add_parser(subparsers: Subparsers) -> None:
     _add_demonstrators_verb(verbs)
     _add_annotate_verb(verbs)
     gold = verbs.add_parser("gold", help="the true utility of an answer, part by part")
+    gold.set_defaults(run=_print_gold)
     gold.add_argument(
         "prompt", metavar="PROMPT", help="one of the world's prompts; turns are parted by lines"
     )
     gold.add_argument("answer", metavar="ANSWER", help="an answer to it")
     add_parsers(verbs)
-    world.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    verbs: Mapping[str, Callable[[argparse.Namespace], int]] = {
-        "make": _make_rows,
-        "annotators": _print_annotators,
-        "demonstrators": _print_demonstrators,
-        "annotate": _annotate,
-        "gold": _print_gold,
-        "base": print_base_folder,
-        "score": score_models,
-    }
-    return verbs[args.world_verb](args)
+    return args.run(args)
 
 
 def _add_make_verb(verbs: Subparsers) -> None:
     make = verbs.add_parser("make", help="write rows of the world to a file")
+    make.set_defaults(run=_make_rows)
     kinds = (*RECORD_KINDS, CRITIQUE_KIND)
     add = make.add_argument
     add("kind", choices=kinds, metavar="KIND", help=", ".join(kinds))
@@ -222,6 +217,7 @@ def _print_annotators(args: argparse.Namespace) -> int:
 
 def _add_demonstrators_verb(verbs: Subparsers) -> None:
     people = verbs.add_parser("demonstrators", help="what the answers that each pool writes are truly worth")
+    people.set_defaults(run=_print_demonstrators)
     add = people.add_argument
     names = f"{_DEMONSTRATOR_NAMES} (default: all)"
     add("pools", nargs="*", type=_demonstrators_name, metavar="POOL", help=names)
@@ -254,6 +250,7 @@ def _worth_line(worth: WrittenWorth) -> str:
 
 def _add_annotate_verb(verbs: Subparsers) -> None:
     annotate = verbs.add_parser("annotate", help="let simulated people label in a store that is served")
+    annotate.set_defaults(run=_annotate)
     add = annotate.add_argument
     add("url", metavar="URL", help="where plaudit collect serve listens")
     add("--invite", required=True, metavar="SECRET", help="an invite with a use for each of the people")

@@ -45,7 +45,6 @@ def add_parser(subparsers: Subparsers) -> None:
         method.add_options_on_use = partial(_add_options, method=name)
     for verb in everything("plans").values():
         import_module(verb.module).add_parser(methods)
-    plan.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

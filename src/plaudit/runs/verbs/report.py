@@ -27,7 +27,6 @@ def add_parser(subparsers: Subparsers) -> None:
     report.add_argument("--out", type=Path, metavar="FILE", help=help_text)
     help_text = "write it again every so many seconds, until the runs have ended"
     report.add_argument("--watch", type=float, metavar="SECONDS", help=help_text)
-    report.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

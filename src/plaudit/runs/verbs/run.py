@@ -95,7 +95,6 @@ def add_parser(subparsers: Subparsers) -> None:
     add("--trace", metavar="STAGE", help="print where the result of a stage comes from, and run nothing")
     add("--show-default", action="store_true", help="print the pipeline of the word, or that without CONFIG")
     add("--write", type=Path, metavar="FILE", help="write that pipeline to a file, to be changed")
-    run_parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

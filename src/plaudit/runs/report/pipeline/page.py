@@ -266,16 +266,12 @@ def summary_table(evaluation: PolicyEvaluation) -> ConsoleTable:
     for _, head, *_ in filled:
         table.add_column(head, justify="right", no_wrap=True)
     for row in rows:
-        figures = (
-            _format_estimate(row[name], form, ends, scale=scale) for name, _, form, ends, scale in filled
-        )
+        figures = (_format_estimate(row[name], form, ends, scale) for name, _, form, ends, scale in filled)
         table.add_row(row["policy"], *figures)
     return table
 
 
-def _format_estimate(
-    estimate: Mapping[str, Any] | None, form: str, ends_form: str = "", *, scale: int = 1
-) -> str:
+def _format_estimate(estimate: Mapping[str, Any] | None, form: str, ends_form: str, scale: int) -> str:
     """A figure, and its interval where a form for its ends is given."""
     if estimate is None or estimate["value"] is None:
         return "–"

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from math import sqrt
-from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
 
-from plaudit.errors import UserError
 from plaudit.evaluation.policies.calibration import PolicyCalibration
 from plaudit.evaluation.policies.result import Contest, PolicyEvaluation, PolicyFigures, Rating
 from plaudit.evaluation.stats import Estimate
-from plaudit.files import exact_json
 from plaudit.runs.report.charts.axes import Span, truncated
 from plaudit.runs.report.charts.bars import reliability_diagram, stacked_bar_chart
 from plaudit.runs.report.charts.intervals import (
@@ -46,11 +42,11 @@ from plaudit.runs.report.parts import (
     say,
     value_cell,
 )
-from plaudit.runs.report.pipeline.data import PipelineData, StageData
+from plaudit.runs.report.pipeline.data import PipelineData, StageData, read_json
 from plaudit.runs.report.pipeline.findings import contest_against_reference, reference_policy
 from plaudit.runs.report.reward_models.page import calibration_section, probes_section
 from plaudit.runs.report.reward_models.summary import finding, reported_models
-from plaudit.runs.report.run.data import RunData
+from plaudit.runs.report.run.data import RunData, complete_lines
 from plaudit.runs.report.run.page import reward_against_kl, run_sentence
 from plaudit.runs.report.words import judge_name, number_text, percent, short_name, shortened
 
@@ -417,9 +413,9 @@ def labels_section(pipeline: PipelineData) -> Iterator[Section]:
     whole = sum(totals.values())
     shares = ", ".join(f"{percent(totals[name] / whole)} {name}" for name in _GIVERS if totals[name])
     revisions = [
-        _revisions_table(stage, figures)
+        _revisions_table(stage, read_json(stage.folder / FIGURES_FILE))
         for stage in pipeline.stages
-        if stage.kind == "revise" and (figures := _figures(stage.folder / FIGURES_FILE))
+        if stage.kind == "revise" and (stage.folder / FIGURES_FILE).exists()
     ]
     texts = [Text(say("pipeline.revisions"))] if revisions else []
     brief = say("pipeline.labels", labels=whole, shares=shares)
@@ -453,15 +449,8 @@ def label_kinds(stages: Iterable[StageData]) -> Counter[str]:
 
 
 def _labelled_rows(stage: StageData) -> Iterator[Mapping[str, Any]]:
-    path = stage.folder / _ROWS_FILE
-    with path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, 1):
-            try:
-                row = json.loads(line)
-            except ValueError as error:
-                raise UserError(f"{path}:{number}: is no row ({error}); run the stage again") from error
-            if row.get("kind") != "prompt":
-                yield row
+    rows = (row for _, row in complete_lines(stage.folder / _ROWS_FILE))
+    yield from (row for row in rows if row.get("kind") != "prompt")
 
 
 def _names(givers: Mapping[str, Counter[str]]) -> str:
@@ -486,12 +475,3 @@ def _revisions_table(stage: StageData, figures: Mapping[str, Any]) -> Table:
 
 def _number(value: float | None, places: int = 1) -> Cell:
     return Cell(text=NO_VALUE if value is None else f"{value:.{places}f}")
-
-
-def _figures(path: Path) -> dict[str, Any] | None:
-    if not path.exists():
-        return None
-    try:
-        return exact_json.loads(path.read_bytes())
-    except ValueError as error:
-        raise UserError(f"{path}: cannot be read ({error}); run the stage again") from error
