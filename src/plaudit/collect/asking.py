@@ -76,16 +76,8 @@ class People:
                 there = adding.ids_by_content(change, self.project, bodies)
             ids = tuple(there[key] for key in keys)
             if draw is not None and self._drawn(change, draw) is None:
-                change.record(
-                    Entry(
-                        project=self.project,
-                        actor=PLAUDIT,
-                        kind="asked",
-                        subject=self.project,
-                        key=_draw_key(draw),
-                        body={"tasks": [*ids]},
-                    )
-                )
+                place = {"project": self.project, "subject": self.project, "key": _draw_key(draw)}
+                change.record(Entry(actor=PLAUDIT, kind="asked", body={"tasks": [*ids]}, **place))
         return ids
 
     def requested(self, draw: str) -> tuple[str, ...] | None:

@@ -331,16 +331,9 @@ def _taken_up_again(change: Transaction, name: str, person: str, key: str | None
 def prolong(change: Transaction, row: Any, key: str | None = None) -> str:
     """Give a lease its whole time again; gives its new end."""
     until = later(change.now, minutes=change.settings(row.project).lease_minutes)
-    change.record(
-        Entry(
-            project=row.project,
-            actor=row.annotator,
-            kind="prolonged",
-            subject=row.id,
-            body={"until": until},
-            key=None if key is None else key_of(row.annotator, key),
-        )
-    )
+    own_key = None if key is None else key_of(row.annotator, key)
+    named = {"project": row.project, "actor": row.annotator, "subject": row.id, "key": own_key}
+    change.record(Entry(kind="prolonged", body={"until": until}, **named))
     return until
 
 

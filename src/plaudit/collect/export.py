@@ -211,29 +211,16 @@ def _rows(found: Sequence[Any], settings: Project, group: str) -> Rows:
 
 
 def _export_body(snapshot: Snapshot) -> dict[str, Any]:
-    return {
-        "sha256": snapshot.sha256,
-        "seq": snapshot.seq,
-        "rows": snapshot.rows,
-        "filters": snapshot.filters,
-    }
+    return {name: getattr(snapshot, name) for name in ("sha256", "seq", "rows", "filters")}
 
 
 def _remember(store: LabelStore, snapshot: Snapshot, actor: str) -> None:
-    body = _export_body(snapshot)
+    body, project = _export_body(snapshot), snapshot.project
     key = f"export/{log.digest(body)}"
     with store.changing() as change:
-        if log.by_key(change.connection, snapshot.project, key) is None:
-            change.record(
-                Entry(
-                    project=snapshot.project,
-                    actor=actor,
-                    kind="exported",
-                    subject=snapshot.project,
-                    body=body,
-                    key=key,
-                )
-            )
+        if log.by_key(change.connection, project, key) is None:
+            entry = Entry(project=project, actor=actor, kind="exported", subject=project, body=body, key=key)
+            change.record(entry)
 
 
 @contextmanager

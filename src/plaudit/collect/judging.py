@@ -76,15 +76,10 @@ def _record(change: Transaction, project: str, judging: Judging, task: str, item
         return False
     stored = json.loads(task_of(change, project, task).body)["candidates"][0]["text"]
     order = [0, 1] if stored == text_to_json(item.task.answers[0]) else [1, 0]
-    entry = Entry(
-        project=project,
-        actor=judging.actor,
-        kind="judged",
-        subject=task,
-        key=key,
-        body=_body(item, judging, order),
+    body = _body(item, judging, order)
+    change.record(
+        Entry(project=project, actor=judging.actor, kind="judged", subject=task, key=key, body=body)
     )
-    change.record(entry)
     return True
 
 

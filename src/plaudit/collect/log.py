@@ -71,9 +71,12 @@ def _is_refusal(rows: FromClause) -> ColumnElement[bool]:
     return rows.c.kind == literal_column("'refused'")
 
 
-REFUSALS = Index(
-    "log_refused", log.c.project, log.c.at, sqlite_where=_is_refusal(log), postgresql_where=_is_refusal(log)
-)
+def index_where(condition: ColumnElement[bool], name: str, *columns: ColumnElement[Any]) -> Index:
+    """A partial index, of the rows alone that a condition holds for."""
+    return Index(name, *columns, sqlite_where=condition, postgresql_where=condition)
+
+
+REFUSALS = index_where(_is_refusal(log), "log_refused", log.c.project, log.c.at)
 """Refused requests by their time: what a limit of failures counts, without reading through the log."""
 
 
@@ -84,9 +87,7 @@ def in_trail(rows: FromClause) -> ColumnElement[bool]:
     return rows.c.kind.not_in([literal_column(f"'{kind}'") for kind in common])
 
 
-TRAIL = Index(
-    "log_trail", log.c.project, log.c.seq, sqlite_where=in_trail(log), postgresql_where=in_trail(log)
-)
+TRAIL = index_where(in_trail(log), "log_trail", log.c.project, log.c.seq)
 """The audit trail, which can be read backwards without all the answers between."""
 
 

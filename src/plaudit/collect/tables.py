@@ -18,7 +18,7 @@ from sqlalchemy import (
     literal_column,
 )
 
-from plaudit.collect.log import METADATA
+from plaudit.collect.log import METADATA, index_where
 
 
 def _keys(*names: str) -> list[Column[str]]:
@@ -79,26 +79,14 @@ def is_open(rows: FromClause) -> ColumnElement[bool]:
 
 
 # What keeps *next* flat at any number of tasks: only those that may be given out, in the order of giving.
-OPEN_TASKS = Index(
+OPEN_TASKS = index_where(
+    has_place(task),
     "task_open",
-    task.c.project,
-    task.c.started,
-    task.c.lacking.desc(),
-    task.c.priority.desc(),
-    task.c.scramble,
+    *(task.c.project, task.c.started, task.c.lacking.desc(), task.c.priority.desc(), task.c.scramble),
     # Not for the order: whether somebody has met them all is then known without reading a single row.
     task.c.id,
-    sqlite_where=has_place(task),
-    postgresql_where=has_place(task),
 )
-SPECIAL_TASKS = Index(
-    "task_special",
-    task.c.project,
-    task.c.purpose,
-    task.c.scramble,
-    sqlite_where=is_item(task),
-    postgresql_where=is_item(task),
-)
+SPECIAL_TASKS = index_where(is_item(task), "task_special", task.c.project, task.c.purpose, task.c.scramble)
 """Items whose answer is known, and those that qualify."""
 
 assignment = Table(
@@ -113,12 +101,8 @@ assignment = Table(
     Index("assignment_prompt", "project", "annotator", "prompt"),
 )
 """Who was given what, in which order, until when; open, answered, skipped or ended."""
-OPEN_ASSIGNMENTS = Index(
-    "assignment_open",
-    assignment.c.project,
-    assignment.c.until,
-    sqlite_where=is_open(assignment),
-    postgresql_where=is_open(assignment),
+OPEN_ASSIGNMENTS = index_where(
+    is_open(assignment), "assignment_open", assignment.c.project, assignment.c.until
 )
 """Leases that may end by the clock."""
 

@@ -39,7 +39,7 @@ from plaudit.collect.app.safety import error_details, is_number
 from plaudit.collect.app.saying import say_label, say_moment, say_question, turns_of_label
 from plaudit.collect.desk import MOST_OF_A_KEY, Lease, Nothing, next_task
 from plaudit.collect.kinds import KINDS
-from plaudit.collect.kinds.kind import Form, Kind, text_of
+from plaudit.collect.kinds.kind import Form, Kind, in_a_line, text_of
 from plaudit.collect.own import (
     OwnAnswer,
     completion_code,
@@ -484,9 +484,7 @@ def _beginning(shown: Mapping[str, Any], label: Mapping[str, Any]) -> str:
     """The first words of what was asked, by which a person knows a task again."""
     turns = turns_of_label(label)
     prompt = shown["prompt"]
-    text = plain_text(text_of(prompt)) if prompt else turns[0]["message"] if turns else ""
-    line = " ".join(text.split())
-    return line if len(line) <= 140 else f"{line[:139]}…"
+    return in_a_line(plain_text(text_of(prompt)) if prompt else turns[0]["message"] if turns else "")
 
 
 def _page(method: str, path: str, handler: Callable[[Visit], Answer]) -> Page:

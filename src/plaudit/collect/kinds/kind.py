@@ -243,6 +243,12 @@ def words_of(text: Text) -> Words:
     return (plain_text(text).strip(), *pictures(text))
 
 
+def in_a_line(text: str, most: int = 140) -> str:
+    """The first words of a text, by which somebody knows it again."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
 def read_words(node: Node, name: str = "why") -> dict[str, str]:
     words = node.optional(name)
     return {} if words is None else {name: checked_text(name, words.value)}

@@ -8,13 +8,12 @@ from plaudit.collect.kinds.kind import (
     Body,
     Form,
     Kind,
-    Label,
     Labelled,
     Settings,
     Shown,
-    Voice,
     form_text,
     form_texts,
+    in_a_line,
     needed_words,
     read_words,
     refuse_unknown,
@@ -26,8 +25,6 @@ from plaudit.data.fields import Node
 from plaudit.data.labels import WrittenAnswer, written_rows
 from plaudit.data.records import Demonstration, Prompt, Record, Text, plain_text, text_to_json
 from plaudit.data.turns import read_completion
-
-_LINE = 140
 
 
 def _check_own(node: Node, prompt: Text) -> dict[str, Any]:
@@ -62,11 +59,6 @@ def _read(shown: Shown, form: Form) -> dict[str, Any]:
     return {"answer": answer, **form_texts(form, "why")}
 
 
-def _say(shown: Shown, label: Label, voice: Voice) -> str:
-    line = " ".join(label["answer"].split())
-    return line if len(line) <= _LINE else f"{line[: _LINE - 1]}…"
-
-
 def _rows(given: Labelled) -> list[Record]:
     draft = given.body.get("draft")
     written = WrittenAnswer(
@@ -94,7 +86,7 @@ KIND = Kind(
     values=lambda shown, label: {"answer": [label.get("answer", "")], **shared_values(label)},
     faults={"answer": "fault-answer"},
     check=_check,
-    say=_say,
+    say=lambda shown, label, voice: in_a_line(label["answer"]),
     summary=lambda label, order, settings, voice: voice.speak(
         "manage-wrote", n=len(str(label["answer"]).split())
     ),

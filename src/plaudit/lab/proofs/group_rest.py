@@ -106,9 +106,7 @@ def fixed_point(
     return logp_PY
 
 
-def two_answer_fixed_point(
-    language: Language, size: int, *, beta: float, epsilon: int | float = STD_EPSILON
-) -> Float[Tensor, "P Y"]:
+def two_answer_fixed_point(language: Language, size: int, *, beta: float) -> Float[Tensor, "P Y"]:
     """The fixed point of GRPO with two answers of one token: β (q − p) = E_x push, with x ~ binomial(q) / G.
 
     q is π of the better answer, p its π_ref. x of a group are the better ones, and together they are pushed
@@ -118,7 +116,7 @@ def two_answer_fixed_point(
     gap_P1 = (language.reward_PY[:, :1] - language.reward_PY[:, 1:]).abs()
     share_K = torch.arange(size + 1, dtype=torch.float64) / size
     even_K = share_K * (1 - share_K)
-    push_PK = even_K * gap_P1 / (gap_P1 * (even_K * size / (size - 1)).sqrt() + epsilon)
+    push_PK = even_K * gap_P1 / (gap_P1 * (even_K * size / (size - 1)).sqrt() + STD_EPSILON)
 
     def excess(prob_P: Tensor) -> Tensor:
         common = torch.distributions.Binomial(size, prob_P[:, None])

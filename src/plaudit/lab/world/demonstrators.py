@@ -96,11 +96,9 @@ def _crowd() -> tuple[Demonstrator, ...]:
     )
 
 
-def _pool_of_a_kind(
-    group: str, habits: Mapping[Style, float], *, skill: float = 0.2
-) -> Callable[[], tuple[Demonstrator, ...]]:
+def _pool_of_a_kind(group: str, habits: Mapping[Style, float]) -> Callable[[], tuple[Demonstrator, ...]]:
     return lambda: tuple(
-        Demonstrator(name=f"{group}-{n}", group=group, skill=skill, habits=habits) for n in range(1, 7)
+        Demonstrator(name=f"{group}-{n}", group=group, skill=0.2, habits=habits) for n in range(1, 7)
     )
 
 

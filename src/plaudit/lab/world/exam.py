@@ -66,12 +66,7 @@ def _flat_error_task(question: Question, seed: int) -> Task:
     assert isinstance(fact, Fact), question.category
     right, wrong = fact.phrase_value(fact.truth), fact.phrase_value(_wrong_value(fact, seed))
     answers = (f"{_UNSURE} {right}.", f"{_SURE} {as_sentence(wrong)}")
-    return Task(
-        prompt=question.messages,
-        answers=tuple(assistant_turn(answer) for answer in answers),
-        ended=(True, True),
-        category=question.category,
-    )
+    return question.task(answers)
 
 
 def _wrong_value(fact: Fact, seed: int) -> str:

@@ -100,15 +100,13 @@ def kl_penalised_claim(sentence: str, make_estimator: Callable[[float], Estimato
     return Claim(TOPIC, sentence, measure, high=EXACT)
 
 
-def same_gradient_claim(
-    sentence: str, *estimators: Estimator, drift: int | float = 0.0, size: int = 3
-) -> Claim:
+def same_gradient_claim(sentence: str, *estimators: Estimator, drift: int | float = 0.0) -> Claim:
     """All have the first one's expected gradient; with a drift, on answers of a policy that far away."""
 
     def measure(setup: ProofSetup) -> float:
         logp_PY = perturbed_policy(setup.language)
         old_PY = perturbed_policy(setup.language, logp_PY, seed=1, width=drift)
-        batch = exact_batch(setup.language, logp_PY, size=size, old_PY=old_PY)
+        batch = exact_batch(setup.language, logp_PY, size=3, old_PY=old_PY)
         first_PY, *others = (expected_gradient(estimator, batch) for estimator in estimators)
         return max(relative_error(other_PY, first_PY) for other_PY in others)
 

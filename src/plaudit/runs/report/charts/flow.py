@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import fmean
 
 from markupsafe import Markup
 
@@ -121,14 +122,10 @@ def _order_rows(
     order: dict[str | _ArrowPassage, float] = {}
     for row in rows_with_passages:
         # Below the middle of what it needs: few arrows cross.
-        row.sort(key=lambda entry: _mean_position([order[parent] for parent in above[entry]]))
+        row.sort(key=lambda entry: fmean([order[parent] for parent in above[entry]] or [0.5]))
         # As a share of the row, so that rows of different lengths are on one scale.
         order |= {entry: (at + 0.5) / len(row) for at, entry in enumerate(row)}
     return rows_with_passages
-
-
-def _mean_position(values: Sequence[float]) -> float:
-    return sum(values) / len(values) if values else 0.5
 
 
 def _natural_width(step: FlowBox) -> float:

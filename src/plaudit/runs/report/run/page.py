@@ -13,7 +13,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 
 from markupsafe import Markup
 
@@ -332,7 +332,7 @@ def _outcome_text(history: MetricHistory) -> str:
         return say("run.only_step", label=label, value=column.last)
     # Means over some steps at either end: two single steps are too noisy to compare.
     count = max(1, min(50, len(column.values) // 10))
-    change = _change_text(_mean(column.values[:count]), _mean(column.values[-count:]))
+    change = _change_text(fmean(column.values[:count]), fmean(column.values[-count:]))
     ends = say("run.first_and_last") if count == 1 else say("run.means", count=count)
     return say("run.steps", label=label, change=change, ends=ends)
 
@@ -353,10 +353,6 @@ def _change_text(before: Number, after: Number) -> str:
     if number_text(before) == number_text(after):
         return say("run.stayed", value=after)
     return say("run.fell" if after < before else "run.rose", before=before, after=after)
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
 
 
 _HEADLINE_METRICS = (
