@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from typing import TYPE_CHECKING
 
 from plaudit.cli.parser import Subparsers, add_row_options, given_path, integer, positive_integer, row_options
@@ -124,7 +125,8 @@ def print_attack(report: AttackReport, console: Console) -> None:
     from rich import box
     from rich.table import Table
 
-    console.print(f"judged by {report.judge}; {report.sampling}", highlight=False)
+    say = partial(console.print, highlight=False)
+    say(f"judged by {report.judge}; {report.sampling}")
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("", no_wrap=True)
     for policy in report.policies:
@@ -134,19 +136,13 @@ def print_attack(report: AttackReport, console: Console) -> None:
     console.print(table)
     for gap in report.gaps:
         text = _signed_share(gap.paired.difference)
-        console.print(
-            f"{gap.what}, {gap.policy} less {gap.against}: {text}, p {_p_value(gap.paired.p_value)}",
-            highlight=False,
-        )
+        say(f"{gap.what}, {gap.policy} less {gap.against}: {text}, p {_p_value(gap.paired.p_value)}")
     for written in report.written:
         reasons = "".join(f", {count} {why}" for why, count in written.failures.items() if count)
-        console.print(
-            f"{written.writer} was asked for {written.requested} messages: {written.fresh} new, "
-            f"{written.repeated} tried before{reasons}",
-            highlight=False,
-        )
+        counts = f"{written.fresh} new, {written.repeated} tried before{reasons}"
+        say(f"{written.writer} was asked for {written.requested} messages: {counts}")
     for sentence in (*report.notes, *(f"MISSING: {sentence}" for sentence in report.missing)):
-        console.print(sentence, highlight=False)
+        say(sentence)
 
 
 def attack_lines(report: AttackReport) -> list[tuple[str, list[str]]]:

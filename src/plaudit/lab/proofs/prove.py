@@ -8,11 +8,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from jaxtyping import Float
@@ -21,7 +19,6 @@ from rich.table import Table
 from torch import Tensor
 
 from plaudit.errors import UserError
-from plaudit.files.atomic import write_text
 from plaudit.lab.proofs.claim import (
     Measurement,
     ProofSetup,
@@ -153,9 +150,6 @@ def _proof(name: str, row: PreferenceLossRow, language: Language, logp_PY: Float
     )
 
 
-FILE_NAME = "proof.json"
-
-
 def proof_table(proofs: Sequence[Proof]) -> Table:
     """A line for each row: what it comes to, beside π*."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -192,13 +186,6 @@ def proofs_as_dict(
         "proofs": [asdict(proof) | {"reaches": proof.reaches_optimum} for proof in proofs],
         "claims": [_claim_as_dict(measurement) for measurement in measurements],
     }
-
-
-def write_json(content: dict[str, Any], folder: Path) -> Path:
-    """The file, written as a whole or not at all."""
-    path = folder / FILE_NAME
-    write_text(path, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
-    return path
 
 
 def _claim_as_dict(measurement: Measurement) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from plaudit.cli.parser import Subparsers, integer
 from plaudit.cli.sample import make_console
 from plaudit.config import did_you_mean
 from plaudit.errors import UserError
-from plaudit.files.atomic import make_output_folder
+from plaudit.files.atomic import make_output_folder, write_json
 from plaudit.methods.algorithm import load_object
 
 if TYPE_CHECKING:
@@ -73,9 +73,10 @@ def run(args: argparse.Namespace) -> int:
     proofs = [*user_proofs, *named]
     _print_proofs(proofs, measured, user_proofs)
     if args.out is not None:
-        from plaudit.lab.proofs.prove import proofs_as_dict, write_json
+        from plaudit.lab.proofs.prove import proofs_as_dict
 
-        path = write_json(proofs_as_dict(proofs, measured, seed=args.seed, beta=proof_lab.beta), args.out)
+        path = args.out / "proof.json"
+        write_json(path, proofs_as_dict(proofs, measured, seed=args.seed, beta=proof_lab.beta))
         make_console().print(str(path))
     holds = all(measurement.holds for measurement in measured)
     return 0 if holds and all(proof.reaches_optimum for proof in user_proofs) else 1
