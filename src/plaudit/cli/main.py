@@ -12,7 +12,7 @@ from typing import Any
 
 from plaudit import __version__
 from plaudit.cli.parser import Parser
-from plaudit.engine.starters import join_starter
+from plaudit.engine.starters import STARTED, join_starter
 from plaudit.errors import UserError, WaitingError
 from plaudit.files.user_code import exit_refused
 from plaudit.releases import untried_releases_named
@@ -43,8 +43,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; 0 is well, 2 a fault that the user can mend, 3 a wait for people, 130 a stop."""
     try:
         try:
-            # Before anything asks which rank this is.
-            os.environ.update(join_starter(os.environ))
             with untried_releases_named():
                 return _run_verb(argv)
         finally:
@@ -91,6 +89,9 @@ def _explain_memory_error(error: Exception) -> str | None:
 
 
 def _run_verb(argv: Sequence[str] | None) -> int:
+    if STARTED & os.environ.keys():
+        # Before anything asks which rank this is.
+        os.environ.update(join_starter(os.environ))
     words = sys.argv[1:] if argv is None else argv
     parser = parser_of(words[:1])
     if words and words[0] in _verbs():

@@ -32,7 +32,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.rendezvous import rendezvous
 from torch.distributed.tensor import DTensor
 
-from plaudit.engine.starters import is_last_try_of_torchrun, join_starter, say_after
+from plaudit.engine.starters import STARTED, is_last_try_of_torchrun, join_starter, say_after
 from plaudit.errors import CommandEnd, UserError, first_line
 from plaudit.files.user_code import exit_refused
 from plaudit.models.load import device_of
@@ -324,7 +324,8 @@ def process_group(device: str = "auto") -> Iterator[Ranks]:
     A rank that fails inside the block tells the others, so that all end at once: one with the message,
     the rest with a sentence.
     """
-    os.environ.update(join_starter(os.environ))
+    if STARTED & os.environ.keys():
+        os.environ.update(join_starter(os.environ))
     local_device, world = _local_device(device), int(os.environ.get("WORLD_SIZE", "1"))
     if world == 1:
         yield single_process(local_device)
@@ -391,10 +392,8 @@ def _end_with_torchrun() -> None:
 
 
 def _leave_group() -> None:
-    """Destroy the process group and the threads that serve it.
-
-    A thread that waits for Python when Python ends aborts the process, and torchrun calls that a failure.
-    """
+    """Destroy the process group and the threads that serve it."""
+    # A thread that waits for Python when Python ends aborts the process, and torchrun calls that a failure.
     # A sharded model holds the group, and a loop and its stepper hold each other, and with them the model.
     gc.collect()
     dist.destroy_process_group()

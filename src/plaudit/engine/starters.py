@@ -10,59 +10,48 @@ import os
 import re
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass
 from hashlib import blake2b
+from typing import NamedTuple
 
 from plaudit.errors import UserError
 
+# Where the processes of a job meet if nothing names a port.
 FIRST_PORT, PORTS = 20_000, 10_000
-"""Where the processes of a job meet, if nothing names a port: in a range that no system hands out."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Starter:
-    """Under which names a starter tells what torchrun tells.
-
-    Example: ``Starter(name="srun", size="SLURM_STEP_NUM_TASKS", …)``
-    """
+class Starter(NamedTuple):
+    """Under which names a starter tells what torchrun tells."""
 
     name: str
     size: str
     rank: str
     local_rank: str
+    local_size: str
+    # What all processes of a job have in common, and no other job has.
     jobs: tuple[str, ...]
-    """What all processes of a job have in common, and no other job has."""
-    local_size: str = ""
-    """How many of them are on this machine; a list of nodes serves instead."""
     nodes: str = ""
 
 
 STARTERS = (
     Starter(
-        name="srun",
-        size="SLURM_STEP_NUM_TASKS",
-        rank="SLURM_PROCID",
-        local_rank="SLURM_LOCALID",
+        *("srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"),
         jobs=("SLURM_JOB_ID", "SLURM_STEP_ID"),
         nodes="SLURM_STEP_NODELIST",
     ),
     Starter(
-        name="mpirun",
-        size="OMPI_COMM_WORLD_SIZE",
-        rank="OMPI_COMM_WORLD_RANK",
-        local_rank="OMPI_COMM_WORLD_LOCAL_RANK",
+        "mpirun",
+        *(f"OMPI_COMM_WORLD_{fact}" for fact in ("SIZE", "RANK", "LOCAL_RANK", "LOCAL_SIZE")),
         jobs=("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"),
-        local_size="OMPI_COMM_WORLD_LOCAL_SIZE",
     ),
     Starter(
-        name="mpiexec",
-        size="PMI_SIZE",
-        rank="PMI_RANK",
-        local_rank="MPI_LOCALRANKID",
-        jobs=("PMI_ID", "HYDI_CONTROL_FD"),
-        local_size="MPI_LOCALNRANKS",
+        *("mpiexec", "PMI_SIZE", "PMI_RANK", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+        jobs=("HYDI_CONTROL_FD",),
     ),
 )
+
+
+# One of them is there where another starter than torchrun has started this process.
+STARTED = frozenset({"ACCELERATE_MIXED_PRECISION", *(starter.size for starter in STARTERS)})
 
 
 def join_starter(environment: Mapping[str, str]) -> dict[str, str]:
@@ -97,8 +86,9 @@ def join_starter(environment: Mapping[str, str]) -> dict[str, str]:
         "MASTER_ADDR": environment.get("MASTER_ADDR") or _first_machine(starter, environment),
         "MASTER_PORT": environment.get("MASTER_PORT") or _port(starter, environment),
     }
-    local_size = environment.get(starter.local_size) or _tasks_here(environment)
-    return joined | ({} if local_size is None else {"LOCAL_WORLD_SIZE": local_size})
+    # Slurm tells of all machines, as 4(x2),3.
+    here = re.match(r"\d+", environment.get(starter.local_size, ""))
+    return joined | ({} if here is None else {"LOCAL_WORLD_SIZE": here[0]})
 
 
 def _first_machine(starter: Starter, environment: Mapping[str, str]) -> str:
@@ -127,20 +117,6 @@ def _port(starter: Starter, environment: Mapping[str, str]) -> str:
     # Without a name of the job the starter's own process is what they have in common, on one machine.
     digest = blake2b("/".join(words or [str(os.getppid())]).encode(), digest_size=4)
     return str(FIRST_PORT + int.from_bytes(digest.digest()) % PORTS)
-
-
-def _tasks_here(environment: Mapping[str, str]) -> str | None:
-    """How many tasks of a Slurm step this machine has; of a list such as ``4(x2),3``.
-
-    >>> _tasks_here({"SLURM_STEP_TASKS_PER_NODE": "4(x2),3", "SLURM_NODEID": "2"})
-    '3'
-    """
-    counts: list[str] = []
-    for part in environment.get("SLURM_STEP_TASKS_PER_NODE", "").split(","):
-        number, _, times = part.partition("(x")
-        counts += [number] * int(times.rstrip(")") or 1)
-    place = int(environment.get("SLURM_NODEID", "0"))
-    return counts[place] if place < len(counts) and counts[place] else None
 
 
 def is_last_try_of_torchrun() -> bool:

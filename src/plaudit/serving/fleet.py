@@ -248,11 +248,12 @@ class Keeper:
 
     def first_note(self) -> str:
         """What the first delivery came to, for the user."""
-        first = self.syncs[0]
+        first, count = self.syncs[0], len(self._fleet.servers)
         return (
-            f"{first['bytes'] / 2**20:,.0f} MiB of weights went by {self.handover.folder} in "
-            f"{first['seconds']:.2g} s; with every tensor disturbed, and as they are, they answer as the "
-            f"policy does (within {first['gap']:.1g} nats a token)"
+            f"answers are drawn by {count} server{'s' * (count > 1)}; {first['bytes'] / 2**20:,.0f} MiB of "
+            f"weights went by {self.handover.folder} in {first['seconds']:.2g} s; with every tensor "
+            f"disturbed, and as they are, they answer as the policy does (within {first['gap']:.1g} nats a "
+            "token)"
         )
 
     def _record(self, sync: Mapping[str, Any]) -> None:

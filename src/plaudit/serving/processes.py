@@ -17,7 +17,7 @@ import torch
 
 import plaudit
 from plaudit.errors import UserError
-from plaudit.methods.policy.config import ServerSettings
+from plaudit.methods.policy.config import VLLM_WORDS, ServerSettings
 from plaudit.serving.server import GoneError, Question, Server, UselessReplyError
 
 START_SECONDS = 900.0
@@ -136,10 +136,8 @@ def warm_up(server: Server) -> None:
 def _command(model: Path, settings: ServerSettings, dtype: torch.dtype, rank: int, port: int) -> list[str]:
     """The command of a server; what the user adds comes last, and wins."""
     words = [str(settings.python), "-c", _ENDS_WITH_PARENT, str(os.getpid())]
-    words += ["-m", "vllm.entrypoints.openai.api_server"]
-    words += ["--model", str(model.resolve()), "--host", "127.0.0.1", "--port", str(port)]
-    words += ["--dtype", str(dtype).removeprefix("torch."), "--enable-scale-out"]
-    words += ["--weight-transfer-config", '{"backend": "files"}', "--logprobs-mode", "processed_logprobs"]
+    words += [*VLLM_WORDS, "--model", str(model.resolve()), "--dtype", str(dtype).removeprefix("torch.")]
+    words += ["--host", "127.0.0.1", "--port", str(port)]
     if rank:
         # vLLM has room for ranks of some sizes.
         room = next((size for size in LORA_RANKS if size >= rank), rank)

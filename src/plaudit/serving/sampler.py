@@ -285,21 +285,20 @@ def remote_sampler(
     temperature: float,
 ) -> RemoteSampler:
     """What draws a run's answers by servers; every rank comes, and the first one sends the weights."""
-    dtype = run.precision.products
-    place = _place(run)
+    dtype, place = run.precision.products, _place(run)
     adapter = _adapter_settings(policy) if settings.adapters else None
     started, urls = _servers(run, place, word, settings, dtype, 0 if adapter is None else adapter.r)
-    seconds, token_from, adapters = settings.seconds, settings.token_from, settings.adapters
-    servers = [Server(url, seconds=seconds, token_from=token_from, adapters=adapters) for url in urls]
+    reach = partial(Server, seconds=settings.seconds, token_from=settings.token_from)
+    servers = [reach(url, adapters=settings.adapters) for url in urls]
     if started is not None:
         started.wait(servers)
     fleet = Fleet(servers, patience=settings.seconds, journal=_journal(run))
     run.news.append(fleet.news)
     keeper = None
     if run.ranks.is_first:
-        handover = Handover(_folder(run, place, urls, settings), adapter)
-        keeper = _keeper(run, fleet, handover, dtype, temperature, started)
-    [name] = run.ranks.all_gather_strings([uuid.uuid4().hex[:8]] if run.ranks.is_first else [])
+        folder = _folder(run, place, urls, settings)
+        keeper = _keeper(run, fleet, Handover(folder, adapter), dtype, temperature, started)
+    [name] = run.ranks.all_gather_strings([uuid.uuid4().hex[:8]] * run.ranks.is_first)
     sampler = RemoteSampler(
         policy=policy,
         encoder=run.encoder,
@@ -310,13 +309,12 @@ def remote_sampler(
         run=name,
         dtype=dtype,
         note=run.note,
-        adapters=adapters,
+        adapters=settings.adapters,
     )
     run.resources.callback(sampler.close)
     sampler.refresh()
     if keeper is not None:
-        count = f"{len(servers)} server{'s' * (len(servers) > 1)}"
-        run.note(f"answers are drawn by {count}; {keeper.first_note()}")
+        run.note(keeper.first_note())
     return sampler
 
 

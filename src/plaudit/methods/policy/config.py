@@ -151,6 +151,13 @@ class ServerSettings:
         check_bounds(self, "server")
 
 
+VLLM_WORDS = (
+    *("-m", "vllm.entrypoints.openai.api_server", "--enable-scale-out"),
+    *("--weight-transfer-config", '{"backend": "files"}', "--logprobs-mode", "processed_logprobs"),
+)
+"""With what a vLLM server is started that draws for a run."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutSettings:
     """How drawing and learning share the time, where servers draw."""

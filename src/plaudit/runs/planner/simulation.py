@@ -112,10 +112,8 @@ class EmulateDevice(TorchFunctionMode):
     def _materialises_scores(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, how: Mapping[str, Any]
     ) -> bool:
-        """Whether attention would materialise its scores, there being no fused kernel.
-
-        Of a GPU that is not here it is taken for granted.
-        """
+        """Whether attention would materialise its scores, there being no fused kernel."""
+        # Of a GPU that is not here it is taken for granted.
         if self._device.type == "cuda" and not torch.cuda.is_available():
             return False
         probes = [

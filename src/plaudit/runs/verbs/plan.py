@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -20,6 +21,7 @@ from plaudit.cli.parser import (
 )
 from plaudit.cli.sample import make_console
 from plaudit.errors import UserError
+from plaudit.files.atomic import write_text
 from plaudit.methods.registry import preflight_methods, with_local_inputs
 from plaudit.wings import everything
 
@@ -66,37 +68,67 @@ def run(args: argparse.Namespace) -> int:
     from plaudit.runs.planner.render import plan_as_dict
     from plaudit.runs.planner.suggestions import smallest_suggestion, suggest
 
-    method_config = with_local_inputs(method_config)
-    config = resolve_run(args.method, method_config)
+    config = resolve_run(args.method, with_local_inputs(method_config))
     planned = _planned(args, config)
     cost = recomputed_where_needed(estimate_cost(planned))
-    if args.gpus is not None:
+    if args.gpus is not None and not args.servers and draws(config):
         cost = _split_cost(cost, args.gpus)
+        args.servers = args.gpus - cost.request.machine.ranks
     cost = with_process_memory(cost, _process_memory(planned.machine.device_kind))
-    pace = None if args.gpus is not None else _pace(args, cost)
+    pace = None if args.servers else _pace(args, cost)
     cost = with_measured_peak(cost, pace)
     durations = None if pace is None else estimate_times(cost, pace)
     suggestions = () if cost.fits else suggest(cost)
-    _print_plan(cost, [] if args.gpus is not None else _time_lines(durations, pace))
+    _print_plan(cost, [] if args.servers else _time_lines(durations, pace))
     if not cost.fits:
-        _print_suggestions(
-            suggestions, None if suggestions else smallest_suggestion(cost), planned.machine.memory
-        )
+        least = None if suggestions else smallest_suggestion(cost)
+        _print_suggestions(suggestions, least, planned.machine.memory)
     if args.json is not None:
         write_json(args.json, plan_as_dict(cost, durations, pace, suggestions))
+    _write_job(args, method_config, cost.request.machine.ranks)
     return 0 if cost.fits else 1
+
+
+def _write_job(args: argparse.Namespace, config: RunConfig, trainers: int) -> None:
+    """Show the files by which a scheduler starts the run, and write them where that is asked for."""
+    from plaudit.runs.planner.jobs import Job
+
+    if args.scheduler is None:
+        return
+    if str(config.out) == "unplanned":
+        raise UserError("--for writes a job of a run: say where it is kept (--out)")
+    job = Job(
+        method=args.method,
+        config=config,
+        trainers=trainers,
+        servers=args.servers or 0,
+        machines=args.nodes,
+        gpu=args.gpu,
+    )
+    folder = args.write
+    for name, text in job.files(args.scheduler).items():
+        print(f"\n── {name if folder is None else folder / name}\n{text}", end="")
+        if folder is None:
+            continue
+        if (folder / name).exists() and (folder / name).read_text("utf-8") != text:
+            raise UserError(
+                f"{folder / name} is there already, and another one: name another folder (--write)"
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(folder / name, text)
+    if folder is None:
+        print("\nplaudit: --write FOLDER writes them", file=sys.stderr)
 
 
 def _split_cost(cost: RunCost, gpus: int) -> RunCost:
     """The cost of the trainers of the quickest way to share GPUs with servers in which they fit."""
-    from plaudit.methods.policy.config import PolicyConfig
     from plaudit.runs.planner.cost import estimate_cost, recomputed_where_needed, split_request, splits
     from plaudit.runs.planner.render import split_sentences, split_table
 
-    if not isinstance(cost.request.config, PolicyConfig) or cost.request.machine.gpu is None or gpus < 2:
+    if cost.request.machine.gpu is None or gpus < 2:
         raise UserError(
-            f"--gpus {gpus} shares GPUs between learning and servers that draw: give --gpu NAME too, 2 or "
-            "more of it, and a method that draws answers"
+            f"--gpus {gpus} shares GPUs between learning and servers that draw: give --gpu NAME too, and 2 "
+            "or more of it"
         )
     ways, console = splits(cost, gpus), make_console()
     console.print(split_table(ways))
@@ -122,6 +154,11 @@ def _add_options(parser: argparse.ArgumentParser, words: Sequence[str], *, metho
     add("--on", choices=("cpu", "cuda"), help="what that machine computes on; none: as here")
     add("--ranks", type=count, default=1, metavar="N", help="processes that share the work")
     add("--gpus", type=count, metavar="N", help="so many of --gpu, shared by trainers and servers")
+    add("--servers", type=count, metavar="N", help="servers that draw for --ranks that learn")
+    add("--nodes", type=count, default=1, metavar="N", help="machines that these are spread over")
+    schedulers = ("slurm", "ray", "kubernetes", "skypilot")
+    add("--for", dest="scheduler", choices=schedulers, help="show the files by which this starts the run")
+    add("--write", type=Path, metavar="FOLDER", help="and write them there")
     add("--prompt-tokens", type=count, metavar="N", help="length of prompts, without a tokenizer")
     add("--answer-tokens", type=count, metavar="N", help="length of answers, without a tokenizer")
     add("--tokens-per-second", type=float, metavar="X", help="the pace of one process, not measured")
@@ -130,12 +167,30 @@ def _add_options(parser: argparse.ArgumentParser, words: Sequence[str], *, metho
     add_method_options(parser, words, method=method)
 
 
+def _served(config: RunConfig, servers: int) -> RunConfig:
+    """The run whose answers so many servers draw."""
+    if not draws(config):
+        raise UserError(
+            f"--servers {servers}: this method draws no answers, so that servers have nothing to do"
+        )
+    return replace(config, sampler="http://server-1:8000")  # pyright: ignore[reportCallIssue]
+
+
+def draws(config: RunConfig) -> bool:
+    from plaudit.methods.policy.config import PolicyConfig
+
+    return isinstance(config, PolicyConfig)
+
+
 def _planned(args: argparse.Namespace, config: RunConfig) -> PlanRequest:
     from plaudit.runs.planner.cost import PlanRequest
     from plaudit.runs.planner.machine import parse_bytes, this_machine
     from plaudit.runs.planner.schedule import planned_rows
 
+    config = _served(config, args.servers) if args.servers else config
     memory = None if args.machine_memory is None else parse_bytes(args.machine_memory)
+    if args.gpus is not None and (args.servers or not draws(config)):
+        args.ranks = max(1, args.gpus - (args.servers or 0))
     machine = this_machine(config.device, device_kind=args.on, memory=memory, ranks=args.ranks, gpu=args.gpu)
     rows = planned_rows(args.method, config, _lengths(args))
     return PlanRequest(method=args.method, config=config, rows=rows, machine=machine, process=0)
