@@ -63,8 +63,11 @@ def test_a_store_says_what_is_left_and_how_long_its_people_take(make_desk, tmp_p
 
 
 def test_a_store_without_labels_says_that_nothing_was_measured(make_desk, tmp_path, capsys):
-    make_desk(tasks=2)
-    assert "300 s each (assumed: nothing was measured)" in printed(capsys, "--store", tmp_path / "labels.db")
+    make_desk(tasks=2, gold_share=0.3, repeat=0)
+    out = printed(capsys, "--store", tmp_path / "labels.db")
+    assert "300 s each (assumed: nothing was measured)" in out
+    # A share of gold is asked only where there is gold.
+    assert "gold or repeated" not in out
     done = worked(make_desk(tmp_path / "done.db", tasks=1), [5])
     assert done.store.read(project_status, "p").done
     told = refused(capsys, "--store", tmp_path / "done.db")

@@ -23,7 +23,7 @@ _PAGE = 500
 _SECONDS = select(label.c.seconds).where(
     label.c.project == bindparam("p"), label.c.purpose != "judged", label.c.seconds.is_not(None)
 )
-_ITEMS = select(task.c.id).where(task.c.project == bindparam("p"), task.c.purpose == "gold").limit(1)
+_GOLD_TASK = select(task.c.id).where(task.c.project == bindparam("p"), task.c.purpose == "gold").limit(1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -376,7 +376,7 @@ def project_timing(store: LabelStore, project: str) -> Timing:
         settings = look.settings(project)
         status = project_status(look, project)
         seconds = [float(row.seconds) for row in look.connection.execute(_SECONDS, {"p": project})]
-        has_gold = look.connection.execute(_ITEMS, {"p": project}).first() is not None
+        has_gold = look.connection.execute(_GOLD_TASK, {"p": project}).first() is not None
     return Timing(
         ask=settings.ask,
         overlap=settings.overlap,
