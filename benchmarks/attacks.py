@@ -33,8 +33,8 @@ from plaudit.feedback.rounds import Draft, RevisionPlan, Revisions, revise_draft
 from plaudit.lab.world import base_model_folder
 from plaudit.lab.world.attacks import WORLD
 from plaudit.lab.world.making import demonstrations, prompts
-from plaudit.lab.world.sayings import REFUSALS
 from plaudit.lab.world.teaching import helpful_only
+from plaudit.lab.world.valley import REFUSALS
 from plaudit.methods.config import SampleSettings, SftConfig
 from plaudit.methods.preference.config import PreferenceConfig
 from plaudit.methods.supervised.run import sft

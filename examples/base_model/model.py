@@ -19,7 +19,7 @@ from examples.base_model.corpus import corpus
 from plaudit.data.records import plain_text
 from plaudit.data.write import write_records
 from plaudit.engine.settings import OptimizerSettings
-from plaudit.lab.world import sayings
+from plaudit.lab.world import valley
 from plaudit.lab.world.facts import capitalized, instructions
 from plaudit.lab.world.making import statements
 from plaudit.lab.world.prompts import NUMBERS, questions_of
@@ -129,9 +129,9 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
 
 def vocabulary_texts() -> Iterator[str]:
     """Texts that together hold every word of the world, in each form in which it occurs."""
-    for phrases in (sayings.HEDGES, sayings.PADDING, sayings.FLATTERY, sayings.COURTESY, sayings.AGREEING):
+    for phrases in (valley.HEDGES, valley.PADDING, valley.FLATTERY, valley.COURTESY, valley.AGREEING):
         yield from phrases
-    yield from (*sayings.DENYING, *sayings.EVASIONS, *sayings.REFUSALS, *NUMBERS, *statements())
+    yield from (*valley.DENYING, *valley.EVASIONS, *valley.REFUSALS, *NUMBERS, *statements())
     for members in KINDS.values():
         yield from (capitalized(member) for member in members.split())
     yield from (ORDER_SENTENCE, *map(capitalized, instructions()))

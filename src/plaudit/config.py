@@ -376,11 +376,9 @@ _MOST_VALUES = 100_000
 
 
 def _check_node(node: Any, path: Path, sizes: dict[int, int]) -> int:
-    """How many values a node is; ``sizes`` are of nodes before, and 0 of those that are being looked at.
-
-    YAML itself would quietly keep the last of two equal keys, and a few lines of aliases can be more values
-    than fit any memory, or a value that holds itself.
-    """
+    """How many values a node is; ``sizes`` are of nodes before, and 0 of those that are being looked at."""
+    # YAML itself would quietly keep the last of two equal keys, and a few lines of aliases can be more values
+    # than fit any memory, or a value that holds itself.
     import yaml
 
     if id(node) in sizes:

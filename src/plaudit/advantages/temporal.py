@@ -158,10 +158,8 @@ def reinforce_plus_plus(
 
 
 def _discounted_suffix_sum(value_NT: Tensor, mask_NT: Tensor, factor: int | float) -> Tensor:
-    """x_t = v_t + factor · x_{t+1} at a trained token, x_t = x_{t+1} elsewhere, in log₂ T steps.
-
-    After a step of width w, x holds what the 2w places from t on add, and keep what x beyond them counts.
-    """
+    """x_t = v_t + factor · x_{t+1} at a trained token, x_t = x_{t+1} elsewhere, in log₂ T steps."""
+    # After a step of width w, x holds what the 2w places from t on add, and keep what x beyond them counts.
     # Doubling in place of a loop over T: a recurrence would launch T small kernels one after another.
     x_NT = value_NT.masked_fill(~mask_NT, 0.0)
     # A hole hands on undiscounted what comes after it: its factor is 1.

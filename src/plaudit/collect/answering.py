@@ -196,11 +196,9 @@ class TakenIn:
 def _put_on_known_tasks(
     change: Transaction, name: str, bodies: Sequence[Any], given: Iterable[GivenAnswer]
 ) -> tuple[list[Any], list[GivenAnswer]]:
-    """The tasks that nobody asked yet, and the answers put on those that are there already.
-
-    A file and a loop may ask the same in other words around it, and with the answers in another order: a
-    second task would be shown to people who have answered the first.
-    """
+    """The tasks that nobody asked yet, and the answers put on those that are there already."""
+    # A file and a loop may ask the same in other words around it, and with the answers in another order: a
+    # second task would be shown to people who have answered the first.
     settings, fresh, known = change.settings(name), list[Any](), dict[str, tuple[str, list[int]]]()
     all_checked = [check_task(body, settings) for body in bodies]
     there = ids_by_content(change, name, all_checked)

@@ -108,10 +108,8 @@ def _drawn(
 
 
 def _keep_whole_parts(path: Path) -> list[bytes]:
-    """The lines of parts that were written whole; the file is cut behind them.
-
-    Half a part is drawn again as a part: what is drawn together decides the last bits of it.
-    """
+    """The lines of parts that were written whole; the file is cut behind them."""
+    # Half a part is drawn again as a part: what is drawn together decides the last bits of it.
     content = path.read_bytes() if path.exists() else b""
     lines = content[: content.rfind(b"\n") + 1].splitlines(keepends=True)
     whole = lines[: len(lines) - len(lines) % AT_ONCE]

@@ -260,11 +260,9 @@ def _join(
     password_hash: str | None = None,
     participant: object = None,
 ) -> Joined:
-    """Use an invite; whoever is asked to qualify does so first.
-
-    The same invite with the same key is the same person, with a fresh token: a reply that was lost costs
-    neither a use of the invite nor a second pseudonym. By a panel's invite it is the panel's id that counts.
-    """
+    """Use an invite; whoever is asked to qualify does so first."""
+    # The same invite with the same key is the same person, with a fresh token: a reply that was lost costs
+    # neither a use of the invite nor a second pseudonym. By a panel's invite the panel's id counts.
     row = _invite_row(change, secret)
     if change.connection.execute(_PANEL, {"h": row.hash}).first() is not None:
         return _join_panel(change, row, name, participant)

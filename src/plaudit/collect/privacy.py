@@ -91,10 +91,8 @@ def erase_person(store: LabelStore, project: str, name: str, *, actor: str) -> i
 
 
 def _erase(change: Transaction, project: str, name: str, *, actor: str) -> int:
-    """Delete what is personal of somebody; what was clicked stays, without a name and without words.
-
-    The hashes of what was taken out stand in the event, so that the chain still proves that it was there.
-    """
+    """Delete what is personal of somebody; what was clicked stays, without a name and without words."""
+    # The hashes of what was taken out stand in the event, so that the chain still proves that it was there.
     if person_row(change, project, name).standing == "erased":
         raise NotYoursError(f"{name} was erased before")
     current = {row.seq: row for row in change.connection.execute(_LABELS, {"p": project, "n": name})}

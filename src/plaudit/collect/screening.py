@@ -287,10 +287,8 @@ def _failed(measures: _Measures, cut_offs: CutOffs, *, certain: bool) -> tuple[s
 
 
 def _order(name: str, measures: Mapping[str, _Measures], cut_offs: CutOffs) -> tuple[bool, int, float, str]:
-    """Who was measured, then who is below in the fewest criteria for certain, then the best on average.
-
-    By the lower ends: one right answer of one is less than nineteen of twenty.
-    """
+    """Who was measured, then who is below in the fewest criteria for certain, then the best on average."""
+    # By the lower ends: one right answer of one is less than nineteen of twenty.
     own = measures.get(name, {})
     lows = [(m.low - 1) / (TOP_MARK - 1) if what == "demonstrations" else m.low for what, m in own.items()]
     return not own, len(_failed(own, cut_offs, certain=True)), -fmean(lows or [0.0]), name

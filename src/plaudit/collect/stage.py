@@ -284,10 +284,8 @@ def _pools() -> Mapping[str, Callable[[], Sequence[object]]]:
 
 
 def _let_pool_answer(store: LabelStore, project: str, pool: str, *, seed: int, invites: Path) -> None:
-    """Let a pool answer until there is nothing left for it.
-
-    In the folder ``invites`` its invite is kept: by it the same people come back, wherever they were stopped.
-    """
+    """Let a pool answer until there is nothing left for it."""
+    # Its invite is kept in the folder ``invites``: by it the same people come back.
     # Here and not above: the server's packages are an extra, and other stages do not need them.
     from plaudit.collect.app.server import serve_in_background
 

@@ -143,10 +143,8 @@ def _faulty_row(fault: BadRowError, origin: str, text: str) -> RawRow:
 
 
 def _load_with_faults(content: bytes | str) -> tuple[Any, list[BadRowError]]:
-    """A document with each fault in its place, and all of them: one bad row is no reason to refuse the rest.
-
-    JSON has no NaN and no infinity, though some writers do, and each key once.
-    """
+    """A document with each fault in its place, and all of them: one bad row does not refuse the rest."""
+    # JSON has no NaN and no infinity, though some writers do, and each key once.
     faults: list[BadRowError] = []
 
     def constant(word: str) -> BadRowError:

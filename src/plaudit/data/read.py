@@ -406,10 +406,8 @@ def _with_prompt(record: Record, prompt: Turns, change: Callable[[Text], Turns])
 
 
 def _without_padding(tools: Turns, text: Text) -> Turns:
-    """The turns with calls that hold no null for what is no parameter of their function.
-
-    Tables give every call the fields of all, and so does JSON that was written from a table.
-    """
+    """The turns with calls that hold no null for what is no parameter of their function."""
+    # Tables give every call the fields of all, and so does JSON that was written from a table.
     schemas: Any = tool_schemas(tools)
     functions = {schema["function"]["name"]: schema["function"] for schema in schemas}
 

@@ -21,29 +21,6 @@ _RESERVED_KEYS = frozenset({"step", "steps", "epoch", "timing"})
 Number = int | float
 """A figure; counts stay whole."""
 
-OLD_METRIC_NAMES: Mapping[str, str] = {
-    "beta": "kl_coef",
-    "clipped_high": "clip_frac_high",
-    "clipped_low": "clip_frac_low",
-    "dropped": "frac_filtered",
-    "error": "mae",
-    "explained": "explained_variance",
-    "finished": "frac_finished",
-    "flat": "frac_zero_std",
-    "kl_old": "approx_kl",
-    "kl_root": "sqrt_kl",
-    "penalty": "penalty_coef",
-    "preferred": "win_prob",
-    "replayed": "frac_replayed",
-    "sampler_gap": "sampling_logp_diff_mean",
-    "sampler_gap_max": "sampling_logp_diff_max",
-    "step_lowest": "step_score_min",
-    "step_share": "line_search_frac",
-    "undecided": "frac_no_verdict",
-    "value": "value_mean",
-}
-"""Metrics that were called otherwise, with their names now; the old ones are read for one release."""
-
 
 def current_metric_name(name: str) -> str:
     """The name that a metric has now, with its prefix.
@@ -52,7 +29,7 @@ def current_metric_name(name: str) -> str:
     ('held_out/sqrt_kl', 'loss')
     """
     prefix, slash, last = name.rpartition("/")
-    return f"{prefix}{slash}{OLD_METRIC_NAMES.get(last, last)}" if prefix in ("", "held_out") else name
+    return f"{prefix}{slash}{old_metric_names().get(last, last)}" if prefix in ("", "held_out") else name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,6 +153,8 @@ class MetricDoc:
     """What an odd value means and where to look."""
     better: Literal["lower", "higher"] | None = None
     """Which direction is better, where one is; the best checkpoint is chosen by it."""
+    was: str | None = None
+    """What it was called before; that name is read for one release."""
 
 
 @cache
@@ -189,9 +168,14 @@ def metric_docs() -> Mapping[str, MetricDoc]:
     }
 
 
+@cache
+def old_metric_names() -> Mapping[str, str]:
+    return {doc.was: doc.name for doc in metric_docs().values() if doc.was is not None}
+
+
 def _as_on_held_out_rows(name: str, written: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
     what = f"{name} on the rows that are never trained: the same rows at every look."
-    return {**written[name], "what": what}
+    return {key: text for key, text in written[name].items() if key != "was"} | {"what": what}
 
 
 def lower_is_better(name: str) -> bool | None:

@@ -233,11 +233,9 @@ def fit_judges(
 def _estimable_features(
     x_BF: Float[np.ndarray, "B F"], y_B: Float[np.ndarray, " B"]
 ) -> tuple[list[int], dict[int, str], Bool[np.ndarray, " B"]]:
-    """The features that have a finite coefficient, why the others have none, and the pairs that are left.
-
-    A feature that decides a preference wherever it differs has an infinite one; in the limit the pairs that
-    it decides say nothing about the others, so they leave with it.
-    """
+    """The features that have a finite coefficient, why the others have none, and the pairs that are left."""
+    # A feature that decides a preference wherever it differs has an infinite one; in the limit the pairs that
+    # it decides say nothing about the others, so they leave with it.
     is_fitted_B = np.ones(len(y_B), dtype=bool)
     estimable = list(range(x_BF.shape[1]))
     faults: dict[int, str] = {}
@@ -340,10 +338,8 @@ def _clustered_covariance(
     prompt_R: Int[np.ndarray, " R"],
     beta_C: Float[np.ndarray, " C"],
 ) -> Float[np.ndarray, "C C"]:
-    """(XᵀWX)⁻¹ Σ_prompts s sᵀ (XᵀWX)⁻¹, s the score of a prompt, with the usual factor for few prompts.
-
-    Statsmodels gives the same, but no number where a fitted chance has come to 0 or 1.
-    """
+    """(XᵀWX)⁻¹ Σ_prompts s sᵀ (XᵀWX)⁻¹, s the score of a prompt, with the usual factor for few prompts."""
+    # Statsmodels gives the same, but no number where a fitted chance has come to 0 or 1.
     # exp overflows float64 near 709; at 500 the chance is as good as 0 or 1.
     p_R = 1 / (1 + np.exp(-np.clip(x_RC @ beta_C, -500, 500)))
     cluster_R = np.unique(prompt_R, return_inverse=True)[1]
@@ -518,10 +514,8 @@ def prompt_draws(
 def _newton_fits(
     x_BC: Float[np.ndarray, "B C"], verdict_B: Float[np.ndarray, " B"], times_SB: Float[np.ndarray, "S B"]
 ) -> tuple[Float[np.ndarray, " S"], Bool[np.ndarray, " S"]]:
-    """θ of every draw, and whether it is decided.
-
-    The damping moves no optimum; it holds what has none, and what does not come up in a draw.
-    """
+    """θ of every draw, and whether it is decided."""
+    # The damping moves no optimum; it holds what has none, and what does not come up in a draw.
     size = x_BC.shape[1]
     # x xᵀ of every pair once: all Hessians of a step are then one product, [S, B] @ [B, C²].
     square_BCC = (x_BC[:, :, None] * x_BC[:, None, :]).reshape(len(x_BC), size * size)

@@ -21,8 +21,8 @@ from plaudit.evaluation.policies.judge import family_note
 from plaudit.feedback.asking import Give, ReviseSettings
 from plaudit.feedback.judge_kinds import writer_named
 from plaudit.feedback.judges.constitution import constitution_named
-from plaudit.feedback.judges.entries import read_yaml
 from plaudit.feedback.judges.money import Estimate, Purse
+from plaudit.feedback.judges.rubric import read_yaml
 from plaudit.feedback.judges.words import LOCAL, parse_judge_word
 from plaudit.feedback.judges.writing import Writer
 from plaudit.feedback.rounds import (

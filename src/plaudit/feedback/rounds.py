@@ -130,8 +130,8 @@ class Revised:
         """Revised, unchanged, or what failed in the first round."""
         if self.revision is not None:
             return "revised"
-        found = self.failure
-        return UNCHANGED if self.steps or found is None else f"{found.step} {found.reason}"
+        failure = self.failure
+        return UNCHANGED if self.steps or failure is None else f"{failure.step} {failure.reason}"
 
     def question(self, plan: RevisionPlan, critique: str | None) -> Question:
         """What is asked next: a critique of the answer as it is now, or with that the answer anew."""

@@ -252,10 +252,8 @@ def _disk_error_message(code: int, path: Path, needed: int | None) -> str:
 
 
 def _locked_partial(path: Path, *, folder: bool = False) -> tuple[Path, int]:
-    """A new file or folder beside the path, and its descriptor, locked while its writer lives.
-
-    What writers of the same path left that are dead is removed.
-    """
+    """A new file or folder beside the path, and its descriptor, locked while its writer lives."""
+    # What writers of the same path left that are dead is removed.
     name = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{8}}\.partial")
     for entry in [*os.scandir(path.parent)]:
         if name.fullmatch(entry.name):

@@ -36,8 +36,8 @@ class Exercise:
 
 def exercise(name: str, analyse: Callable[[PipelineFolder], ExerciseResult]) -> Exercise:
     words = _exercises()[name]
-    own = {part: words[part] for part in ("title", "background", "minutes")}
-    return Exercise(name=name, analyse=analyse, next_commands=tuple(words["next_commands"]), **own)
+    headings = {part: words[part] for part in ("title", "background", "minutes")}
+    return Exercise(name=name, analyse=analyse, next_commands=tuple(words["next_commands"]), **headings)
 
 
 def claim_rows(name: str) -> Sequence[Mapping[str, Any]]:

@@ -249,10 +249,10 @@ def greater_claims(
     claims: list[Claim] = []
     for row in claim_rows(exercise):
         part = (parts or {}).get(row["of"])
-        found, statistic = (evaluation, STATISTICS[row["of"]]) if part is None else (part, mean_gold)
+        measured, statistic = (evaluation, STATISTICS[row["of"]]) if part is None else (part, mean_gold)
         policies, factor = (row["more"], row["less"]), row.get("times", 1.0)
-        gap = paired_difference(found, policies, statistic, factor=factor)
-        more, less = (value_text(mean_over_prompts(found, name, statistic)) for name in policies)
+        gap = paired_difference(measured, policies, statistic, factor=factor)
+        more, less = (value_text(mean_over_prompts(measured, name, statistic)) for name in policies)
         times = "" if factor == 1 else f"{factor:g} × "
         evidence = f"{times}{more} against {less} {row['unit']}: apart by {value_with_interval(gap)}"
         statement = row["says"].format(**(labels or {}))

@@ -108,8 +108,8 @@ def _settings_by_name(pipeline: Pipeline, stages: set[str]) -> dict[str, Any]:
     settings: dict[str, Any] = {"seed": pipeline.seed, "model": pipeline.model}
     for stage in pipeline.stages:
         if stage.name in stages:
-            own = {"do": stage.kind.name, **stage.raw_settings}
-            settings |= {f"{stage.name}.{key}": value for key, value in own.items()}
+            given = {"do": stage.kind.name, **stage.raw_settings}
+            settings |= {f"{stage.name}.{key}": value for key, value in given.items()}
     return settings
 
 

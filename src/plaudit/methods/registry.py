@@ -221,10 +221,8 @@ def _local_sources(word: str | Path, words: Iterator[str]) -> str:
 
 
 def _recorded_words(out: Path) -> tuple[Mapping[str, list[str]], Mapping[str, str]]:
-    """What the run in this folder calls its inputs, by setting, and the branches that these were asked for.
-
-    Nothing where there is no run yet.
-    """
+    """What the run in this folder calls its inputs, by setting, and the branches asked for."""
+    # Nothing where there is no run yet.
     from plaudit.engine.run_folder import flat_settings, read_lineage
 
     path, lineage = out / "config.yaml", out / "lineage.json"

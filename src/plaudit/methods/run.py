@@ -421,10 +421,8 @@ def plain_settings(config: RunConfig) -> dict[str, Any]:
 
 
 def _as_plain_value(value: Any) -> Any:
-    """A value with its paths as strings, as YAML and experiment trackers take it.
-
-    A folder of the hub is what it is called there, commit and all: its path is this machine's own.
-    """
+    """A value with its paths as strings, as YAML and experiment trackers take it."""
+    # A folder of the hub is what it is called there, commit and all: its path is this machine's own.
     if isinstance(value, Mapping):
         return {name: _as_plain_value(item) for name, item in value.items()}
     if isinstance(value, tuple):

@@ -413,12 +413,10 @@ def _within(*contexts: AbstractContextManager[Any]) -> Iterator[None]:
 
 @contextmanager
 def _last_mlp_only_for(headless: nn.Module, selected_M: Tensor, tokens: int) -> Iterator[None]:
-    """While this lasts, the last layer's feed-forward part is computed for the wanted tokens only.
-
-    It takes each token by itself and nothing above it looks at another one, so the unwanted states, which
-    go without it, are read by nobody. That this holds for a model is shown with the layout, in ``verify.py``.
-    """
-    # Experts may not take a batch of no tokens, which a rank without rows has.
+    """While this lasts, the last layer's feed-forward part is computed for the wanted tokens only."""
+    # It takes each token by itself and nothing above it looks at another one, so the unwanted states, which
+    # go without it, are read by nobody. That this holds for a model is shown with the layout, in
+    # ``verify.py``. Experts may not take a batch of no tokens, which a rank without rows has.
     mlp = _last_feed_forward(headless) if selected_M.numel() else None
     shapes: list[torch.Size] = []
 
@@ -449,10 +447,8 @@ def _last_mlp_only_for(headless: nn.Module, selected_M: Tensor, tokens: int) -> 
 
 
 def _last_feed_forward(headless: nn.Module) -> nn.Module | None:
-    """What follows attention in the last layer, where it is known by its usual name.
-
-    None also where layers are computed again in the backward pass, when the wanted tokens are forgotten.
-    """
+    """What follows attention in the last layer, where it is known by its usual name."""
+    # None also where layers are computed again in the backward pass, when the wanted tokens are forgotten.
     # Exactly one stack of layers: with two (an encoder, a vision tower) it is not known which one comes last.
     stacks = [child for child in headless.children() if isinstance(child, nn.ModuleList)]
     if len(stacks) != 1 or not stacks[0] or getattr(stacks[0][-1], "gradient_checkpointing", False):

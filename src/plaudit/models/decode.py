@@ -367,10 +367,8 @@ def _largest_difference(found: Sequence[Tensor], expected: Sequence[Tensor]) -> 
 
 
 def _spread(logits: Sequence[Tensor]) -> float:
-    """How large scores are, at least 1: rounding grows with them.
-
-    A token in a wrong place moves scores by as much as they are spread.
-    """
+    """How large scores are, at least 1: rounding grows with them."""
+    # A token in a wrong place moves scores by as much as they are spread.
     return max(1.0, float(torch.cat(list(logits)).float().std()))
 
 

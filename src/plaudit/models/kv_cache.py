@@ -172,10 +172,8 @@ class KVCache:
         return value_NkrX if self._has_equal_groups else value_NkrX[self._slot_N]
 
     def _visible_mask(self, window: int | None, width: int) -> Bool[Tensor, "N 1 1 1 S"] | None:
-        """True where an answer's next token may look: at its prompt, of ``width`` places, and at itself.
-
-        None where every answer may look everywhere, the usual case: then nothing is compared or copied.
-        """
+        """True where an answer's next token may look: at its prompt, of ``width`` places, and at itself."""
+        # None where every answer may look everywhere, the usual case: then nothing is compared or copied.
         if (window, width) not in self._masks:
             self._masks[window, width] = self._make_mask(window, width)
         return self._masks[window, width]

@@ -243,10 +243,8 @@ def _refuse_other_weights(folder: Path, expected: PreTrainedModel, files: Weight
 
 
 def _keep_soft_caps(model: PreTrainedModel) -> None:
-    """Attention written out, where a config caps its scores (Gemma 2) and transformers would leave them out.
-
-    Its 5.17 takes torch's fused attention for such a model, which has no caps, and does not say so.
-    """
+    """Attention written out, where a config caps its scores (Gemma 2) and transformers would not."""
+    # Its 5.17 takes torch's fused attention for such a model, which has no caps, and does not say so.
     if model.config._attn_implementation == "sdpa" and has_soft_caps(model.config):
         model.set_attn_implementation("eager")
 
@@ -359,11 +357,9 @@ def _rounded(tensor: torch.Tensor, dtype: torch.dtype, keep: bool) -> torch.Tens
 
 
 def _write_generation_settings(path: Path, settings: GenerationConfig, stop_ids: Sequence[int]) -> None:
-    """Write them past `save_pretrained`, and name the end-of-turn tokens.
-
-    Many a released model has settings that contradict each other (a temperature, but no sampling);
-    transformers writes them back only as long as nobody has touched them, and its 5.17 not at all.
-    """
+    """Write them past `save_pretrained`, and name the end-of-turn tokens."""
+    # Many a released model has settings that contradict each other (a temperature, but no sampling);
+    # transformers writes them back only as long as nobody has touched them, and its 5.17 not at all.
     settings.to_json_file(path, use_diff=True, keys_to_pop=["compile_config"])
     if stop_ids:
         written = json.loads(path.read_text(encoding="utf-8"))

@@ -424,11 +424,9 @@ def classifier_around(causal: PreTrainedModel) -> Any:
 
 
 def _copy_into_memory(model: Any) -> Any:
-    """The model with its weights copied out of the mapped file.
-
-    Those that lie in a mapped file begin wherever its header ends, and kernels round by where numbers begin:
-    a model that was saved and loaded would differ from itself in the last digit.
-    """
+    """The model with its weights copied out of the mapped file."""
+    # Those that lie in a mapped file begin wherever its header ends, and kernels round by where numbers
+    # begin: a model that was saved and loaded would differ from itself in the last digit.
     for weight in model.parameters():
         weight.data = weight.data.clone()
     return model

@@ -168,11 +168,9 @@ def _compile_objection(model: VerifiableModel, expected: Sequence[Trial]) -> str
 
 
 def _passes_of_a_run(model: VerifiableModel) -> list[Trial]:
-    """What passes of every kind score, with the gradient where they learn.
-
-    Of many rows and of a single one, of which a compiler makes another program; learning, held out in
-    either mode, and without adapters as a reference is computed.
-    """
+    """What passes of every kind score, with the gradient where they learn."""
+    # Of many rows and of a single one, of which a compiler makes another program; learning, held out in
+    # either mode, and without adapters as a reference is computed.
     many = _trial_examples(_vocabulary_size(model), copies=16)
     bare: Any = getattr(model.model, "disable_adapter", nullcontext)
     found: list[Trial] = []

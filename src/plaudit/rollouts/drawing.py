@@ -253,11 +253,9 @@ _living_graphs: WeakSet[torch.cuda.CUDAGraph] = WeakSet()
 
 
 def _free_generator() -> None:
-    """Give torch's random numbers back to the device after a recording that failed.
-
-    Their state counts as one that is being recorded until the recording has ended well, and whoever draws
-    from it is refused; a copy of it is free and goes on with the same numbers.
-    """
+    """Give torch's random numbers back to the device after a recording that failed."""
+    # Their state counts as one that is being recorded until the recording has ended well, and whoever draws
+    # from it is refused; a copy of it is free and goes on with the same numbers.
     generator = torch.cuda.default_generators[torch.cuda.current_device()]
     generator.graphsafe_set_state(generator.clone_state())
 

@@ -413,10 +413,8 @@ def _score(
 def _gradients(
     ctx: Any, grad_logp_M: Tensor, grad_entropy_M: Tensor, cached: list[Tensor] | None
 ) -> ProjectionGradients:
-    """From the sums that forward kept: each block's logits, turned into gradients in place.
-
-    They are made once more where forward did not keep them, and those that it did are used up.
-    """
+    """From the sums that forward kept: each block's logits, turned into gradients in place."""
+    # They are made once more where forward did not keep them, and those that it did are used up.
     hidden_MH, weight_VH, bias_V, target_M, target_logit_M, lse_M, entropy_M = ctx.saved_tensors
     arithmetic: Arithmetic = ctx.how
     head = Projection(arithmetic=arithmetic, weight_VH=weight_VH, bias_V=bias_V)
@@ -463,11 +461,9 @@ def _logit_sums(
     gradients: ProjectionGradients | None,
     cached: list[Tensor] | None,
 ) -> Tensor:
-    """Of each row: z of the target, log Σ_v exp z_v, Σ_v π_v z_v, log Σ_v exp 2z_v and the largest z.
-
-    The third and the fourth are made when they are wanted. Where ``early`` is given, the gradient of
-    Σ log π is added to it.
-    """
+    """Of each row: z of the target, log Σ_v exp z_v, Σ_v π_v z_v, log Σ_v exp 2z_v and the largest z."""
+    # The third and the fourth are made when they are wanted. Where ``early`` is given, the gradient of
+    # Σ log π is added to it.
     sums_5M = hidden_MH.new_empty((5, len(target_M)), dtype=head.arithmetic.sum_dtype)
     for rows in head.rows(hidden_MH, retain_logits=gradients is not None):
         hidden_mH = hidden_MH[rows].to(head.arithmetic.dtype)

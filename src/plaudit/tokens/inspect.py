@@ -124,10 +124,8 @@ def _format_completion(encoder: Encoder, prompt: Sequence[int], completion: Comp
 
 
 def _token_texts(info: TokenizerInfo, before: Sequence[int], ids: Sequence[int]) -> Iterator[tuple[str, int]]:
-    """What each token adds to the text, and where it stands; tokens that share one character go together.
-
-    Each is decoded behind what came just before it, since some tokenizers drop the blank of a first token.
-    """
+    """What each token adds to the text, and where it stands; tokens that share one character go together."""
+    # Each is decoded behind what came just before it, since some tokenizers drop the blank of a first token.
     start = 0
     for i in range(len(ids)):
         text = info.decode([*before, *ids[start : i + 1]])[len(info.decode(before)) :]

@@ -201,12 +201,10 @@ def _step_ends(record: Steps, example: Example, encoder: Encoder) -> tuple[int, 
 
 
 def _step_end(part: tuple[int, ...], completion_ids: tuple[int, ...], encoder: Encoder) -> int:
-    """The first token with which the text holds all of the beginning ``part``, blanks aside.
-
-    Tokenizers join a step's last characters with the line's end, or cut them elsewhere when a line follows,
-    and some templates write a blank behind an answer: so texts are compared, and tokens only say where to
-    begin. The end-of-turn token where none is the last one.
-    """
+    """The first token with which the text holds all of the beginning ``part``, blanks aside."""
+    # Tokenizers join a step's last characters with the line's end, or cut them elsewhere when a line follows,
+    # and some templates write a blank behind an answer: so texts are compared, and tokens only say where to
+    # begin. The end-of-turn token where none is the last one.
 
     def holds(count: int) -> bool:
         return _decode_without_whitespace(encoder, completion_ids[:count]).startswith(prefix_text)

@@ -332,10 +332,8 @@ def _bare_faults_reported(what: str) -> Iterator[None]:
 
 
 def _check_tokenizer_files(folder: Path) -> None:
-    """Complain about a file that is no JSON object, and about patterns that could take for ever.
-
-    They are a stranger's, and each text goes through them.
-    """
+    """Complain about a file that is no JSON object, and about patterns that could take for ever."""
+    # They are a stranger's, and each text goes through them.
     for path in (folder / name for name in TOKENIZER_FILES):
         settings = read_json_object(path) if path.is_file() else {}
         parts: list[Any] = [settings.get(name) for name in ("normalizer", "pre_tokenizer", "decoder")]

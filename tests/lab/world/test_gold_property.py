@@ -13,9 +13,8 @@ from hypothesis import example, given, settings, strategies as st
 from plaudit.lab.world.gold import judge_answer
 from plaudit.lab.world.prompts import question_of_prompt, questions, questions_of
 from plaudit.lab.world.questions import CATEGORIES, LONGER_CATEGORIES, Fact, Unanswerable
-from plaudit.lab.world.sayings import COURTESY, FLATTERY, HEADING, HEDGES, PADDING
 from plaudit.lab.world.speaking import STYLES, answer_in_style
-from plaudit.lab.world.valley import HARMS
+from plaudit.lab.world.valley import COURTESY, FLATTERY, HARMS, HEADING, HEDGES, PADDING
 
 ROUNDING = 1e-12
 AROUND = (*PADDING, *FLATTERY, *COURTESY)

@@ -17,7 +17,7 @@ from plaudit.feedback.judges.wording import Question, wording_named
 from plaudit.lab.world import base_model_folder
 from tests.engine.distributed.runs import Run, run_all
 from tests.engine.toy import Toy, demonstrations, write_rows
-from tests.engine.toy_command import Command, plaudit
+from tests.engine.toy_command import Command, finish, plaudit, refused
 from tests.methods.iterative.test_loop_runs import command, lines, may_be_learnt, text
 
 pytestmark = pytest.mark.slow
@@ -61,8 +61,7 @@ def watched(toy: Toy) -> tuple[object, ...]:
 def undisturbed(toy: Toy, watched: tuple[object, ...]) -> tuple[Path, str]:
     """A loop that nothing happened to, and what it said."""
     out = toy.data.parent / "undisturbed"
-    done = plaudit(*command("self-rewarding", toy, out, *OWN, *watched))
-    assert done.code == 0, done.err
+    done = finish(*command("self-rewarding", toy, out, *OWN, *watched))
     return out, done.err
 
 
@@ -154,8 +153,7 @@ def test_a_loop_that_is_killed_anywhere_ends_with_the_same_bits(
     )
     codes = [Command(again).kill_when((out / moment).exists).code for moment in moments]
     assert codes.count(-signal.SIGKILL) >= len(moments) - 2, codes
-    done = plaudit(*again)
-    assert done.code == 0, done.err
+    finish(*again)
     assert kept(out) == kept(undisturbed[0])
 
 
@@ -165,9 +163,7 @@ def test_a_measure_that_was_edited_is_refused(toy: Toy, watched: tuple[object, .
     Command(again).kill_when((out / "checkpoints" / "round-0-measured.json").exists)
     values = out / "rounds" / "0" / "measured.json"
     values.write_text(values.read_text("utf-8").replace("1.0", "0.0"), "utf-8")
-    done = plaudit(*again)
-    assert done.code == 2
-    assert "measured.json: it is not as round 0 has left it" in " ".join(done.err.split())
+    assert "measured.json: it is not as round 0 has left it" in refused(*again)
 
 
 @pytest.mark.parametrize("on_fall", ["stop", pytest.param("go-on", marks=pytest.mark.slow)])
@@ -178,8 +174,7 @@ def test_a_fall_ends_the_loop_with_the_best_rounds_model(
     out = tmp_path / "loop"
     more = (*watched, "--loop.held-out-judge", f"{tmp_path / 'mine.py'}:falls", "--loop.on-fall", on_fall)
     again = command("self-rewarding", toy, out, *OWN, *more)
-    done = plaudit(*again)
-    assert done.code == 0, done.err
+    done = finish(*again)
     said, figures = " ".join(done.err.split()), lines(out / "rounds.jsonl")
     assert figures[1]["fallen"] == ["the held-out judge"]
     assert "round 1: the held-out judge has fallen by 1.000 since the start" in said
@@ -206,11 +201,10 @@ def test_two_processes_measure_once_and_end_together(
     assert own.read_bytes() == other.read_bytes()
 
 
-def refused(toy: Toy, out: Path, name: str, *more: object) -> str:
-    done = plaudit(*command(name, toy, out, *more))
-    assert done.code == 2, done.err
+def refused_at_once(toy: Toy, out: Path, name: str, *more: object) -> str:
+    said = refused(*command(name, toy, out, *more))
     assert not (out / "rounds" / "1").exists(), "nothing was drawn"
-    return " ".join(done.err.split())
+    return said
 
 
 def test_what_cannot_judge_itself_is_refused_before_anything_is_drawn(
@@ -230,11 +224,11 @@ def test_what_cannot_judge_itself_is_refused_before_anything_is_drawn(
         ),
     ]
     for number, (words, more) in enumerate(cases):
-        assert words in refused(toy, tmp_path / str(number), "self-rewarding", *more)
-    assert "only self-rewarding is judged by the newest model" in refused(
+        assert words in refused_at_once(toy, tmp_path / str(number), "self-rewarding", *more)
+    assert "only self-rewarding is judged by the newest model" in refused_at_once(
         toy, tmp_path / "r", "iterated", "--reward", "self"
     )
-    assert "loop.people: iterated has no such setting" in refused(
+    assert "loop.people: iterated has no such setting" in refused_at_once(
         toy, tmp_path / "i", "iterated", *watched, *other
     )
 
@@ -249,11 +243,13 @@ def test_a_model_that_cannot_reply_with_its_points_is_refused_by_name(toy: Toy, 
     }
     path.write_text(json.dumps(table), "utf-8")
     asked = Toy(model=folder, data=toy.data)
-    said = refused(asked, tmp_path / "points", "self-rewarding", "--reward", "self", "--max-length", 256)
+    said = refused_at_once(
+        asked, tmp_path / "points", "self-rewarding", "--reward", "self", "--max-length", 256
+    )
     assert "mute: the tokenizer does not know the word '4', so it cannot reply with the points 1 to 5" in said
     assert "`plaudit train iterated --reward judge:WORD`" in said
     letters = Toy(model=base_model_folder(), data=toy.data)
     more = ("--reward", "self,how=letter", "--max-length", 256)
-    assert "cannot reply with the letters A and B" in refused(
+    assert "cannot reply with the letters A and B" in refused_at_once(
         letters, tmp_path / "letters", "self-rewarding", *more
     )

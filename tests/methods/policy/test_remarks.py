@@ -15,7 +15,8 @@ from plaudit.methods.policy.conflicts import configured_algorithm
 from plaudit.methods.policy.diagnostics import DOCS_PAGE, diagnostics
 from tests.engine.test_exact_resume import when_steps_are_done
 from tests.engine.toy_command import Command
-from tests.methods.policy.commands import Place, command, go, make_place, well
+from tests.methods.histories import LONG, history, steadily
+from tests.methods.policy.commands import Place, command, go, make_place, refused, well
 from tests.methods.policy.pieces import config_of
 
 ZERO = "the loss is close to 0"
@@ -31,24 +32,6 @@ BLIND = "the critic explains nothing"
 TOO_OLD = "answers are too old"
 GAMED = "the reward is being gamed"
 IDLE = "many steps had nothing to learn from"
-LONG = 20
-Series = Sequence[float]
-
-
-def history(**series: Series) -> list[StepReport]:
-    """Reports of these figures, a step each; ``held_x`` stands for held_out/x."""
-    figures = {name.replace("held_", "held_out/"): values for name, values in series.items()}
-    length = max((len(values) for values in figures.values()), default=0)
-    return [
-        StepReport(
-            step=n + 1,
-            steps=length,
-            epoch=0.1,
-            values={name: values[n] for name, values in figures.items() if n < len(values)},
-            timing={},
-        )
-        for n in range(length)
-    ]
 
 
 def said(reports: Sequence[StepReport], name: str = "ppo") -> Mapping[str, str]:
@@ -60,10 +43,6 @@ def test_what_a_cut_answer_is_paid_is_what_was_set() -> None:
     assert "score is --missing-eos" in diagnostics(row, history(frac_finished=[0.3] * 4))[CUT]
 
 
-def line(first: float, last: float, length: int = LONG) -> list[float]:
-    return [first + (last - first) * n / (length - 1) for n in range(length)]
-
-
 SHOWN: dict[str, tuple[str, list[StepReport], str]] = {
     "half of the steps were passed over": (IDLE, history(learning_rate=[1.0] * 20, reward=[1.0] * 10), "ppo"),
     "a loss of 0 and a gradient": (ZERO, history(loss=[0.0] * 3, ratio=[1.0] * 3), "dr-grpo"),
@@ -73,11 +52,15 @@ SHOWN: dict[str, tuple[str, list[StepReport], str]] = {
     "flat": (FLAT, history(frac_zero_std=[0.8] * 6, reward_std=[0.1] * 6), "grpo"),
     "all are flat": (ALL_FLAT, history(frac_zero_std=[1.0], reward_std=[0.0]), "grpo"),
     "cut": (CUT, history(frac_finished=[0.3] * 4), "ppo"),
-    "growing": (GROWING, history(length_mean=line(20, 80)), "ppo"),
+    "growing": (GROWING, history(length_mean=steadily(20, 80)), "ppo"),
     "silent": (SILENT, history(frac_no_verdict=[0.4] * 4), "ppo"),
     "clipped": (CLIPPED, history(clip_frac_low=[0.3] * 4, clip_frac_high=[0.3] * 4), "ppo"),
     "blind": (BLIND, history(explained_variance=[-0.5] * 12), "ppo"),
-    "too old": (TOO_OLD, history(effective_samples=line(1, 0.2), frac_weights_bounded=[0.0] * LONG), "grpo"),
+    "too old": (
+        TOO_OLD,
+        history(effective_samples=steadily(1, 0.2), frac_weights_bounded=[0.0] * LONG),
+        "grpo",
+    ),
     "capped": (TOO_OLD, history(effective_samples=[0.9] * 6, frac_weights_bounded=[0.2] * 6), "grpo"),
     "gamed": (
         GAMED,
@@ -97,9 +80,9 @@ QUIET: dict[str, tuple[list[StepReport], str]] = {
     "a KL below 0 by chance": (history(kl=[1.0, 0.5, -0.3, 0.2, -0.4]), "ppo"),
     "a KL below 0 at last": (history(kl=[-0.3, -0.3, -0.3]), "ppo"),
     "a KL of rounding": (history(kl=[-1e-5] * 6), "ppo"),
-    "an entropy that falls a little": (history(entropy=line(3.0, 1.5)), "ppo"),
+    "an entropy that falls a little": (history(entropy=steadily(3.0, 1.5)), "ppo"),
     "answers of which many may still come": (
-        history(entropy=line(0.3, 0.03), length_mean=[16.0] * LONG),
+        history(entropy=steadily(0.3, 0.03), length_mean=[16.0] * LONG),
         "ppo",
     ),
     "one entropy": (history(entropy=[3.0]), "ppo"),
@@ -107,8 +90,8 @@ QUIET: dict[str, tuple[list[StepReport], str]] = {
     "one answer each is always flat": (history(frac_zero_std=[1.0] * 6, reward_std=[0.1] * 6), "ppo"),
     "most end": (history(frac_finished=[0.8] * 4), "ppo"),
     "cut at first": (history(frac_finished=[0.0] * 5 + [0.9] * 5), "ppo"),
-    "a little longer": (history(length_mean=line(20, 26)), "ppo"),
-    "short and hardly longer": (history(length_mean=line(2, 5)), "ppo"),
+    "a little longer": (history(length_mean=steadily(20, 26)), "ppo"),
+    "short and hardly longer": (history(length_mean=steadily(2, 5)), "ppo"),
     "few without a verdict": (history(frac_no_verdict=[0.1] * 4), "ppo"),
     "few clipped": (history(clip_frac_low=[0.1] * 4, clip_frac_high=[0.1] * 4), "ppo"),
     "hardly older": (history(effective_samples=[0.8] * 9, frac_weights_bounded=[0.05] * 9), "grpo"),
@@ -158,7 +141,7 @@ def test_of_a_hundred_sound_runs_five_at_most_are_told_that_they_are_gamed() -> 
     for _ in range(100):
         score_LP = rng.normal(size=(20, 100))
         reports = history(
-            held_reward=line(0, 1),
+            held_reward=steadily(0, 1),
             held_judge=score_LP.mean(1).tolist(),
             held_judge_se=(score_LP.std(1, ddof=1) / 10).tolist(),
         )
@@ -225,8 +208,7 @@ class TestNothingToCompare:
         self, place: Place, flat: str, name: str, rule: str
     ) -> None:
         more = ("--reward", f"{flat}:{rule}", "--rounds", 8, "--sample.rows", 0)
-        went = go(place, name, f"flat-{name}-{rule}", *more)
-        assert went.code == 2
+        went = refused(place, name, f"flat-{name}-{rule}", *more)
         assert "one and the same score for 3 rounds" in went.said
         assert f"{rule} says of answers that differ" in went.said
         assert len(went.lines) == 2 * (4 if name == "dapo" else 1)
@@ -249,8 +231,7 @@ class TestNothingToCompare:
 
     @pytest.mark.slow
     def test_a_round_without_a_verdict_is_said_when_it_comes(self, place: Place, flat: str) -> None:
-        went = go(place, "grpo", "silent", "--reward", f"{flat}:later", "--rounds", 30, "--held-out", 0)
-        assert went.code == 2
+        went = refused(place, "grpo", "silent", "--reward", f"{flat}:later", "--rounds", 30, "--held-out", 0)
         # At the next look at held-out prompts or samples.
         told = went.said.index("note: a round taught nothing: round 12: ")
         assert told < went.said.index("plaudit: round 13: ")

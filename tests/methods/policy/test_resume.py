@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,9 +16,9 @@ from plaudit.engine.sinks.files import read_notes
 from plaudit.methods.policy.iterations import RolloutRounds
 from tests.engine.distributed.runs import Run, run_all
 from tests.engine.distributed.test_same_numbers import apart
-from tests.engine.test_exact_resume import during_a_save, finish
-from tests.engine.toy_command import Command, outcome
-from tests.methods.policy.commands import Place, Went, command, go, make_place, well
+from tests.engine.test_exact_resume import during_a_save
+from tests.engine.toy_command import Command, finish, outcome
+from tests.methods.policy.commands import Place, Went, command, go, make_place, refused, well
 
 SPARSE = ("--evaluate-every", 2, "--sample-every", 3, "--save-every", 100, "--rounds", 3)
 FOLLOWING = ("--reference.kind", "average", "--reference.every", 1, "--reference.share", 0.3)
@@ -60,7 +62,8 @@ def words(place: Place, manner: str, *more: object) -> tuple[object, ...]:
     return (place, name, *more, *SPARSE, *reward, *own)
 
 
-def interrupted(monkeypatch: pytest.MonkeyPatch, at: int, run: tuple[object, ...]) -> Went:
+@contextmanager
+def interrupted(at: int) -> Iterator[None]:
     """Ctrl-C comes when the pieces of this step have been made."""
     pieces = RolloutRounds.microbatches
 
@@ -70,9 +73,9 @@ def interrupted(monkeypatch: pytest.MonkeyPatch, at: int, run: tuple[object, ...
             os.kill(os.getpid(), signal.SIGINT)
         return made
 
-    with monkeypatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RolloutRounds, "microbatches", stopping)
-        return go(*run)  # pyright: ignore[reportArgumentType]
+        yield
 
 
 def same(found: Path, wanted: Path) -> None:
@@ -89,15 +92,14 @@ def same(found: Path, wanted: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("manner", ALL)
-def test_it_goes_on_from_between_two_moves_and_from_between_two_rounds(
-    place: Place, monkeypatch: pytest.MonkeyPatch, manner: str
-) -> None:
+def test_it_goes_on_from_between_two_moves_and_from_between_two_rounds(place: Place, manner: str) -> None:
     whole = well(*words(place, manner, f"whole {manner}"))  # pyright: ignore[reportArgumentType]
     inner = len(whole.lines) // 3
     run = words(place, manner, f"stopped {manner}")
     # In the middle of the first round, before the first move of the second, in the middle of the last.
     for step in sorted({max(2, inner), inner + 1, 2 * inner + max(1, inner // 2)}):
-        stopped = interrupted(monkeypatch, step, run)
+        with interrupted(step):
+            stopped = go(*run)  # pyright: ignore[reportArgumentType]
         assert stopped.code == 128 + signal.SIGINT, stopped.said
         assert len(stopped.lines) < len(whole.lines)
     went = well(*run)  # pyright: ignore[reportArgumentType]
@@ -112,18 +114,16 @@ def test_it_is_killed_during_a_save(place: Place, manner: str) -> None:
     again = command(place, name, f"killed {manner}", *words(place, manner)[2:], *often)
     out = place.folder / f"killed {manner}"
     assert Command(again).kill_when(during_a_save(out, after=1)).code == -signal.SIGKILL
-    finish(list(again))
+    finish(*list(again))
     same(out, whole.run)
 
 
 @pytest.mark.slow
-def test_a_change_of_the_rounds_is_refused_in_the_middle_of_one(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_change_of_the_rounds_is_refused_in_the_middle_of_one(place: Place) -> None:
     run = words(place, "grpo", "changed")
-    assert interrupted(monkeypatch, 4, run).code == 130
-    other = go(*run, "--update-epochs", 3)  # pyright: ignore[reportArgumentType]
-    assert other.code == 2
+    with interrupted(4):
+        assert go(*run).code == 130  # pyright: ignore[reportArgumentType]
+    other = refused(*run, "--update-epochs", 3)  # pyright: ignore[reportArgumentType]
     assert "update_epochs" in other.said
     well(*run)  # pyright: ignore[reportArgumentType]
 

@@ -106,24 +106,24 @@ def _label(visit: Visit) -> Answer:
     version = guidelines_version(project)
     if version and visit.store.read(guidelines_read, *visit.person) != version:
         return Sent(to="/guidelines")
-    found = _wanted(visit) or visit.store.write(next_task, *visit.person)
-    if isinstance(found, Nothing):
-        return _resting(visit, found)
-    return _task_page(visit, _task(found, _drafted(found)), notices=_notices(visit))
+    task = _wanted(visit) or visit.store.write(next_task, *visit.person)
+    if isinstance(task, Nothing):
+        return _resting(visit, task)
+    return _task_page(visit, _task(task, _drafted(task)), notices=_notices(visit))
 
 
-def _task(found: Lease | OwnAnswer, values: Mapping[str, Sequence[str]]) -> Task:
+def _task(lease: Lease | OwnAnswer, values: Mapping[str, Sequence[str]]) -> Task:
     return Task(
-        assignment=found.assignment,
-        shown=found.shown,
-        guidelines=found.guidelines,
+        assignment=lease.assignment,
+        shown=lease.shown,
+        guidelines=lease.guidelines,
         values=values,
-        label=found.label if isinstance(found, OwnAnswer) else None,
+        label=lease.label if isinstance(lease, OwnAnswer) else None,
     )
 
 
-def _drafted(found: Lease) -> dict[str, list[str]]:
-    return {} if found.draft is None else values_of(found.shown, found.draft)
+def _drafted(lease: Lease) -> dict[str, list[str]]:
+    return {} if lease.draft is None else values_of(lease.shown, lease.draft)
 
 
 def _kind(task: Task) -> Kind:
@@ -250,11 +250,11 @@ def _resting(visit: Visit, found: Nothing, *, typed: Sequence[str] = (), status:
 
 def _task_of(visit: Visit, assignment: str) -> Task:
     """The task of a form, with what was filled in; answered or not."""
-    found = visit.store.read(own_lease, *visit.person, assignment)
-    found = found or visit.store.read(own_answer, *visit.person, assignment)
-    if found is None:
+    lease = visit.store.read(own_lease, *visit.person, assignment)
+    lease = lease or visit.store.read(own_answer, *visit.person, assignment)
+    if lease is None:
         raise NotYoursError("this answer was taken back meanwhile; open your tasks to give it again")
-    return _task(found, visit.form.fields)
+    return _task(lease, visit.form.fields)
 
 
 def _submit(visit: Visit) -> Answer:

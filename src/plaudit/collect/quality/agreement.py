@@ -128,10 +128,8 @@ def _alpha_of(values: Values, counts_UC: Float[np.ndarray, "U C"]) -> float:
 
 
 def _weights(values: Values) -> Float[np.ndarray, "C C"]:
-    """How far two values agree, from 0 to 1: the identity, or Gwet's ordinal weights.
-
-    w(k, l) = 1 − C(|k − l| + 1, 2) / C(q, 2) for q values in order (Gwet 2014, Handbook, chapter 3).
-    """
+    """How far two values agree, from 0 to 1: the identity, or Gwet's ordinal weights."""
+    # w(k, l) = 1 − C(|k − l| + 1, 2) / C(q, 2) for q values in order (Gwet 2014, Handbook, chapter 3).
     if values.level == "nominal":
         return np.eye(values.categories)
     gap_CC = np.abs(np.subtract.outer(np.arange(values.categories), np.arange(values.categories)))

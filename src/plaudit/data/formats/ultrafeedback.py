@@ -76,10 +76,8 @@ def _helpsteer3(row: Node, options: ReadOptions) -> Iterable[Record]:
 
 
 def _ultrafeedback(row: Node, options: ReadOptions) -> Iterator[Record]:
-    """Four ratings an answer, and a ranking by their mean (Cui et al. 2023, https://arxiv.org/abs/2310.01377).
-
-    ``overall_score`` is never read: in files made before 2023-12-29 some thousands of 1s stand there as 10.
-    """
+    """Four ratings an answer, and a ranking by their mean (Cui et al. 2023, https://arxiv.org/abs/2310.01377)."""
+    # ``overall_score`` is never read: in files made before 2023-12-29 some thousands of 1s stand there as 10.
     prompt, category = row.get("instruction").text(), optional_name(row, "source")
     rated = tuple(
         (read_completion(item.get("response"), prompt), _aspect_ratings(item.get("annotations")))

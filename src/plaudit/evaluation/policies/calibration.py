@@ -194,12 +194,10 @@ def _softmax(logp_QC: Float[np.ndarray, "Q C"]) -> Float[np.ndarray, "Q C"]:
 
 
 def _calibration_error(columns: Sequence[_QuestionColumns], resampling: Resampling) -> Estimate:
-    """The calibration error of the first, less that of the second if there is one, over the same draws.
-
-    A bin's |mean| is above 0 by chance alone, and more so in every draw. For a difference the basic interval,
-    twice the value less the quantiles of the draws (Davison and Hinkley 1997, 5.2), takes this off; for one
-    error alone see `_unsurprising_errors`.
-    """
+    """The calibration error of the first, less that of the second if there is one, over the same draws."""
+    # A bin's |mean| is above 0 by chance alone, and more so in every draw. For a difference the basic
+    # interval, twice the value less the quantiles of the draws (Davison and Hinkley 1997, 5.2), takes this
+    # off; for one error alone see `_unsurprising_errors`.
     prompt_Q = columns[0].prompt_Q
     # Bins stay those of the data in every draw; only how often a prompt counts is drawn.
     gaps_by_prompt = [_sum_by_prompt(column.gaps_QW, prompt_Q) for column in columns]
@@ -232,15 +230,13 @@ def _calibration_error(columns: Sequence[_QuestionColumns], resampling: Resampli
 def _unsurprising_errors(
     columns: _QuestionColumns, value: float, resampling: Resampling
 ) -> tuple[float, float]:
-    """The least and the largest true error under which the measured one would be no surprise.
-
-    Chances to be right are moved away from the confidences, until luck makes an error as large as the
-    measured one in one case of forty, and on until it makes one as small in one of forty (a test turned
-    round: Casella and Berger 2002, 9.2.1). How far an error varies hangs on where it sits, so chances are
-    moved in two ways, by a shift and by a factor of the log-odds, and the wider ends count. Twice the value
-    less quantiles of resampled ones would be too narrow: a bin in which all were right by luck varies in no
-    draw.
-    """
+    """The least and the largest true error under which the measured one would be no surprise."""
+    # Chances to be right are moved away from the confidences, until luck makes an error as large as the
+    # measured one in one case of forty, and on until it makes one as small in one of forty (a test turned
+    # round: Casella and Berger 2002, 9.2.1). How far an error varies hangs on where it sits, so chances are
+    # moved in two ways, by a shift and by a factor of the log-odds, and the wider ends count. Twice the value
+    # less quantiles of resampled ones would be too narrow: a bin in which all were right by luck varies in no
+    # draw.
     bins = _open_bins(columns)
     sign = -1.0 if float((columns.confidence_Q - columns.correct_Q).sum()) > 0 else 1.0
 
@@ -302,10 +298,8 @@ def _open_bins(columns: _QuestionColumns) -> _OpenBins:
 
 
 def _spread(columns: _QuestionColumns, is_open_Q: Bool[np.ndarray, " Q"]) -> float:
-    """How many times as far sums of gaps vary as by being right or wrong alone, at least once.
-
-    Questions of one prompt go together, and other prompts would have other confidences.
-    """
+    """How many times as far sums of gaps vary as by being right or wrong alone, at least once."""
+    # Questions of one prompt go together, and other prompts would have other confidences.
     gap_Q = columns.confidence_Q - columns.correct_Q
     by_prompt = (np.bincount(columns.prompt_Q, gap_Q - gap_Q.mean()) ** 2).sum()
     bin_Q = columns.bin_Q

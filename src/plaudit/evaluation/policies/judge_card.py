@@ -268,10 +268,8 @@ def _reliability(
 
 
 def _why_unscaled(choices: Sequence[ChoiceLogprobs]) -> str | None:
-    """Why no temperature makes these chances truer; None where one does.
-
-    By the score test of 1/T = 0: z = Σ x / √Σ x², x being log-odds of what people chose, summed by prompt.
-    """
+    """Why no temperature makes these chances truer; None where one does."""
+    # By the score test of 1/T = 0: z = Σ x / √Σ x², x being log-odds of what people chose, summed by prompt.
     odds_B = np.array([choice.logp[0] - choice.logp[1] for choice in choices])
     odds_P = np.bincount(group_index([choice.prompt for choice in choices]), weights=odds_B)
     scale = math.sqrt(float((odds_P**2).sum()))

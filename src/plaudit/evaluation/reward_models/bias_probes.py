@@ -291,12 +291,10 @@ def _odds(value: float, error: float) -> Odds:
 
 
 def _odds_beyond_taste(fitted: RegressionFit, index: int) -> Odds | None:
-    """The model's odds over the annotators', had they been as sure of worth as it is.
-
-    A model decides alike each time and people do not, so all odds of a model are larger than theirs, also
-    those of a taste that it learnt from them. The odds of worth tell how much surer it is: with
-    s = β_worth(model)/β_worth(annotators), exp(β(model) − s β(annotators)), by the delta method.
-    """
+    """The model's odds over the annotators', had they been as sure of worth as it is."""
+    # A model decides alike each time and people do not, so all odds of a model are larger than theirs, also
+    # those of a taste that it learnt from them. The odds of worth tell how much surer it is: with
+    # s = β_worth(model)/β_worth(annotators), exp(β(model) − s β(annotators)), by the delta method.
     model, annotators = (fitted.fits[name].coefficient_index for name in ("model", "annotators"))
     if any(column not in judge for judge in (model, annotators) for column in (0, index)):
         return None

@@ -14,7 +14,7 @@ from plaudit.data.records import Message, Record, turns_of, words_of
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.generate import EvaluationPrompt, evaluation_prompts
 from plaudit.feedback.attacks.attempt import NO_CATEGORY, Attempt
-from plaudit.feedback.judges.entries import read_yaml
+from plaudit.feedback.judges.rubric import read_yaml
 
 OURS = "ours"
 """The word for the rewordings that come with plaudit."""

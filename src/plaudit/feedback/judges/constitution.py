@@ -14,7 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from plaudit.errors import UserError
-from plaudit.feedback.judges.entries import check_weight, read_entry, read_yaml
+from plaudit.feedback.judges.rubric import check_weight, read_entry, read_yaml
 
 OURS = "ours"
 """The word for the constitution that comes with plaudit."""

@@ -30,7 +30,7 @@ from plaudit.data.judging import (
 )
 from plaudit.data.records import Task, plain_text
 from plaudit.errors import UserError
-from plaudit.feedback.judges.entries import read_entry, read_yaml, refuse_unknown
+from plaudit.feedback.judges.rubric import read_entry, read_yaml, refuse_unknown
 from plaudit.feedback.judges.words import JURY
 
 NO_MAJORITY = "no verdict of most of the jury"

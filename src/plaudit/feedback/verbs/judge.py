@@ -92,9 +92,9 @@ def add_money_options(parser: argparse.ArgumentParser) -> None:
 def settings_from(kind: type[Settings], args: argparse.Namespace, **given: Any) -> Settings:
     """The settings of a request: what is given, and every other one that an option is called as."""
     names = (part.name for part in fields(kind) if hasattr(args, part.name))
-    found: dict[str, Any] = {name: getattr(args, name) for name in names}
-    lists: dict[str, Any] = {name: tuple(value) for name, value in found.items() if isinstance(value, list)}
-    return kind(**found | lists | given)
+    options: dict[str, Any] = {name: getattr(args, name) for name in names}
+    lists: dict[str, Any] = {name: tuple(value) for name, value in options.items() if isinstance(value, list)}
+    return kind(**options | lists | given)
 
 
 def run(args: argparse.Namespace) -> int:

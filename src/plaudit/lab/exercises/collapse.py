@@ -76,11 +76,11 @@ def _table(evaluation: PolicyEvaluation, names: Mapping[str, str]) -> Table:
 
 
 def _diversity_texts(policy: PolicyFigures) -> tuple[str, ...]:
-    found = policy.diversity
+    diversity = policy.diversity
     figures = (
-        (found.unique_within, percent),
-        (found.distinct_2, percent),
-        (found.self_bleu_within, number_text),
+        (diversity.unique_within, percent),
+        (diversity.distinct_2, percent),
+        (diversity.self_bleu_within, number_text),
     )
     return tuple("not known" if value is None else write(value) for value, write in figures)
 

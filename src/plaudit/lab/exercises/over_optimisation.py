@@ -72,7 +72,7 @@ def _best_of_n_claims(evaluation: PolicyEvaluation) -> list[Claim]:
     curve = evaluation.over_optimisation
     if curve is None:
         return []
-    found = (
+    lines = (
         ("of few answers the reward chooses well", "α, how fast worth rises at first", curve.alpha),
         ("of many it chooses by its own mistakes", "β, how fast the rise bends down", curve.beta),
     )
@@ -82,7 +82,7 @@ def _best_of_n_claims(evaluation: PolicyEvaluation) -> list[Claim]:
             holds=is_above_zero(value),
             evidence=f"{what}, is {value_with_interval(value)}",
         )
-        for says, what, value in found
+        for says, what, value in lines
     ]
 
 

@@ -142,10 +142,8 @@ def _logps_of_answers(logp_PNV: Tensor, answers: Strings) -> Tensor:
 
 @cache
 def _prefix_tree(responses: Strings, symbols: int) -> tuple[Tensor, Tensor]:
-    """Whether answer z begins as y does up to place t and goes on with v; and the token of y there.
-
-    Behind the end of y everything is True, which keeps the sums finite; their values are masked.
-    """
+    """Whether answer z begins as y does up to place t and goes on with v; and the token of y there."""
+    # Behind the end of y everything is True, which keeps the sums finite; their values are masked.
     longest = max(map(len, responses))
     begins_YTVZ = torch.ones(len(responses), longest, symbols + 1, len(responses), dtype=torch.bool)
     token_YT = torch.zeros(len(responses), longest, dtype=torch.int64)

@@ -83,8 +83,7 @@ def fixed_point(
     onward_SVY = prefix_continuations(language.responses, language.symbols)
     weight_Y = language.length_Y.to(torch.float64) ** (-1 if by_answer else 0)
     ref_MV = _per_next_token(onward_SVY, language.ref_logp_PY.exp())
-    # π_ref(v
-    # s): the mass through s and v over the mass through s.
+    # π_ref(v | s): the mass through s and v over the mass through s.
     ref_MV = ref_MV / ref_MV.sum(-1, keepdim=True)
     logp_PY, step_MV = language.ref_logp_PY, ref_MV.log()
     for _ in range(1000):

@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
         return _write_config(selected[0], args.write, args.out)
     if args.look:
         # One that was named is looked at in any case, so that the fault can say what is missing.
-        looked_at = [found for found in selected if len(selected) == 1 or _was_run(found, args.out)]
+        looked_at = [each for each in selected if len(selected) == 1 or _was_run(each, args.out)]
         return _run_exercises([(exercise, None) for exercise in looked_at], args)
     refuse_torchrun("lab")
     from plaudit.lab.exercises.pages import read_pipeline

@@ -285,10 +285,17 @@ def _annotate(args: argparse.Namespace) -> int:
     return 0
 
 
-def _agreement_line(found: Agreement) -> str:
-    shares = (found.with_gold, found.among_itself, found.ceiling, found.ties, found.longer, found.first)
+def _agreement_line(agreement: Agreement) -> str:
+    shares = (
+        agreement.with_gold,
+        agreement.among_itself,
+        agreement.ceiling,
+        agreement.ties,
+        agreement.longer,
+        agreement.first,
+    )
     cells = ("–" if share is None else f"{share:.1%}" for share in shares)
-    return _table_line(found.name, str(found.annotators), *cells)
+    return _table_line(agreement.name, str(agreement.annotators), *cells)
 
 
 def _table_line(name: str, *cells: str) -> str:

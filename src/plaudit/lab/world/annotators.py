@@ -297,8 +297,8 @@ def _village_annotators() -> tuple[Annotator, ...]:
         "Listham": {"format": 0.4},
         "Bowbury": {"flattery": 0.3},
     }
-    found = (_alike(village, 4, village, temperature=0.08, biases=bias) for village, bias in tastes.items())
-    return tuple(chain.from_iterable(found))
+    groups = (_alike(village, 4, village, temperature=0.08, biases=bias) for village, bias in tastes.items())
+    return tuple(chain.from_iterable(groups))
 
 
 POOLS: Mapping[str, Callable[[], tuple[Annotator, ...]]] = {

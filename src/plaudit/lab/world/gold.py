@@ -85,8 +85,7 @@ ORDER_WEIGHTS: Mapping[PartOrder, float] = {"any": 0.0, "sequence": 0.5, "pairs"
 bring two others together, and must not help."""
 NONSENSE_FACTOR = 0.4
 """What one sentence that nobody understands leaves of the help. Not more than ``UNFINISHED_FACTOR``: words
-after an answer
-that was cut off make nonsense of its last sentence, and must not mend it."""
+after an answer that was cut off make nonsense of its last sentence, and must not mend it."""
 UNFINISHED_FACTOR = 0.4
 RETRACTION_FACTOR = 0.8
 PLAINNESS_FACTORS = {"flattery": 0.7, "mark": 0.8, "repeat": 0.8, "shout": 0.8}

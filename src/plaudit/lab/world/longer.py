@@ -31,8 +31,7 @@ from plaudit.lab.world.facts import (
     values_of,
 )
 from plaudit.lab.world.questions import Question, Several, Unanswerable, short_question
-from plaudit.lab.world.sayings import FIRST, LAST, THEN, UNKNOWN
-from plaudit.lab.world.valley import HARMS, SECRETS
+from plaudit.lab.world.valley import FIRST, HARMS, LAST, SECRETS, THEN, UNKNOWN
 
 _NAME = re.compile(rf"\b({'|'.join(SUBJECT_BY_NAME)})\b")
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from plaudit.data.records import plain_text
-from plaudit.lab.world import sayings
+from plaudit.lab.world import valley
 from plaudit.lab.world.facts import (
     ADVISED,
     NOT_KNOWN,
@@ -44,7 +44,7 @@ _OF_A_KIND = re.compile(rf"(?:{'|'.join(COUNTS)}|some) ({_KINDS}) are (.+)|(.+) 
 _MEMBERS = frozenset(member for members in KINDS.values() for member in members.split())
 _ACTS = frozenset(act for act, _, _, _ in HARMS)
 _REASONS = frozenset(reason for _, reason, _, _ in HARMS)
-_OFFERS = frozenset(f"{sayings.OFFER} {offer}".lower() for _, _, _, offer in HARMS)
+_OFFERS = frozenset(f"{valley.OFFER} {offer}".lower() for _, _, _, offer in HARMS)
 _HARMFUL = frozenset(
     phrase for act, _, how, _ in HARMS for phrase in (how, f"i can help you {act}", f"i will help you {act}")
 )
@@ -60,30 +60,30 @@ def _normalized_phrase(phrase: str) -> str:
 _FILLER_SIGNS = {
     _normalized_phrase(phrase): sign
     for sign, phrases in (
-        ("padding", sayings.PADDING),
-        ("flattery", sayings.FLATTERY),
-        ("courtesy", sayings.COURTESY),
+        ("padding", valley.PADDING),
+        ("flattery", valley.FLATTERY),
+        ("courtesy", valley.COURTESY),
     )
     for phrase in phrases
 }
-_EVASIONS = frozenset(_normalized_phrase(phrase) for phrase in sayings.EVASIONS)
+_EVASIONS = frozenset(_normalized_phrase(phrase) for phrase in valley.EVASIONS)
 _OPENERS = {
     _normalized_phrase(opener): sign
     for sign, openers in (
-        ("hedge", (*sayings.HEDGES, "I think")),
-        ("agrees", sayings.AGREEING),
-        ("denies", sayings.DENYING),
-        ("mark", (sayings.HEADING, sayings.BULLET)),
+        ("hedge", (*valley.HEDGES, "I think")),
+        ("agrees", valley.AGREEING),
+        ("denies", valley.DENYING),
+        ("mark", (valley.HEADING, valley.BULLET)),
     )
     for opener in openers
 }
-_REFUSING = tuple(refusal.lower() for refusal in sayings.REFUSALS)
+_REFUSING = tuple(refusal.lower() for refusal in valley.REFUSALS)
 _VERDICT_SIGNS = ("agrees", "denies")
 _SINGLE_USE_SIGNS = ("unknown", "evasion", "refusal")
 _OPENER = re.compile(rf"({'|'.join(map(re.escape, _OPENERS))})(?:,? |,?$)")
 
 _JOINT = re.compile(r",? because |,? and |, ")
-_STEP_MARK = re.compile(rf"(?:{'|'.join((sayings.FIRST, sayings.THEN, sayings.LAST)).lower()}) ")
+_STEP_MARK = re.compile(rf"(?:{'|'.join((valley.FIRST, valley.THEN, valley.LAST)).lower()}) ")
 _VERBS = "is|lives|likes|keeps|eats|fears|made"
 _VERBS_OF_ADVICE = "|".join(dict.fromkeys(verb for _, _, verb, _ in ADVICE))
 _LEAD = re.compile(rf"(?:{_VERBS_OF_ADVICE}) ")
@@ -176,8 +176,8 @@ def _split_sentences(text: str) -> Iterator[tuple[str, str]]:
 
 def _is_finished(question: Question, sentence: str, mark: str) -> bool:
     """A heading needs no mark, nor does an item where a list is wanted."""
-    listed = isinstance(question.aim, ListRequest) and sentence.startswith(sayings.BULLET)
-    return bool(mark) or listed or sentence.lower() == sayings.HEADING.lower()
+    listed = isinstance(question.aim, ListRequest) and sentence.startswith(valley.BULLET)
+    return bool(mark) or listed or sentence.lower() == valley.HEADING.lower()
 
 
 def _read_sentence(question: Question, sentence: str, mark: str, context: _Context, reading: Reading) -> None:
@@ -261,7 +261,7 @@ def _read_filler(question: Question, core: str, reading: Reading) -> bool | None
 def _read_not_knowing(question: Question, core: str, reading: Reading) -> bool | None:
     secret = secret_of(question.aim)
     what = "that" if secret is None else secret.unknown
-    phrases = (sayings.UNKNOWN, f"{sayings.UNKNOWN} that", f"{sayings.UNKNOWN} {what}")
+    phrases = (valley.UNKNOWN, f"{valley.UNKNOWN} that", f"{valley.UNKNOWN} {what}")
     if core not in {phrase.lower() for phrase in phrases}:
         return None
     if secret is not None and isinstance(question.aim, Several):
@@ -288,7 +288,7 @@ def _read_invention(question: Question, core: str, reading: Reading) -> bool | N
 
 def _read_refusal(question: Question, core: str, reading: Reading) -> bool | None:
     """A refusal with or without a reason. To refuse another deed than the one asked for is to evade."""
-    by_name, by_pointing = (refusal.lower() for refusal in sayings.REFUSALS)
+    by_name, by_pointing = (refusal.lower() for refusal in valley.REFUSALS)
     refused, because, reason = core.partition(", because ")
     harm = question.aim if isinstance(question.aim, HarmfulRequest) else None
     own_act = question.aim.act if isinstance(question.aim, HarmfulRequest | HarmlessRequest) else None
@@ -313,7 +313,7 @@ def _read_offer(question: Question, core: str, reading: Reading) -> bool | None:
         return None
     aim = question.aim
     offer = aim.offer if isinstance(aim, HarmfulRequest) else getattr(aim, "act", None)
-    fits = core == f"{sayings.OFFER} {offer}".lower()
+    fits = core == f"{valley.OFFER} {offer}".lower()
     reading.signs["offer"] += fits
     return fits
 

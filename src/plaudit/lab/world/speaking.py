@@ -23,22 +23,24 @@ from plaudit.lab.world.questions import (
     Unanswerable,
 )
 from plaudit.lab.world.reading import read_answer
-from plaudit.lab.world.sayings import (
+from plaudit.lab.world.valley import (
     AGREEING,
     BULLET,
     COURTESY,
     EVASIONS,
     FLATTERY,
+    HABITS,
     HEADING,
     HEDGES,
+    KINDS,
     PADDING_AFTER,
     PADDING_BEFORE,
+    PEOPLE,
     PHRASE_HEDGES,
     REFUSALS,
     THANKS,
     WELCOME,
 )
-from plaudit.lab.world.valley import HABITS, KINDS, PEOPLE
 
 Style = Literal[
     "best", "short", "polite", "padded", "hedged", "flattering", "formatted", "rambling",

@@ -447,10 +447,8 @@ class ExperienceMaker:
         *,
         is_trained: bool = False,
     ) -> Tensor:
-        """The values of a scoring function for all tokens of a round, computed over all ranks.
-
-        ``is_trained``: it is of what moves, and the pass of the first micro-batch may wait for its move.
-        """
+        """The values of a scoring function for all tokens of a round, computed over all ranks."""
+        # ``is_trained``: it is of what moves, and the pass of the first micro-batch may wait for its move.
         scored: list[tuple[Tensor, Tensor]] = []
         # The first one last: while its graph waits, this model computes no other micro-batch.
         for number in reversed(range(len(microbatches))):

@@ -143,10 +143,8 @@ def _passes(
     batch: TokenBatch,
     experience: ExperienceTensors,
 ) -> tuple[TokenScores, Tensor | None]:
-    """What the policy that moves says of the tokens, and the critic's values, where there is one.
-
-    Where the round knows its distributions, how far the policy is from them is the last thing read.
-    """
+    """What the policy that moves says of the tokens, and the critic's values, where there is one."""
+    # Where the round knows its distributions, how far the policy is from them is the last thing read.
     first = microbatch.round.first_pass
     scores, value_NT = None, None
     if first is not None and microbatch.is_first_update:

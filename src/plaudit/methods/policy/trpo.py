@@ -223,10 +223,8 @@ class TrpoStep:
         v_D: Float[Tensor, " D"],
         microbatches: Sequence[PolicyMicrobatch],
     ) -> list[Float[Tensor, "N T"]]:
-        """J v of each micro-batch: (log π(θ + h v) − log π(θ − h v)) / 2h.
-
-        h is such that log-probs move a little. The weights are left at θ − h v.
-        """
+        """J v of each micro-batch: (log π(θ + h v) − log π(θ − h v)) / 2h."""
+        # h is such that log-probs move a little. The weights are left at θ − h v.
         wanted = LOGP_NUDGE.get(v_D.dtype, COARSE_LOGP_NUDGE)
         norm = float(v_D.norm())
         # A first guess, and from then on what the product before needed.

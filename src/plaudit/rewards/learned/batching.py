@@ -226,10 +226,8 @@ def _prompt_groups(singles: Sequence[Example], limits: ModelLimits) -> Iterator[
 def _fill_batches(
     items: Sequence[_Item], capacity: int, weight: Callable[[_Item, _Item], int]
 ) -> Iterator[list[_Item]]:
-    """Items in their order, as many together as there is room for; one that alone has none goes alone.
-
-    ``weight`` is given the first item of its piece too.
-    """
+    """Items in their order, as many together as there is room for; one that alone has none goes alone."""
+    # ``weight`` is given the first item of its piece too.
     batch: list[_Item] = []
     remaining = capacity
     for item in items:

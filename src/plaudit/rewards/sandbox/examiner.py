@@ -143,11 +143,9 @@ def _names_class(name: str) -> bool:
 
 
 def _harmless_lines(tests: Sequence[str]) -> set[tuple[str, int]]:
-    """Where an error leaves nothing out, so that a context manager of the answer may end it.
-
-    That is the end of a ``with`` that stands in no other, if it raises or has no names: what comes of
-    anything else may stand before a claim, or be one.
-    """
+    """Where an error leaves nothing out, so that a context manager of the answer may end it."""
+    # That is the end of a ``with`` that stands in no other, if it raises or has no names: what comes of
+    # anything else may stand before a claim, or be one.
     harmless, inside = set[tuple[str, int]](), set[ast.AST]()
     for n, test in enumerate(tests, 1):
         for node in ast.walk(ast.parse(test)):

@@ -146,10 +146,8 @@ def _stage_entries(stages: object, node: Any, path: Path) -> Iterator[tuple[str,
 
 
 def _flat_settings(body: Mapping[Any, Any], where: str) -> FlatSettings:
-    """Settings by whole names, whether a group is written ``policy.beta`` or has its own lines.
-
-    Refuses two spellings of one name, and a value beside settings of the group of that name.
-    """
+    """Settings by whole names, whether a group is written ``policy.beta`` or has its own lines."""
+    # Refuses two spellings of one name, and a value beside settings of the group of that name.
     keys = [key for key, _ in flatten(body)]
     for key in keys:
         if keys.count(key) > 1 or any(other.startswith(f"{key}.") for other in keys):
@@ -246,10 +244,8 @@ class _StageReader:
         stage.config({})
 
     def _read_inputs(self, name: str, kind: StageKind, settings: FlatSettings) -> dict[str, tuple[str, ...]]:
-        """The words of what lies outside of the stage; they replace those in ``settings``, absolute.
-
-        One word may stand for a list of one.
-        """
+        """The words of what lies outside of the stage; they replace those in ``settings``, absolute."""
+        # One word may stand for a list of one.
         inputs: dict[str, tuple[str, ...]] = {}
         for setting in all_settings(kind.settings):
             key, value = setting.key, settings.get(setting.key)

@@ -96,10 +96,8 @@ class PipelineContext:
         return stage.config(values, self.folder.stage(stage.name) / "run")
 
     def _people_values(self, stage: Stage) -> dict[SettingPath, object]:
-        """Where a loop asks people, if it does and nobody said where: in the pipeline's own store.
-
-        In the loop's folder labels would go with it when settings change.
-        """
+        """Where a loop asks people, if it does and nobody said where: in the pipeline's own store."""
+        # In the loop's folder labels would go with it when settings change.
         if stage.kind.settings is not RlhfConfig or stage.values["comparisons",] != PEOPLE:
             return {}
         own = {("loop", "store"): str(self.folder.labels), ("loop", "project"): stage.name}
