@@ -1,4 +1,4 @@
-"""Advantages by their definitions on Python's own numbers: lists in, lists out, no tensor."""
+"""Numbers, masks and groups drawn at random."""
 
 from __future__ import annotations
 
@@ -25,8 +25,3 @@ def same(found, wanted, tolerance=1e-12):
     torch.testing.assert_close(
         found.double(), torch.tensor(wanted, dtype=torch.float64), rtol=tolerance, atol=tolerance
     )
-
-
-def token_rewards(score, kl, mask, beta):
-    at = [t for t, seen in enumerate(mask) if seen]
-    return [(-beta * kl[t] + (score if t == at[-1] else 0.0)) if seen else 0.0 for t, seen in enumerate(mask)]

@@ -19,8 +19,8 @@ import torch
 from plaudit.engine import run_folder
 from plaudit.engine.checkpoint import save
 from plaudit.engine.checkpoint.save import TrainState
+from plaudit.engine.sinks.files import JsonlFile
 from plaudit.errors import UserError
-from plaudit.files.jsonl import JsonlFile
 
 
 def full(folder: Path) -> None:

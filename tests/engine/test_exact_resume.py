@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from tests.engine.toy import Toy, make_toy
-from tests.engine.toy_command import Command, Outcome, cold, outcome, plaudit, sft
+from tests.engine.toy_command import Command, Outcome, cold, finish, outcome, plaudit, sft
 
 Moment = Callable[[], bool]
 MANNERS: dict[str, tuple[object, ...]] = {
@@ -74,11 +74,6 @@ def at_random(chance: random.Random, longest: float = 1.0) -> Moment:
     return lambda: time.monotonic() > end
 
 
-def finish(command: list[object]) -> None:
-    done = plaudit(*command)
-    assert done.code == 0, done.err
-
-
 def same(run: Path, undisturbed: Outcome) -> None:
     found = outcome(run)
     for line, expected in zip(found.metrics, undisturbed.metrics, strict=True):
@@ -96,7 +91,7 @@ def test_it_is_killed_in_every_place_that_can_be_seen(
     more = () if device.type == "cpu" else ("--device", device.type, "--deterministic")
     command = sft(toy, out, *more)
     if more:
-        finish(sft(toy, tmp_path / "undisturbed", *more))
+        finish(*sft(toy, tmp_path / "undisturbed", *more))
         undisturbed = outcome(tmp_path / "undisturbed")
     moments: list[Callable[[Path], Moment]] = [
         while_rows_are_read,
@@ -123,13 +118,13 @@ def test_it_is_killed_in_every_place_that_can_be_seen(
 def test_it_is_killed_at_random_however_it_learns(toy: Toy, tmp_path: Path, manner: str) -> None:
     chance = random.Random(manner)
     out = tmp_path / "run"
-    finish(sft(toy, tmp_path / "undisturbed", *MANNERS[manner]))
+    finish(*sft(toy, tmp_path / "undisturbed", *MANNERS[manner]))
 
     command = sft(toy, out, *MANNERS[manner])
     Command(command).kill_when(during_a_save(out, after=1))
     for _ in range(2):
         Command(command).kill_when(at_random(chance))
-    finish(command)
+    finish(*command)
 
     same(out, outcome(tmp_path / "undisturbed"))
 
@@ -137,10 +132,10 @@ def test_it_is_killed_at_random_however_it_learns(toy: Toy, tmp_path: Path, mann
 @pytest.mark.slow
 def test_a_model_with_dropout_in_its_config_goes_on_exactly(gpt2: Toy, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    finish(sft(gpt2, tmp_path / "undisturbed"))
+    finish(*sft(gpt2, tmp_path / "undisturbed"))
 
     Command(sft(gpt2, out)).kill_when(during_a_save(out, after=1))
-    finish(sft(gpt2, out))
+    finish(*sft(gpt2, out))
 
     same(out, outcome(tmp_path / "undisturbed"))
 
@@ -150,7 +145,7 @@ def test_it_is_killed_while_it_looks_at_what_it_has_learnt(toy: Toy, tmp_path: P
     """Nearly all of this run's time goes into held-out rows and samples."""
     long = ("--held-out", 0.5, "--evaluate-every", 1, "--sample-every", 1, "--sample.tokens", 32)
     out = tmp_path / "run"
-    finish(sft(toy, tmp_path / "undisturbed", *long))
+    finish(*sft(toy, tmp_path / "undisturbed", *long))
 
     command = sft(toy, out, *long)
     chance = random.Random(1)
@@ -158,7 +153,7 @@ def test_it_is_killed_while_it_looks_at_what_it_has_learnt(toy: Toy, tmp_path: P
         running = Command(command)
         running.until(when_steps_are_done(out, lines))
         running.kill_when(at_random(chance, 0.1))
-    finish(command)
+    finish(*command)
 
     same(out, outcome(tmp_path / "undisturbed"))
 
@@ -174,6 +169,6 @@ def test_it_is_killed_at_any_moment_until_it_is_done(
     for _ in range(40):
         if Command(command).kill_when(at_random(chance, 0.8)).code == 0:
             break
-    finish(command)
+    finish(*command)
 
     same(out, undisturbed)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.engine.toy import Toy, make_toy
-from tests.engine.toy_command import outcome, plaudit, sft
+from tests.engine.toy_command import finish, outcome, sft
 
 ROWS = 24
 ONE_BY_ONE = (
@@ -37,8 +37,7 @@ def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Toy:
 
 
 def run(toy: Toy, out: Path, *more: object) -> list[dict[str, Any]]:
-    done = plaudit(*sft(toy, out, *more))
-    assert done.code == 0, done.err
+    finish(*sft(toy, out, *more))
     return [json.loads(line) for line in (out / "metrics.jsonl").read_text("utf-8").splitlines()]
 
 

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from plaudit.engine.sinks.files import JsonlFile, JsonlRecord
 from plaudit.errors import UserError
-from plaudit.files.jsonl import JsonlFile, JsonlRecord
 
 WRITE_AND_DIE = """
 import os, signal, sys
 from pathlib import Path
-from plaudit.files.jsonl import JsonlFile
+from plaudit.engine.sinks.files import JsonlFile
 
 lines = JsonlFile(Path(sys.argv[1]))
 for step in range(50):

@@ -87,6 +87,20 @@ def plaudit(*arguments: object, largest_file: int | None = None) -> Done:
     return Command(arguments, largest_file=largest_file).wait()
 
 
+def finish(*arguments: object) -> Done:
+    """A command that does well."""
+    done = plaudit(*arguments)
+    assert done.code == 0, done.err
+    return done
+
+
+def refused(*arguments: object) -> str:
+    """What a command says that is refused, its lines joined."""
+    done = plaudit(*arguments)
+    assert done.code == 2, done.err
+    return " ".join(done.err.split())
+
+
 def cold(*arguments: object) -> subprocess.Popen[str]:
     """Start a command as a user does, in a Python of its own."""
     return subprocess.Popen(

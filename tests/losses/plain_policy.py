@@ -8,6 +8,7 @@ import torch
 
 from plaudit.losses import policy
 from plaudit.losses.ratio import log_ratio, ratio
+from plaudit.losses.reduce import fixed_length, sequence_mean, token_mean
 
 LOW, HIGH, CEILING, SLOPE, DELTA, BETA = 0.2, 0.28, 3.0, 0.3, 0.025, 0.7
 
@@ -44,4 +45,9 @@ def losses_of(name, logp_NT, old_NT, advantage_NT, mask_NT, kl_NT):
     return SURROGATES[name](ratio_NT, advantage_NT, kl_NT)
 
 
+REDUCED = {
+    "token": lambda loss, mask, whole: token_mean(loss, mask, tokens=int(whole.sum())),
+    "sequence": lambda loss, mask, whole: sequence_mean(loss, mask, completions=len(whole)),
+    "fixed": lambda loss, mask, whole: fixed_length(loss, mask, completions=len(whole), longest=30),
+}
 ALL = ("log-prob", "cispo", *SURROGATES)

@@ -9,12 +9,9 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from plaudit.losses.divergence import K3_MAX_EXPONENT, full_vocabulary_kl, k1, k2, k3
+from tests.losses.plain_policy import draw
 
 EACH = (k1, k2, k3)
-
-
-def draw(seed, *shape):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def expected(estimator, logp_V, ref_V):
@@ -34,15 +31,6 @@ def kl(logp_V, ref_V):
 
 def gradient(value, logit_V):
     return torch.autograd.grad(value, logit_V, retain_graph=True)[0]
-
-
-def test_by_hand():
-    shift_NT = torch.tensor([[math.log(2), -math.log(2), 0.0]], dtype=torch.float64)
-    assert k1(shift_NT).tolist() == [[math.log(2), -math.log(2), 0.0]]
-    assert k2(shift_NT).tolist() == [[math.log(2) ** 2 / 2] * 2 + [0.0]]
-    assert k3(shift_NT).tolist() == [[pytest.approx(math.log(2) - 0.5), pytest.approx(1 - math.log(2)), 0.0]]
-    found_M = full_vocabulary_kl(torch.tensor([[0.75, 0.25]]).log(), torch.tensor([[0.5, 0.5]]).log())
-    assert found_M.item() == pytest.approx(0.75 * math.log(1.5) + 0.25 * math.log(0.5))
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -19,13 +19,6 @@ def test_a_choice_between_two_is_bradley_and_terrys() -> None:
     torch.testing.assert_close(group_choice_nll(score_B2, share_B2), wanted_B, rtol=0, atol=1e-12)
 
 
-def test_a_choice_by_hand() -> None:
-    """Odds of 3 to 1: −log ¾, or for the other −log ¼."""
-    score_B2 = torch.tensor([[math.log(3), 0.0]]).expand(2, 2)
-    found = group_choice_nll(score_B2, torch.eye(2)).tolist()
-    assert found == pytest.approx([math.log(4 / 3), math.log(4)])
-
-
 def test_a_choice_among_several_is_a_cross_entropy_and_knows_no_level() -> None:
     score_BK, share_BK = normal(5, 4), normal(5, 4, seed=1).softmax(-1)
     law = Categorical(logits=score_BK)

@@ -9,16 +9,10 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from plaudit.losses.policy import cispo, clipped, dual_clipped, kl_triggered, policy_gradient, rolled_back
-from plaudit.losses.reduce import fixed_length, sequence_mean, token_mean
-from tests.losses.plain_policy import ALL, HIGH, LOW, SURROGATES, draw, holes, losses_of
+from tests.losses.plain_policy import ALL, HIGH, LOW, REDUCED, SURROGATES, draw, holes, losses_of
 
 each = pytest.mark.parametrize("name", SURROGATES)
 all_of_them = pytest.mark.parametrize("name", ALL)
-REDUCED = {
-    "token": lambda loss, mask, whole: token_mean(loss, mask, tokens=int(whole.sum())),
-    "sequence": lambda loss, mask, whole: sequence_mean(loss, mask, completions=len(whole)),
-    "fixed": lambda loss, mask, whole: fixed_length(loss, mask, completions=len(whole), longest=30),
-}
 
 
 def one(*values):

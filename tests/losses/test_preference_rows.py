@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 import torch
-from torch import logsumexp
 
 from plaudit.errors import UserError
 from plaudit.losses import preference
@@ -22,117 +20,47 @@ from plaudit.methods.preference.row import (
     pair_loss,
     with_mixed_losses,
 )
-from tests.losses.preference_batch import Tokens, drawn, pair_losses, records, single_losses, tokens
+from tests.losses.preference_batch import (
+    Tokens,
+    drawn,
+    pair_losses,
+    records,
+    shorter_of,
+    single_losses,
+    tokens,
+)
+from tests.methods.preference.formulas import (
+    DELTA,
+    FORMULAS,
+    RANKED,
+    SINGLE,
+    SORTED,
+    Side,
+    pair_sum,
+    soft,
+    sorted_sum,
+)
+from tests.methods.preference.pieces import PAIRS, THUMBS
 
-PAIRS = [name for name, facts in PREFERENCE_ALGORITHMS.items() if facts.data == "pairs"]
-THUMBS = [name for name, facts in PREFERENCE_ALGORITHMS.items() if facts.data == "thumbs"]
-DELTA = 0.3
-"""The baseline that rows are told of here."""
 NO_REFERENCE = ("slic", "simpo", "cpo", "orpo", "rrhf")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
-    """Of one answer: log π and log π / π_ref, summed and per token, its length, log Σ π² per token."""
-
-    logp: torch.Tensor
-    mean: torch.Tensor
-    ratio: torch.Tensor
-    mean_ratio: torch.Tensor
-    own_ratio: torch.Tensor
-    length: torch.Tensor
-    power: torch.Tensor
+def sides_of(name, told, shorter_N):
+    """The answers one by one, of the tokens that count; where a row has no reference, it is 0."""
+    ref_NT = torch.zeros_like(told.ref_NT) if name in NO_REFERENCE else told.ref_NT
+    rows = zip(told.logp_NT, ref_NT, told.power_NT, told.mask_NT, shorter_N.tolist(), strict=True)
+    return [
+        Side(logp_T=logp_T[mask_T], ref_T=ref_T[mask_T], power_T=power_T[mask_T], shorter=shorter)
+        for logp_T, ref_T, power_T, mask_T, shorter in rows
+    ]
 
 
-def side_of(told, shorter_N):
-    columns = {name: [] for name in Side.__slots__}
-    for logp_T, ref_T, power_T, mask_T, shorter in zip(
-        told.logp_NT, told.ref_NT, told.power_NT, told.mask_NT, shorter_N.tolist(), strict=True
-    ):
-        logp, ratio = logp_T[mask_T], (logp_T - ref_T)[mask_T]
-        columns["logp"].append(logp.sum())
-        columns["mean"].append(logp.mean())
-        columns["ratio"].append(ratio.sum())
-        columns["mean_ratio"].append(ratio.mean())
-        columns["own_ratio"].append(ratio[:shorter].sum() + 0.5 * ratio[shorter:].sum())
-        columns["length"].append(torch.tensor(float(len(logp)), dtype=torch.float64))
-        columns["power"].append(power_T[mask_T].mean())
-    return Side(**{name: torch.stack(values) for name, values in columns.items()})
-
-
-def soft(value):
-    """−log σ."""
-    return (1 + (-value).exp()).log()
-
-
-def sig(value):
-    return 1 / (1 + (-value).exp())
-
-
-def sorted_apart(mine, yours):
-    return soft(0.1 * (mine.sort().values - yours.sort().values))
-
-
-def discopop(logit):
-    share = sig(logit / 0.05)
-    return (1 - share) * soft(logit) + share * (-logit).exp()
-
-
-def js(ratio):
-    return math.log(2) + ratio - logsumexp(torch.stack((ratio, torch.zeros_like(ratio))), 0)
-
-
-def odds(mean):
-    return mean.exp() / (1 - mean.exp())
-
-
-def fallen(side):
-    return torch.maximum(-side.ratio, torch.zeros_like(side.ratio))
-
-
-DIRECT = {
-    "dpo": lambda c, r: soft(0.1 * (c.ratio - r.ratio)),
-    "cdpo": lambda c, r: 0.9 * soft(0.1 * (c.ratio - r.ratio)) + 0.1 * soft(0.1 * (r.ratio - c.ratio)),
-    "robust-dpo": lambda c, r: (
-        (0.9 * soft(0.1 * (c.ratio - r.ratio)) - 0.1 * soft(0.1 * (r.ratio - c.ratio))) / 0.8
-    ),
-    "ipo": lambda c, r: (c.ratio - r.ratio - 5) ** 2,
-    "ipo-mean": lambda c, r: (c.mean_ratio - r.mean_ratio - 5) ** 2,
-    "slic": lambda c, r: (1 - c.logp + r.logp).clamp(min=0) - 0.1 * c.mean,
-    "hinge": lambda c, r: (1 - 0.1 * (c.ratio - r.ratio)).clamp(min=0),
-    "exo": lambda c, r: (
-        sig(0.1 * (c.ratio - r.ratio)) * (sig(0.1 * (c.ratio - r.ratio)) / 0.999).log()
-        + sig(0.1 * (r.ratio - c.ratio)) * (sig(0.1 * (r.ratio - c.ratio)) / 0.001).log()
-    ),
-    "nca": lambda c, r: soft(0.1 * c.ratio) + 0.5 * soft(-0.1 * c.ratio) + 0.5 * soft(-0.1 * r.ratio),
-    "bco-pair": lambda c, r: soft(0.1 * c.ratio - DELTA) + soft(DELTA - 0.1 * r.ratio),
-    "sppo": lambda c, r: (c.ratio - 500) ** 2 + (r.ratio + 500) ** 2,
-    "aot": lambda c, r: sorted_apart(c.logp - r.logp, c.logp - c.ratio - r.logp + r.ratio),
-    "aot-unpaired": lambda c, r: sorted_apart(c.ratio, r.ratio),
-    "apo-zero": lambda c, r: 1 - sig(0.1 * c.ratio) + sig(0.1 * r.ratio),
-    "apo-down": lambda c, r: sig(0.1 * c.ratio) + 1 - sig(0.1 * (c.ratio - r.ratio)),
-    "discopop": lambda c, r: discopop(0.1 * (c.ratio - r.ratio)),
-    "simpo": lambda c, r: soft(2 * (c.mean - r.mean) - 1),
-    "cpo": lambda c, r: soft(0.1 * (c.logp - r.logp)) - c.mean,
-    "orpo": lambda c, r: 0.1 * soft((odds(c.mean) / odds(r.mean)).log()) - c.mean,
-    "pl-dpo": lambda c, r: -(0.1 * c.ratio - logsumexp(torch.stack((0.1 * c.ratio, 0.1 * r.ratio)), 0)),
-    "rrhf": lambda c, r: (r.mean - c.mean).clamp(min=0) - c.mean,
-    "r-dpo": lambda c, r: soft(0.1 * (c.ratio - r.ratio) + 0.01 * (c.length - r.length)),
-    "dpo-norm": lambda c, r: soft(5 * (c.mean_ratio - r.mean_ratio)),
-    "ld-dpo": lambda c, r: soft(0.1 * (c.own_ratio - r.own_ratio)),
-    "dpop": lambda c, r: soft(0.3 * (c.ratio - r.ratio - 50 * fallen(c))),
-    "wpo": lambda c, r: (
-        (c.mean - c.power + r.mean - r.power).detach().exp().clamp(max=1) * soft(0.1 * (c.ratio - r.ratio))
-    ),
-    "f-dpo": lambda c, r: soft(0.1 * (js(c.ratio) - js(r.ratio))),
-    "tr-dpo": lambda c, r: soft(0.1 * (c.ratio - r.ratio)),
-    "sdpo": lambda c, r: soft(0.1 * (c.ratio - r.ratio)),
-    "mpo": lambda c, r: (
-        0.8 * soft(0.1 * (c.ratio - r.ratio))
-        + 0.2 * (soft(0.1 * c.ratio - DELTA) + soft(DELTA - 0.1 * r.ratio))
-        - c.mean
-    ),
-}
+def written_out(name, chosen, rejected):
+    shorter_N = shorter_of(chosen, rejected)
+    pairs = list(zip(*(sides_of(name, told, shorter_N) for told in (chosen, rejected)), strict=True))
+    if name in RANKED:
+        return sum(RANKED[name](pair, (1.0, 2.0)) for pair in pairs)
+    return (sorted_sum if name in SORTED else pair_sum)(name, [(*pair, 1.0, 1.0) for pair in pairs])
 
 
 def both_sides(seed=0):
@@ -148,7 +76,7 @@ def agree(found_N, wanted_N, leaves):
 
 
 def test_every_row_is_written_out_here():
-    assert set(DIRECT) == set(PAIRS)
+    assert {*FORMULAS, *SORTED, *RANKED} == set(PAIRS)
 
 
 @pytest.mark.parametrize("name", PAIRS)
@@ -156,24 +84,18 @@ def test_every_row_is_written_out_here():
 def test_a_row_of_pairs_is_its_formula_in_either_order(name, swapped):
     """A swapped label is the same formula with its sides exchanged, hold and NLL included."""
     chosen, rejected = reversed(both_sides()) if swapped else both_sides()
-    shorter_N = torch.minimum(chosen.mask_NT.sum(-1), rejected.mask_NT.sum(-1))
-    wanted_N = DIRECT[name](side_of(chosen, shorter_N), side_of(rejected, shorter_N))
     found_N = pair_losses(preference_algorithm(name), chosen, rejected, baseline=DELTA)
-    agree(found_N, wanted_N, [chosen.logp_NT, rejected.logp_NT])
+    agree(found_N, written_out(name, chosen, rejected), [chosen.logp_NT, rejected.logp_NT])
 
 
 @pytest.mark.parametrize("name", THUMBS)
 def test_a_row_of_single_answers_is_its_formula(name):
     told, label_N = tokens(3), torch.tensor([1.0, 0.0, 1.0, 0.0, 0.25], dtype=torch.float64)
-    one = side_of(told, told.mask_NT.sum(-1))
-    good, bad = {
-        "kto": (1 - sig(0.1 * (one.ratio - DELTA)), 1 - sig(0.1 * (DELTA - one.ratio))),
-        "apo-zero-unpaired": (1 - sig(0.1 * one.ratio), sig(0.1 * one.ratio)),
-        "bco": (soft(0.1 * one.ratio - DELTA), soft(DELTA - 0.1 * one.ratio)),
-    }[name]
+    delta_N = torch.stack([side.ratio_T.sum() for side in sides_of(name, told, told.mask_NT.sum(-1))])
+    gain_N = 0.1 * delta_N - {"kto": 0.1 * DELTA, "bco": DELTA}.get(name, 0.0)
     row = preference_algorithm(name)
     found_N = single_losses(row, told, label_N, DELTA if row.needs & {"running_mean", "mismatched"} else 0.0)
-    agree(found_N, label_N * good + (1 - label_N) * bad, [told.logp_NT])
+    agree(found_N, SINGLE[name](gain_N, label_N), [told.logp_NT])
 
 
 @pytest.mark.parametrize("name", PREFERENCE_ALGORITHMS)

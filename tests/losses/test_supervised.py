@@ -1,4 +1,4 @@
-"""Each loss against its paper: a value by hand, its gradient, its limits."""
+"""Divergences of a student from its teacher: what they seek, their limits, words that are never said."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from plaudit.losses.supervised import forward_kl, jensen_shannon, negative_log_l
 
 Divergence = Callable[[Tensor, Tensor], Tensor]
 DIVERGENCES = {"forward": forward_kl, "reverse": reverse_kl, "js": jensen_shannon}
-P_MV = torch.tensor([[0.5, 0.25, 0.25]], dtype=torch.float64).log()
-Q_MV = torch.tensor([[0.25, 0.25, 0.5]], dtype=torch.float64).log()
 NEVER = -math.inf
 
 every = pytest.mark.parametrize("divergence", DIVERGENCES.values(), ids=DIVERGENCES)
@@ -34,15 +32,6 @@ def test_likelihood_is_the_negative_log_prob_and_pulls_it_up() -> None:
     assert loss_NT.tolist() == [[2.0, 0.5]]
     (grad_NT,) = torch.autograd.grad(loss_NT.sum(), logp_NT)
     assert grad_NT.tolist() == [[-1.0, -1.0]]
-
-
-def test_divergences_by_hand() -> None:
-    assert forward_kl(P_MV, Q_MV).item() == pytest.approx(0.25 * math.log(2))
-    assert reverse_kl(P_MV, Q_MV[:, [1, 0, 2]]).item() == pytest.approx(
-        0.5 * math.log(2) - 0.25 * math.log(2)
-    )
-    by_hand = 0.5 * math.log(0.5 / 0.375) + 0.25 * math.log(0.25 / 0.375)
-    assert jensen_shannon(P_MV, Q_MV).item() == pytest.approx(by_hand)
 
 
 def test_forward_covers_and_reverse_seeks() -> None:
@@ -66,22 +55,6 @@ def test_limits(seed: int) -> None:
     torch.testing.assert_close(
         forward_kl(teacher_MV, student_MV), reverse_kl(student_MV, teacher_MV), rtol=0, atol=1e-12
     )
-
-
-def test_pytorch_agrees() -> None:
-    teacher_MV, student_MV = _drawn(1)
-    wanted_M = torch.nn.functional.kl_div(student_MV, teacher_MV, reduction="none", log_target=True).sum(-1)
-    torch.testing.assert_close(forward_kl(teacher_MV, student_MV), wanted_M, rtol=0, atol=1e-12)
-
-
-@every
-def test_finite_differences_agree(divergence: Divergence) -> None:
-    teacher_MV, student_MV = _drawn(2, rows=2, words=4)
-
-    def loss(logits_MV: Tensor) -> Tensor:
-        return divergence(teacher_MV, logits_MV.log_softmax(-1))
-
-    assert torch.autograd.gradcheck(loss, student_MV.clone().requires_grad_())
 
 
 @every

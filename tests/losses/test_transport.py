@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
 from torch.nn.functional import logsigmoid
@@ -101,21 +99,6 @@ def test_partners_by_hand():
     beside = match_sorted(said(numbers(5.0, -1.0, 2.0)), said(numbers(0.5, 0.1, 0.9)))
     assert beside.for_chosen_B.tolist() == [0.9, 0.1, 0.5]
     assert beside.for_rejected_B.tolist() == [2.0, -1.0, 5.0]
-
-
-def test_a_pair_by_hand():
-    """Two pairs, β = 1: the gaps 2 and −1 beside the reference's 1 and 0 of the same rank."""
-    nothing, ones = numbers(0.0, 0.0), torch.ones(2, dtype=torch.float64)
-    chosen, rejected = (
-        completion_logps(numbers(2.0, -1.0), numbers(0.0, 1.0), ones),
-        completion_logps(nothing, nothing, ones),
-    )
-    loss_B = aot(chosen, rejected, match_sorted(chosen, rejected), beta=1)
-    assert loss_B.tolist() == pytest.approx([math.log1p(math.exp(-1)), math.log1p(math.exp(1))])
-    # Sorted: −1 and 2 of the preferred beside 0 and 0.5 of the others: σ of −1 and of 1.5.
-    good, bad = said(numbers(2.0, -1.0)), said(numbers(0.0, 0.5))
-    loss_B = aot_unpaired(good, bad, match_sorted(good, bad), beta=1)
-    assert loss_B.sum().item() == pytest.approx(math.log1p(math.exp(1)) + math.log1p(math.exp(-1.5)))
 
 
 @both

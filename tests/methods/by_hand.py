@@ -10,7 +10,7 @@ from torch import nn
 
 from plaudit.models.load import load_model
 from plaudit.models.policy import Policy
-from tests.engine.toy_command import plaudit
+from tests.engine.toy_command import finish
 
 FREE = 1e9
 """A norm that no gradient has: torch's clip divides by the norm + 1e-6, and the trainer by the norm."""
@@ -30,8 +30,7 @@ def policy_of(folder: Path) -> Policy:
 
 def train(name: str, out: Path, *words: object) -> list[float]:
     """Run the trainer to its end; the loss of each step."""
-    done = plaudit("train", name, "--out", out, *PLAIN, *words)
-    assert done.code == 0, done.err
+    finish("train", name, "--out", out, *PLAIN, *words)
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text("utf-8").splitlines()]
     return [line["loss"] for line in lines if "loss" in line]
 

@@ -14,10 +14,10 @@ from safetensors.torch import load_file
 
 from plaudit.models.load import load_model, merge_adapters, with_adapter
 from plaudit.models.reward_model import load_reward_model
-from tests.engine.test_exact_resume import at_random, during_a_save, finish, same
+from tests.engine.test_exact_resume import at_random, during_a_save, same
 from tests.engine.toy import Toy, make_toy
-from tests.engine.toy_command import Command, outcome, plaudit, sft
-from tests.methods.policy.commands import make_place, well
+from tests.engine.toy_command import Command, finish, outcome, sft
+from tests.methods.policy.commands import make_place, refused, well
 from tests.methods.preference.test_runs import command as preference, kind_of, make_opinions
 from tests.methods.reward_model.rows import command as reward
 
@@ -42,8 +42,7 @@ def held_out(run: Path, name: str) -> list[float]:
 
 def ran(command: list[object]) -> str:
     """What a run that ended well has said."""
-    done = plaudit(*command)
-    assert done.code == 0, done.err
+    done = finish(*command)
     assert "linear layers are held in 4 bits (NF4)" in done.err
     assert "the model beneath the adapters" in done.err or "dpo" not in command
     return done.err
@@ -79,8 +78,7 @@ def test_dpo_learns_against_the_base_in_four_bits(files: Files, tmp_path: Path, 
     rows, kept = data[kind_of("dpo")], tmp_path / "kept"
     words = ("--reference.kind", kind, "--reference.cache", kept)
     command = preference("dpo", toy, rows, tmp_path / "run", *LONG, "--evaluate-every", 5, *words)
-    done = plaudit(*command)
-    assert done.code == 0, done.err
+    done = finish(*command)
     assert ("the model beneath the adapters" in done.err) == (kind == "live")
     accuracy = held_out(tmp_path / "run", "loss")
     # The reference is the policy's own base, 4 bits and all: every log-ratio begins at 0.
@@ -92,8 +90,7 @@ def test_log_probs_of_another_base_are_not_taken_from_the_cache(files: Files, tm
     toy, data = files
     rows, words = data[kind_of("dpo")], ("--reference.cache", tmp_path / "kept", "--lora.rank", 4)
     for name, more in (("wide", ()), ("four", ("--lora.base", "4bit")), ("again", ("--lora.base", "4bit"))):
-        done = plaudit(*preference("dpo", toy, rows, tmp_path / name, "--steps", 1, *words, *more))
-        assert done.code == 0, done.err
+        done = finish(*preference("dpo", toy, rows, tmp_path / name, "--steps", 1, *words, *more))
         assert ("log-probs found in" in done.err) == (name == "again")
         first = json.loads((tmp_path / name / "metrics.jsonl").read_text("utf-8").splitlines()[0])
         assert first["loss"] == pytest.approx(0.6931, abs=2e-3)
@@ -139,11 +136,11 @@ def test_grpo_draws_and_learns_on_it(tmp_path: Path) -> None:
 def test_a_run_that_was_killed_goes_on_to_the_bit(files: Files, tmp_path: Path) -> None:
     toy, _ = files
     chance = random.Random("four bits")
-    finish(sft(toy, tmp_path / "undisturbed", *FOUR))
+    finish(*sft(toy, tmp_path / "undisturbed", *FOUR))
     command = sft(toy, tmp_path / "run", *FOUR)
     Command(command).kill_when(during_a_save(tmp_path / "run", after=1))
     Command(command).kill_when(at_random(chance))
-    finish(command)
+    finish(*command)
     same(tmp_path / "run", outcome(tmp_path / "undisturbed"))
     # Only what learns is in a checkpoint: the base is made anew from its folder.
     newest = max((tmp_path / "run" / "checkpoints").glob("step-*"))
@@ -154,13 +151,13 @@ def test_a_run_that_was_killed_goes_on_to_the_bit(files: Files, tmp_path: Path) 
 
 def test_a_base_that_was_rounded_to_bfloat16_is_merged_as_it_was(files: Files, tmp_path: Path) -> None:
     toy, _ = files
-    finish(sft(toy, tmp_path / "run", "--lora.rank", 4, "--dtype", "bfloat16"))
+    finish(*sft(toy, tmp_path / "run", "--lora.rank", 4, "--dtype", "bfloat16"))
     merged_into_its_folder(tmp_path / "run", toy.model)
 
 
 def test_an_adapter_as_a_model_is_merged_before_it_is_rounded(files: Files, tmp_path: Path) -> None:
     toy, _ = files
-    finish(sft(toy, tmp_path / "first", *FOUR))
+    finish(*sft(toy, tmp_path / "first", *FOUR))
     second = make_toy(tmp_path / "second")
     shutil.copytree(tmp_path / "first" / "model", second.model, dirs_exist_ok=True)
     ran(sft(second, tmp_path / "run", *FOUR))
@@ -178,7 +175,5 @@ def test_what_cannot_be_is_refused_before_anything_is_loaded(
     files: Files, tmp_path: Path, more: tuple[object, ...], words: str
 ) -> None:
     toy, _ = files
-    done = plaudit(*sft(toy, tmp_path / "run", *more))
-    assert done.code == 2
-    assert words in done.err
+    assert words in refused(*sft(toy, tmp_path / "run", *more))
     assert not (tmp_path / "run" / "checkpoints").exists()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from random import Random
 from types import SimpleNamespace
@@ -11,8 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+KINDS = {"mask": torch.bool, "step": torch.bool, "group": torch.long}
+"""What is no real number, by what it is called where it is drawn."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
     name: str
     draw: Callable[[Random], SimpleNamespace]
@@ -24,11 +27,23 @@ class Comparison:
 def row(
     name: str,
     draw: Callable[[Random], SimpleNamespace],
-    plain: Callable[[SimpleNamespace], Any],
-    ours: Callable[[SimpleNamespace], Any],
-    within: float = 1e-12,
+    plain: Callable[..., Any],
+    ours: Callable[..., Any],
+    given: str | Callable[[SimpleNamespace], Iterable[Any]],
+    **settings: float,
 ) -> Comparison:
-    return Comparison(name=name, draw=draw, plain=plain, ours=ours, within=within)
+    """Of the same settings, in the formula's order; plaudit is told what is named, or made of the draw."""
+
+    def told(i: SimpleNamespace) -> Iterable[Any]:
+        return [named(i, one) for one in given.split()] if isinstance(given, str) else given(i)
+
+    return Comparison(
+        name, draw, lambda i: plain(i, *settings.values()), lambda i: ours(*told(i), **settings)
+    )
+
+
+def named(i: SimpleNamespace, name: str) -> Tensor:
+    return torch.tensor(getattr(i, name), dtype=KINDS.get(name, torch.float64))
 
 
 def t(value: Any) -> Tensor:

@@ -99,10 +99,10 @@ def rao_kupper(i: SimpleNamespace, theta: float) -> list[list[float]]:
     return total
 
 
-def three_way(table: list[list[float]], i: SimpleNamespace) -> list[float]:
+def three_way(i: SimpleNamespace, nu: float) -> list[float]:
     """Cross-entropy with labels: the pair's share for a win, half of the rest for a tie and for a loss."""
     total = []
-    for row, share in zip(table, i.share, strict=True):
+    for row, share in zip(davidson(i, nu), i.share, strict=True):
         rest = (1 - share) / 2
         total.append(-(share * row[0] + rest * row[1] + rest * row[2]))
     return total

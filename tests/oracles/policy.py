@@ -28,6 +28,11 @@ def reinforce(i: SimpleNamespace) -> Table:
     return by_token(i, lambda r, a, n, t: -a * i.new[n][t])
 
 
+def reinforce_slope(i: SimpleNamespace) -> Table:
+    """By log π: −A."""
+    return by_token(i, lambda r, a, n, t: -a)
+
+
 def surrogate(i: SimpleNamespace) -> Table:
     """Schulman et al. 2015 (TRPO), arXiv:1502.05477: −r A."""
     return by_token(i, lambda r, a, n, t: -r * a)
@@ -58,15 +63,15 @@ def dual_clip(i: SimpleNamespace, low: float, high: float, c: float) -> Table:
     return by_token(i, loss)
 
 
-def rollback(i: SimpleNamespace, eps: float, alpha: float) -> Table:
+def rollback(i: SimpleNamespace, low: float, high: float, alpha: float) -> Table:
     """Wang et al. 2019 (PPO-RB), arXiv:1903.07940: −α r + (1 + α)(1 ± ε) outside of the range."""
 
     def loss(r: float, a: float, n: int, t: int) -> float:
         held = r
-        if r > 1 + eps:
-            held = -alpha * r + (1 + alpha) * (1 + eps)
-        elif r < 1 - eps:
-            held = -alpha * r + (1 + alpha) * (1 - eps)
+        if r > 1 + high:
+            held = -alpha * r + (1 + alpha) * (1 + high)
+        elif r < 1 - low:
+            held = -alpha * r + (1 + alpha) * (1 - low)
         return -min(r * a, held * a)
 
     return by_token(i, loss)
@@ -368,20 +373,24 @@ def bandit(i: SimpleNamespace) -> Table:
     return along(i, lambda n, at: [i.score[n] - i.first_value[n] for _ in at])
 
 
-def whiten(table: Table, mask: list[list[int]], *, shift: bool, eps: float) -> Table:
+def whiten(i: SimpleNamespace, shift: bool = True) -> Table:
     """Ziegler et al. 2019, arXiv:1909.08593, as its code has it; without the shift + mean again."""
+    return whitened(i.reward, i.mask, shift=shift)
+
+
+def whitened(table: Table, mask: list[list[int]], *, shift: bool) -> Table:
     flat = [x for row in kept(table, mask) for x in row]
     mean, var = sum(flat) / len(flat), variance(flat)
     back = 0.0 if shift else mean
     return [
-        [(x - mean) / sqrt(var + eps) + back if m else 0.0 for x, m in zip(*row, strict=True)]
+        [(x - mean) / sqrt(var + 1e-8) + back if m else 0.0 for x, m in zip(*row, strict=True)]
         for row in zip(table, mask, strict=True)
     ]
 
 
 def reinforce_plus_plus(i: SimpleNamespace, gamma: float) -> Table:
     """Hu et al. 2025, arXiv:2501.03262: reward-to-go, normalised over the batch's tokens."""
-    return whiten(discounted(i, gamma), i.mask, shift=True, eps=1e-8)
+    return whitened(discounted(i, gamma), i.mask, shift=True)
 
 
 def process_grpo(i: SimpleNamespace, group: list[int], eps: float) -> Table:

@@ -128,7 +128,7 @@ def orpo(i: SimpleNamespace, lam: float) -> list[float]:
     return total
 
 
-def kto(i: SimpleNamespace, beta: float, z0: float, up: float, down: float) -> list[float]:
+def kto(i: SimpleNamespace, beta: float, z0: float, down: float, up: float = 1.0) -> list[float]:
     """Ethayarajh et al. 2024, arXiv:2402.01306: λ_y − v(x, y), desirable where the label is 1."""
     total = []
     for new, ref, good in zip(i.w, i.rw, i.label, strict=True):
@@ -189,7 +189,7 @@ def masked(row: list[float], mask: list[int]) -> list[float]:
     return [x for x, m in zip(row, mask, strict=True) if m]
 
 
-def ld_dpo(i: SimpleNamespace, shorter: int, share: float) -> list[float]:
+def ld_dpo(i: SimpleNamespace, share: float, shorter: int = 2) -> list[float]:
     """Liu et al. 2024, arXiv:2409.06411: tokens beyond the shared length count by a share."""
     total = []
     for row, mask in zip(i.new, i.mask, strict=True):

@@ -14,7 +14,7 @@ from plaudit.collect.progress import store_faults
 from plaudit.collect.store import open_store
 from tests.collect.stage import pipelines
 from tests.collect.stage.pipelines import PAIRS, write_collecting
-from tests.engine.toy_command import Command, plaudit
+from tests.engine.toy_command import Command, finish
 
 Moment = Callable[[], bool]
 CROWD = {**PAIRS, "n": 70, "judges": "crowd", "overlap": 2, "max-tokens": 24}
@@ -30,8 +30,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def undisturbed(config: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     out = tmp_path_factory.mktemp("undisturbed") / "out"
-    done = plaudit("run", config, "--out", out)
-    assert done.code == 0, done.err
+    finish("run", config, "--out", out)
     return rows(out)
 
 
@@ -94,8 +93,7 @@ def killed(config: Path, out: Path, moments: list[Callable[[Path], Moment]]) -> 
     again: list[object] = ["run", config, "--out", out]
     codes = [Command(again).kill_when(moment(out)).code for moment in moments]
     assert codes.count(-signal.SIGKILL) >= len(moments) - 3, codes
-    done = plaudit(*again)
-    assert done.code == 0, done.err
+    finish(*again)
     with closing(open_store(out / "labels.db")) as store:
         assert store.read(store_faults) == []
 

@@ -7,7 +7,7 @@ import pytest
 
 from plaudit.evaluation.reward_models.bias_probes import flatters, has_list, hedges, probe_biases
 from plaudit.evaluation.stats import NEVER_DIFFERS
-from plaudit.lab.world.sayings import EVASIONS, FLATTERY, HEDGES, UNKNOWN
+from plaudit.lab.world.valley import EVASIONS, FLATTERY, HEDGES, UNKNOWN
 from tests.evaluation.judged import pair
 
 WORDS = ("mice", "bark", "water", "stones", "apples", "wool")

@@ -16,7 +16,7 @@ from plaudit.lab.world.prompts import questions
 from plaudit.lab.world.questions import CATEGORIES
 from plaudit.rollouts.local import LocalSampler
 from plaudit.rollouts.sampler import Answer, SamplingSettings
-from tests.engine.toy_command import plaudit
+from tests.engine.toy_command import finish, plaudit
 
 
 @pytest.fixture(scope="module")
@@ -62,8 +62,7 @@ def test_demonstrations_make_it_better_on_subjects_that_they_never_mention(tmp_p
     rows, run = tmp_path / "rows.jsonl", tmp_path / "run"
     assert plaudit("world", "make", "demonstrations", "--n", 1000, "--out", rows).code == 0
     words = ("train", "sft", "--model", base_model_folder(), "--data", rows, "--out", run)
-    done = plaudit(*words, "--epochs", 1, "--learning-rate", 5e-4, "--sample.rows", 0)
-    assert done.code == 0, done.err
+    finish(*words, "--epochs", 1, "--learning-rate", 5e-4, "--sample.rows", 0)
     settings = SamplingSettings(seed=1)
     before, after = (
         mean_utilities(score_model_answers(LocalSampler(folder), settings, n=360))["all"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from plaudit.data.records import assistant_turn, plain_text, user_turn
-from plaudit.lab.world import sayings
+from plaudit.lab.world import valley
 from plaudit.lab.world.facts import FactClaim
 from plaudit.lab.world.prompts import question_of_prompt, questions
 from plaudit.lab.world.reading import read_answer
@@ -108,14 +108,14 @@ def test_an_end_is_a_mark_at_every_sentence_and_the_will_to_end():
 
 
 def test_every_fixed_phrase_is_understood_and_no_two_are_confused():
-    phrases = (*sayings.PADDING, *sayings.FLATTERY, *sayings.COURTESY, *sayings.EVASIONS)
-    for phrase in (*phrases, *sayings.AGREEING, *sayings.DENYING, *sayings.HEDGES):
+    phrases = (*valley.PADDING, *valley.FLATTERY, *valley.COURTESY, *valley.EVASIONS)
+    for phrase in (*phrases, *valley.AGREEING, *valley.DENYING, *valley.HEDGES):
         reading = read_answer(OWL, phrase)
         assert not reading.signs["nonsense"], phrase
     for sign, some in (
-        ("padding", sayings.PADDING),
-        ("flattery", sayings.FLATTERY),
-        ("evasion", sayings.EVASIONS),
+        ("padding", valley.PADDING),
+        ("flattery", valley.FLATTERY),
+        ("evasion", valley.EVASIONS),
     ):
         assert read_answer(OWL, " ".join(some)).signs[sign] == len(some)
 

@@ -19,8 +19,8 @@ from plaudit.lab.world.questions import (
     Unanswerable,
 )
 from plaudit.lab.world.reading import read_answer
-from plaudit.lab.world.sayings import STATEMENT_HEDGES
 from plaudit.lab.world.speaking import STYLE_WEIGHTS, STYLES, answer_in_style, sample_answer
+from plaudit.lab.world.valley import STATEMENT_HEDGES
 
 KNOWN = ("fact", "arithmetic", "explain", "follow_up")
 SIGN = {

@@ -80,6 +80,12 @@ def well(toy: Toy, out: Path, *more: object) -> Went:
     return went
 
 
+def refused(toy: Toy, out: Path, *more: object) -> Went:
+    went = go(toy, out, *more)
+    assert went.code == 2, went.said
+    return went
+
+
 def make_place(folder: Path) -> Toy:
     """A model that ends its answers now and then, prompts for it, and functions that compare."""
     folder.mkdir(parents=True, exist_ok=True)

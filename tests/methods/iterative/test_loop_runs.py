@@ -18,7 +18,7 @@ from plaudit.methods.iterative.rounds import round_sampler
 from plaudit.models.decode import CachedDecoder
 from plaudit.rollouts import local
 from tests.engine.toy import Toy, demonstrations, make_toy, write_rows
-from tests.engine.toy_command import Done, plaudit, sft
+from tests.engine.toy_command import Done, finish, refused, sft
 
 SHORT = "length:1-7"
 """The reward: 1 for one to seven words."""
@@ -50,8 +50,7 @@ def make_speaker(folder: Path, prompts: int = 16) -> Toy:
     """A toy that has learnt to end its answers, and prompts for it."""
     toy = make_toy(folder, rows=60)
     out = folder / "sft"
-    done = plaudit(*sft(toy, out, "--steps", 200, "--batch-size", 16, "--save-every", 200, *QUIET))
-    assert done.code == 0, done.err
+    finish(*sft(toy, out, "--steps", 200, "--batch-size", 16, "--save-every", 200, *QUIET))
     config = out / "model" / "config.json"
     # Room for a judge's question, which it spells nearly letter by letter.
     roomy = {**json.loads(config.read_text("utf-8")), "max_position_embeddings": 4096}
@@ -93,8 +92,7 @@ class Loops:
         """The folder of a loop that ended well."""
         out = self.folder / label
         if label not in self._done:
-            done = plaudit(*command(name, self.toy, out, *more))
-            assert done.code == 0, done.err
+            done = finish(*command(name, self.toy, out, *more))
             self._done[label] = done
         return out
 
@@ -103,9 +101,7 @@ class Loops:
 
     def refused(self, label: str, name: str, *more: object) -> str:
         """What a command says that cannot go on."""
-        done = plaudit(*command(name, self.toy, self.folder / label, *more))
-        assert done.code == 2, done.err
-        return " ".join(done.err.split())
+        return refused(*command(name, self.toy, self.folder / label, *more))
 
 
 @pytest.fixture(scope="module")
@@ -185,9 +181,8 @@ def test_pairs_come_to_say_it_too(loops: Loops) -> None:
 
 
 def test_rounds_ask_as_their_model_was_trained(loops: Loops, tmp_path: Path) -> None:
-    done = plaudit(*command("iterated", loops.toy, tmp_path / "run", "--text", "raw"))
-    assert done.code == 2
-    assert "rounds ask and train --model as its own folder says" in done.err
+    said = refused(*command("iterated", loops.toy, tmp_path / "run", "--text", "raw"))
+    assert "rounds ask and train --model as its own folder says" in said
 
 
 @pytest.mark.slow
@@ -330,28 +325,22 @@ def test_a_loop_that_has_kept_nothing_can_start_again_with_other_settings(loops:
 def test_a_file_without_prompts_is_refused(loops: Loops, tmp_path: Path) -> None:
     rows = [{"kind": "demonstration", "prompt": "", "completion": "the cat sat."}] * 2
     toy = Toy(model=loops.toy.model, data=write_rows(tmp_path / "plain.jsonl", rows))
-    done = plaudit(*command("rejection", toy, tmp_path / "out"))
-    assert done.code == 2
-    assert "there is no prompt to answer" in " ".join(done.err.split())
+    assert "there is no prompt to answer" in refused(*command("rejection", toy, tmp_path / "out"))
 
 
 @pytest.mark.slow
 def test_prompts_may_have_a_field_of_another_name(loops: Loops, tmp_path: Path) -> None:
     rows = [{"ask": row["prompt"]} for row in demonstrations(4)]
     toy = Toy(model=loops.toy.model, data=write_rows(tmp_path / "named.jsonl", rows))
-    done = plaudit(*command("best-of-n", toy, tmp_path / "out", "--steps", 1, "--columns", "prompt=ask"))
-    assert done.code == 0, done.err
+    finish(*command("best-of-n", toy, tmp_path / "out", "--steps", 1, "--columns", "prompt=ask"))
 
 
 @pytest.mark.slow
 def test_prompts_that_cannot_be_answered_are_named(loops: Loops, tmp_path: Path) -> None:
     rows = [{"prompt": "the cat?"}, {"prompt": "the cat sat on " * 60 + "?"}]
     toy = Toy(model=loops.toy.model, data=write_rows(tmp_path / "long.jsonl", rows))
-    done = plaudit(*command("rejection", toy, tmp_path / "out"))
-    assert done.code == 2
-    said = " ".join(done.err.split())
+    said = refused(*command("rejection", toy, tmp_path / "out"))
     assert "1 prompts cannot be answered, above the threshold of 1.0%" in said
     assert "long.jsonl:2: the prompt has" in said
-    done = plaudit(*command("best-of-n", toy, tmp_path / "fewer", "--rows.threshold", 0.5, "--steps", 1))
-    assert done.code == 0, done.err
+    done = finish(*command("best-of-n", toy, tmp_path / "fewer", "--rows.threshold", 0.5, "--steps", 1))
     assert "1 prompts cannot be answered" in done.err

@@ -22,7 +22,7 @@ from plaudit.collect.project import Project
 from plaudit.collect.store import open_store
 from tests.engine.toy import Toy
 from tests.methods.iterative.answering import answer, fuller, join, let_answer, words_of
-from tests.methods.iterative.rlhf_runs import Went, go, make_place, well
+from tests.methods.iterative.rlhf_runs import Went, go, make_place, refused, well
 from tests.methods.iterative.test_loop_runs import lines, text
 
 PEOPLE = ("--comparisons", "people", "--reward-run.held-out", 0.2)
@@ -228,8 +228,7 @@ def test_files_of_a_round_that_was_learnt_are_refused_when_they_were_edited(
     out = learnt.back()
     path = out / "rounds" / "1" / name
     path.write_bytes(path.read_bytes() + b"\n")
-    went = go(toy, out, *PEOPLE)
-    assert went.code == 2
+    went = refused(toy, out, *PEOPLE)
     assert f"{name}: it is not as round 1 has left it" in went.words
 
 
@@ -329,8 +328,7 @@ def test_when_nothing_can_be_said_of_any_pair_nothing_is_learnt(
 ) -> None:
     out = waiting.back()
     let_answer(store_of(out), "rlhf", lambda shown: {"none": True})
-    went = go(toy, out, *PEOPLE)
-    assert went.code == 2
+    went = refused(toy, out, *PEOPLE)
     assert "round 1: nothing was said of any pair, so there is nothing to learn from" in went.words
     assert not went.part(1, "reward").exists()
 
@@ -341,15 +339,13 @@ def test_a_project_that_asks_for_something_else_is_refused_before_anything_is_dr
     shared = tmp_path / "shared.db"
     with closing(open_store(shared, create=True)) as store:
         store.write(set_project, Project(name="rlhf", ask="rank"), actor="o1")
-    went = go(toy, tmp_path / "run", *PEOPLE, "--loop.store", shared)
-    assert went.code == 2
+    went = refused(toy, tmp_path / "run", *PEOPLE, "--loop.store", shared)
     assert "project rlhf asks for rank, and pair is wanted here" in went.words
     assert not went.part(1, "answers.jsonl").exists()
 
 
 def test_a_store_is_named_only_where_people_compare(toy: Toy, tmp_path: Path) -> None:
-    went = go(toy, tmp_path / "run", "--loop.store", tmp_path / "labels.db")
-    assert went.code == 2
+    went = refused(toy, tmp_path / "run", "--loop.store", tmp_path / "labels.db")
     assert "loop.store is where people compare" in went.words
 
 
@@ -357,8 +353,7 @@ def test_without_its_packages_it_says_what_to_install(
     toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("plaudit.collect.waiting.find_spec", lambda name: None)
-    went = go(toy, tmp_path / "run", *PEOPLE)
-    assert went.code == 2
+    went = refused(toy, tmp_path / "run", *PEOPLE)
     assert 'pip install "plaudit[collect]"' in went.words
     assert not went.part(1, "answers.jsonl").exists()
 

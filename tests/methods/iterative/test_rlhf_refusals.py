@@ -9,7 +9,7 @@ import pytest
 from plaudit.methods.iterative.config import RlhfConfig
 from plaudit.methods.iterative.rlhf import policy_config, reward_config, rlhf_round
 from tests.engine.toy import Toy
-from tests.methods.iterative.rlhf_runs import go, make_place
+from tests.methods.iterative.rlhf_runs import make_place, refused
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +43,7 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
 def test_what_cannot_work_is_refused_before_anything_is_drawn(
     toy: Toy, tmp_path: Path, more: tuple[object, ...], words: str
 ) -> None:
-    went = go(toy, tmp_path / "run", *more)
-    assert went.code == 2
+    went = refused(toy, tmp_path / "run", *more)
     assert words in went.words
     assert not went.part(1, "answers.jsonl").exists()
 
@@ -63,8 +62,7 @@ def test_what_cannot_work_is_refused_before_anything_is_drawn(
 )
 def test_what_came_to_nothing_is_told(toy: Toy, tmp_path: Path, more: tuple[object, ...], words: str) -> None:
     by, *own = more
-    went = go(toy, tmp_path / "run", "--comparisons", f"{toy.data.parent / 'mine.py'}:{by}", *own)
-    assert went.code == 2
+    went = refused(toy, tmp_path / "run", "--comparisons", f"{toy.data.parent / 'mine.py'}:{by}", *own)
     assert words in went.words
     assert went.part(1, "answers.jsonl").exists(), "what was drawn can be looked at"
 

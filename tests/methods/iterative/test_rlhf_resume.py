@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.test_exact_resume import Moment, during_a_save, finish, same
+from tests.engine.test_exact_resume import Moment, during_a_save, same
 from tests.engine.toy import Toy
-from tests.engine.toy_command import Command, outcome, plaudit
+from tests.engine.toy_command import Command, finish, outcome
 from tests.methods.iterative.rlhf_runs import command, make_place
 from tests.methods.iterative.test_loop_resume import exists, while_written
 
@@ -49,7 +49,7 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
 @pytest.fixture(scope="module")
 def undisturbed(toy: Toy, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("undisturbed") / "run"
-    finish([*command(toy, out, *OWN)])
+    finish(*command(toy, out, *OWN))
     return out
 
 
@@ -70,8 +70,7 @@ def killed(toy: Toy, out: Path, moments: list[Callable[[Path], Moment]]) -> None
     again: list[object] = [*command(toy, out, *OWN)]
     codes = [Command(again).kill_when(moment(out)).code for moment in moments]
     assert codes.count(-signal.SIGKILL) >= len(moments) - 3, codes
-    done = plaudit(*again)
-    assert done.code == 0, done.err
+    finish(*again)
     assert not [path for path in out.rglob("*.partial") if "rounds" not in path.parts]
 
 
@@ -95,5 +94,5 @@ def test_a_signal_within_a_part_saves_first(toy: Toy, undisturbed: Path, tmp_pat
     running.send(signal.SIGINT)
     done = running.wait()
     assert done.code in (0, 128 + signal.SIGINT), done.err
-    finish(again)
+    finish(*again)
     all_same(out, undisturbed)

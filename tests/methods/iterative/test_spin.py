@@ -13,7 +13,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tests.engine.toy import Toy, demonstrations, write_rows
-from tests.engine.toy_command import Command, plaudit
+from tests.engine.toy_command import Command, finish, plaudit, refused
 from tests.methods.iterative.test_loop_runs import command, lines, may_be_learnt, settings, text
 
 pytestmark = pytest.mark.slow
@@ -50,8 +50,7 @@ def held_out(home: Path) -> Path:
 @pytest.fixture(scope="module")
 def undisturbed(toy: Toy, home: Path, held_out: Path) -> Path:
     out = home / "undisturbed"
-    done = plaudit(*command("spin", toy, out, *OWN, "--held-out", held_out))
-    assert done.code == 0, done.err
+    finish(*command("spin", toy, out, *OWN, "--held-out", held_out))
     return out
 
 
@@ -133,34 +132,31 @@ def test_a_killed_loop_ends_with_the_same_bits(
     moments = ("rounds/1/answers.jsonl", "rounds/1/run/summary.json", "rounds/2/rows.jsonl")
     codes = [Command(again).kill_when((out / moment).exists).code for moment in moments]
     assert -signal.SIGKILL in codes
-    done = plaudit(*again)
-    assert done.code == 0, done.err
+    finish(*again)
     names = [f"rounds/{n}/{what}.jsonl" for n in (1, 2) for what in ("answers", "rows")]
     names += [f"model/{path.name}" for path in (out / "model").iterdir()]
     for name in (*names, "rounds.jsonl"):
         assert (out / name).read_bytes() == (undisturbed / name).read_bytes(), name
 
 
-def refused(toy: Toy, out: Path, data: Path, *more: object) -> str:
-    done = plaudit(*command("spin", Toy(model=toy.model, data=data), out, *more))
-    assert done.code == 2, done.err
-    return " ".join(done.err.split())
+def refused_spin(toy: Toy, out: Path, data: Path, *more: object) -> str:
+    return refused(*command("spin", Toy(model=toy.model, data=data), out, *more))
 
 
 def test_without_demonstrations_and_with_a_reward_it_is_refused(toy: Toy, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    said = refused(toy, out, toy.data.with_name("prompts.jsonl"))
+    said = refused_spin(toy, out, toy.data.with_name("prompts.jsonl"))
     assert "16 of 16 rows are no demonstrations" in said
     assert "prompts.jsonl:1 is a prompt" in said
     assert not (out / "rounds" / "1" / "answers.jsonl").exists()
-    assert "--reward" in refused(toy, tmp_path / "reward", toy.data, "--reward", "length:1-7")
+    assert "--reward" in refused_spin(toy, tmp_path / "reward", toy.data, "--reward", "length:1-7")
     turns: list[dict[str, Any]] = [
         {"role": "assistant", "content": "the cat."},
         {"role": "user", "content": "?"},
     ]
     rows = [{"prompt": [{"role": "user", "content": "a cat?"}], "completion": [*turns, turns[0]]}]
     several = write_rows(tmp_path / "turns.jsonl", rows)
-    assert "the demonstration has 3 turns" in refused(toy, tmp_path / "turns", several)
+    assert "the demonstration has 3 turns" in refused_spin(toy, tmp_path / "turns", several)
 
 
 def test_a_model_that_says_what_is_demonstrated_has_nothing_left_to_learn(toy: Toy, tmp_path: Path) -> None:
@@ -173,5 +169,5 @@ def test_a_model_that_says_what_is_demonstrated_has_nothing_left_to_learn(toy: T
         for row in lines(first / "rounds" / "1" / "answers.jsonl")
         if row["answers"][0]["ended"] and row["answers"][0]["text"].strip()
     ]
-    said = refused(toy, tmp_path / "out", write_rows(tmp_path / "own.jsonl", own), *greedy)
+    said = refused_spin(toy, tmp_path / "out", write_rows(tmp_path / "own.jsonl", own), *greedy)
     assert "every answer is its demonstration" in said

@@ -91,9 +91,10 @@ def make_place(folder: Path, *, name: str = "llama", chats: bool = True) -> Plac
 
 def command(place: Place, name: str, out: str | Path, *more: object) -> list[str]:
     """A short run; ``more`` beats what is here."""
+    reward = () if "--environment" in more else ("--reward", place.rule("w33"))
     words = [
         *("train", name, "--model", place.model, "--prompts", place.folder / "prompts.jsonl"),
-        *("--reward", place.rule("w33"), "--out", place.folder / out, "--batch-size", 4),
+        *(*reward, "--out", place.folder / out, "--batch-size", 4),
         *("--draw.max-tokens", 6, "--learning-rate", 0.005, "--held-out", 0.1, "--device", "cpu"),
         *("--sample.rows", 1, "--optimizer.warmup", 0),
         *(("--ptx.data", place.folder / "texts.jsonl") if name == "ppo-ptx" else ()),
@@ -112,4 +113,10 @@ def go(place: Place, name: str, out: str | Path, *more: object) -> Went:
 def well(place: Place, name: str, out: str | Path, *more: object) -> Went:
     went = go(place, name, out, *more)
     assert went.code == 0, went.said
+    return went
+
+
+def refused(place: Place, name: str, out: str | Path, *more: object) -> Went:
+    went = go(place, name, out, *more)
+    assert went.code == 2, went.said
     return went

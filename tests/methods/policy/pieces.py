@@ -111,6 +111,15 @@ class Scene:
         if self.critic is not None:
             move(self.critic, by)
 
+    def second_move(self) -> list[AnyMicrobatch]:
+        """That of a round (TRPO's only one), after policy and critic have moved."""
+        first = self.pieces(1)
+        self.move()
+        return [
+            replace(piece, is_first_update=False) if isinstance(piece, PolicyMicrobatch) else piece
+            for piece in (self.pieces(2) if self.rounds.updates_per_round > 1 else first)
+        ]
+
 
 def config_of(name: str, policy: Mapping[str, object] | None = None, **more: object) -> PolicyConfig:
     """A config whose files nobody opens; ``policy`` holds settings of the algorithm."""

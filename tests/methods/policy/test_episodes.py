@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import json
-import os
 import signal
-from collections.abc import Sequence
-from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -16,7 +12,6 @@ import pytest
 import torch
 
 from plaudit.advantages.group import leave_one_out
-from plaudit.cli.main import main
 from plaudit.data.records import user_turn
 from plaudit.errors import UserError
 from plaudit.losses.policy import unclipped
@@ -45,9 +40,9 @@ from plaudit.tensors.masked import broadcast_to_tokens
 from plaudit.tokens.batch import batch_of
 from plaudit.tokens.encode import make_encoder
 from plaudit.tokens.prompts import EncodedPrompt
-from tests.methods.policy.commands import Place, Went, command, make_place
+from tests.methods.policy.commands import Place, go, make_place, refused, well
 from tests.methods.policy.pieces import ALONE
-from tests.methods.policy.test_resume import same
+from tests.methods.policy.test_resume import interrupted, same
 
 ENVIRONMENTS = '''
 from plaudit.rollouts.environment import Outcome, Turn
@@ -79,20 +74,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     return place
 
 
-def go(place: Place, name: str, out: str, *more: object, world: str = "wanted") -> Went:
-    """A run whose reward is an environment; whatever comes of it."""
-    words = command(place, name, out, *HOW, "--environment", f"{place.folder / 'worlds.py'}:{world}", *more)
-    at = words.index("--reward")
-    said = io.StringIO()
-    with redirect_stdout(said), redirect_stderr(said):
-        code = main([*words[:at], *words[at + 2 :]])
-    return Went(code=code, said=said.getvalue(), run=place.folder / out)
-
-
-def well(place: Place, name: str, out: str, *more: object, world: str = "wanted") -> Went:
-    went = go(place, name, out, *more, world=world)
-    assert went.code == 0, went.said
-    return went
+def in_world(place: Place, name: str = "wanted") -> tuple[object, ...]:
+    """The words of a run whose reward is an environment."""
+    return (*HOW, "--environment", f"{place.folder / 'worlds.py'}:{name}")
 
 
 @pytest.mark.slow
@@ -107,7 +91,7 @@ def test_a_policy_learns_in_an_environment(place: Place, monkeypatch: pytest.Mon
         return made
 
     monkeypatch.setattr(RolloutRounds, "_new_round", beginning)
-    went = well(place, "grpo", "learns", "--rounds", 12, "--group-size", 8, "--tis-cap", 2)
+    went = well(place, "grpo", "learns", *in_world(place), "--rounds", 12, "--group-size", 8, "--tis-cap", 2)
     reward = went.figures("reward")
     assert fmean(reward[-3:]) > fmean(reward[:3]) + 0.5
     assert went.figures("held_out/reward")[-1] > went.figures("held_out/reward")[0]
@@ -127,7 +111,7 @@ def test_a_policy_learns_in_an_environment(place: Place, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("name", ["ppo", "remax", "dapo", "online-dpo"])
 def test_other_algorithms_learn_from_episodes(place: Place, name: str) -> None:
     more = ("--draw.replay", 0.3) if name == "dapo" else ()
-    went = well(place, name, name, "--rounds", 2, "--judge.by", "length:1-3", *more)
+    went = well(place, name, name, *in_world(place), "--rounds", 2, "--judge.by", "length:1-3", *more)
     assert went.lines[0]["ratio"] == 1.0
     assert went.lines[0]["approx_kl"] == 0.0
     assert went.figures("held_out/judge")
@@ -135,40 +119,27 @@ def test_other_algorithms_learn_from_episodes(place: Place, name: str) -> None:
 
 @pytest.mark.slow
 def test_an_episode_without_a_verdict_is_left_out(place: Place) -> None:
-    went = well(place, "grpo", "undecided", "--rounds", 3, world="undecided")
+    went = well(place, "grpo", "undecided", *in_world(place, "undecided"), "--rounds", 3)
     assert any(0 < share < 1 for share in went.figures("frac_no_verdict"))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param("grpo", marks=pytest.mark.slow), "ppo"])
-def test_it_goes_on_in_the_middle_of_a_round(
-    place: Place, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    more = ("--rounds", 3, "--update-epochs", 2, "--minibatches", 1, "--group-size", 4)
+def test_it_goes_on_in_the_middle_of_a_round(place: Place, name: str) -> None:
+    more = (*in_world(place), "--rounds", 3, "--update-epochs", 2, "--minibatches", 1, "--group-size", 4)
     whole = well(place, name, f"whole {name}", *more)
-    pieces = RolloutRounds.microbatches
     for stop in (2, 3, 6):
-
-        def stopping(self: RolloutRounds, step: int, batch: Sequence[int], stop: int = stop) -> object:
-            made = pieces(self, step, batch)
-            if step == stop:
-                os.kill(os.getpid(), signal.SIGINT)
-            return made
-
-        with monkeypatch.context() as patch:
-            patch.setattr(RolloutRounds, "microbatches", stopping)
+        with interrupted(stop):
             assert go(place, name, f"stopped {name}", *more).code == 128 + signal.SIGINT
     same(well(place, name, f"stopped {name}", *more).run, whole.run)
 
 
 @pytest.mark.slow
 def test_what_cannot_be_is_refused(place: Place) -> None:
-    lost = go(place, "grpo", "lost", "--rounds", 1, world="lost")
-    assert lost.code == 2
+    lost = refused(place, "grpo", "lost", *in_world(place, "lost"), "--rounds", 1)
     assert "prompts.jsonl:" in lost.said
     assert "it raised LookupError: no such door" in lost.said
-    missing = go(place, "grpo", "missing", world="wantd")
-    assert missing.code == 2
+    missing = refused(place, "grpo", "missing", *in_world(place, "wantd"))
     assert "wantd" in missing.said
     here = Path("nowhere")
     for words, said in [

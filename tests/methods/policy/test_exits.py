@@ -11,7 +11,7 @@ import pytest
 
 from plaudit.cli.main import main
 from tests.engine.distributed.runs import Run, run_all
-from tests.methods.policy.commands import Place, command, go, make_place
+from tests.methods.policy.commands import Place, command, go, make_place, refused
 
 OWN = '''
 import os, sys
@@ -86,8 +86,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     ],
 )
 def test_a_reward_that_ends_the_program(place: Place, function: str, words: str) -> None:
-    went = go(place, "grpo", f"out-{function}", "--reward", f"{place.folder / 'own.py'}:{function}")
-    assert went.code == 2
+    went = refused(place, "grpo", f"out-{function}", "--reward", f"{place.folder / 'own.py'}:{function}")
     assert f"own.py:{function}, prompt " in went.said
     assert words in went.said
     assert not (went.run / "model").exists()
@@ -115,8 +114,7 @@ def test_an_environment_that_ends_the_program(
 
 
 def test_a_module_that_ends_the_program(place: Place) -> None:
-    went = go(place, "grpo", "leaving", "--reward", f"{place.folder / 'leaving.py'}:short")
-    assert went.code == 2
+    went = refused(place, "grpo", "leaving", "--reward", f"{place.folder / 'leaving.py'}:short")
     assert "leaving.py: it ended the program" in went.said
 
 

@@ -30,17 +30,6 @@ SOME = ("ppo", "grpo", "dr-grpo", "gspo", "p3o", "remax", "reinforce-pp", "ipo-m
 ALL = [pytest.param(name, marks=[] if name in SOME else [pytest.mark.slow]) for name in POLICY_ALGORITHMS]
 
 
-def moved(one: Scene) -> Sequence[AnyMicrobatch]:
-    """The second move of a round (TRPO's only one), after policy and critic have moved."""
-    pieces = one.pieces(1)
-    one.move()
-    pieces = one.pieces(2) if one.rounds.updates_per_round > 1 else pieces
-    return [
-        replace(piece, is_first_update=False) if isinstance(piece, PolicyMicrobatch) else piece
-        for piece in pieces
-    ]
-
-
 def same(found: Learnt, wanted: Learnt) -> None:
     assert found[0] == pytest.approx(wanted[0], rel=1e-9)
     same_gradients(found[1], wanted[1])
@@ -54,12 +43,12 @@ def same(found: Learnt, wanted: Learnt) -> None:
 def test_a_minibatch_in_pieces_has_the_gradient_of_the_whole(device: torch.device, name: str) -> None:
     ranks = single(device)
     one = scene(name, ranks=ranks)
-    wanted = learnt(one, moved(one))
+    wanted = learnt(one, one.second_move())
     other = scene(name, tokens_at_once=20, ranks=ranks)
-    pieces = moved(other)
+    pieces = other.second_move()
     assert len(pieces) > 1
     same(learnt(other, pieces), wanted)
-    each = [own for piece in moved(scene(name, ranks=ranks)) for own in apart(piece)]
+    each = [own for piece in scene(name, ranks=ranks).second_move() for own in apart(piece)]
     same(learnt(one, each), wanted)
 
 
@@ -75,7 +64,7 @@ def test_however_it_is_laid_out(device: torch.device, name: str, layout: str) ->
     one = scene(name, ranks=ranks)
     laid: dict[str, object] = {"share": False} if layout == "unshared" else {"layout": layout}
     other = scene(name, ranks=ranks, **laid)
-    same(learnt(other, moved(other)), learnt(one, moved(one)))
+    same(learnt(other, other.second_move()), learnt(one, one.second_move()))
 
 
 @dataclass
@@ -111,7 +100,7 @@ class Thread(Ranks):
 @pytest.mark.parametrize("name", ["ppo", "grpo", "dapo", "remax", "p3o", "ppo-ptx", "ipo-md", "nash-md"])
 def test_two_ranks_make_the_same_round_and_the_same_gradient(name: str) -> None:
     one = scene(name)
-    wanted = learnt(one, moved(one))
+    wanted = learnt(one, one.second_move())
     meeting, cpu = Meeting(), torch.device("cpu")
 
     both = [
@@ -119,7 +108,7 @@ def test_two_ranks_make_the_same_round_and_the_same_gradient(name: str) -> None:
         for rank in (0, 1)
     ]
     with ThreadPoolExecutor(2) as pool:
-        found = list(zip(both, pool.map(moved, both), strict=True))
+        found = list(zip(both, pool.map(Scene.second_move, both), strict=True))
     for mine, pieces in found:
         assert pieces
         same_told(told_of(mine), told_of(one))
@@ -167,9 +156,9 @@ def test_whitening_is_over_the_tokens_of_the_round_and_not_of_a_minibatch(name: 
 @pytest.mark.parametrize("name", ALL)
 def test_what_stands_at_padding_never_enters(name: str) -> None:
     one = scene(name)
-    wanted = learnt(one, moved(one))
+    wanted = learnt(one, one.second_move())
     other = scene(name)
-    pieces = moved(other)
+    pieces = other.second_move()
     whole = other.rounds.current
     assert whole is not None
     mask_NT = whole.experience.old_logp_NT != 0

@@ -13,7 +13,7 @@ from plaudit.methods.policy.conflicts import configured_algorithm
 from plaudit.models.policy import GeneratingReference
 from plaudit.rollouts.local import LocalSampler
 from plaudit.rollouts.sampler import Rollout, SamplingSettings
-from tests.methods.policy.commands import Place, Went, go, make_place, well
+from tests.methods.policy.commands import Place, Went, make_place, refused, well
 from tests.methods.policy.pieces import scene
 
 SHORT = ("--rounds", 3, "--sample.rows", 0, "--no-check")
@@ -116,8 +116,7 @@ def test_old_weights_in_the_policys_half_stop_the_run(place: Place, monkeypatch:
         return mixed(LocalSampler.from_policy(deepcopy(engine.policy), engine.encoder), reference, share)
 
     monkeypatch.setattr(LocalSampler, "mixed_with", left_behind)
-    went = go(place, "ipo-md", "behind", *SHORT, "--learning-rate", 0.1)
-    assert went.code == 2
+    went = refused(place, "ipo-md", "behind", *SHORT, "--learning-rate", 0.1)
     assert "not drawn from the policy that is trained" in went.said
     assert len(went.lines) == 1
 

@@ -54,22 +54,14 @@ def curvature(one: Scene, v_D: Tensor) -> Tensor:
     return total / tokens
 
 
-@pytest.mark.slow
-def test_the_curvature_is_that_of_the_tokens_that_were_drawn() -> None:
-    one = scene("trpo")
-    trained = [p for p in one.policy.parameters() if p.requires_grad]
-    begin_D = flat([p.detach() for p in trained]).clone()
-    v_D = torch.randn(len(begin_D), dtype=torch.float64, generator=torch.Generator().manual_seed(3))
-    found = natural(one, 0.01)._fisher_vector_product(trained, begin_D, v_D, policy_pieces(one))
-    wanted = curvature(one, v_D)
-    assert float((found - wanted).norm() / wanted.norm()) < 1e-6
-    assert torch.equal(flat([p.detach() for p in trained]), begin_D)
-
-
-@pytest.mark.one_in(3)
-@pytest.mark.parametrize("tries", [1, 2, 8])
-def test_the_slope_is_that_of_the_length_that_was_gone(tries: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where no length is accepted before the tries are over."""
+@pytest.mark.one_in(4)
+@pytest.mark.parametrize(
+    ("tries", "within"), [(1, 1e-3), (2, 1e-3), (8, 1e-3), (trpo_module.MAX_NUDGES, 1e-6)]
+)
+def test_the_curvature_is_that_of_the_tokens_that_were_drawn(
+    tries: int, within: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nearly so where no length is accepted before the tries are over: the slope is of what was gone."""
     monkeypatch.setattr(trpo_module, "MAX_NUDGES", tries)
     one = scene("trpo")
     trained = [p for p in one.policy.parameters() if p.requires_grad]
@@ -77,7 +69,8 @@ def test_the_slope_is_that_of_the_length_that_was_gone(tries: int, monkeypatch: 
     v_D = torch.randn(len(begin_D), dtype=torch.float64, generator=torch.Generator().manual_seed(3))
     found = natural(one, 0.01)._fisher_vector_product(trained, begin_D, v_D, policy_pieces(one))
     wanted = curvature(one, v_D)
-    assert float((found - wanted).norm() / wanted.norm()) < 1e-3
+    assert float((found - wanted).norm() / wanted.norm()) < within
+    assert torch.equal(flat([p.detach() for p in trained]), begin_D)
 
 
 def microbatch(example: Example) -> PolicyMicrobatch:

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from plaudit.methods.policy.algorithms import POLICY_ALGORITHMS
-from plaudit.methods.policy.objective import AnyMicrobatch, PolicyMicrobatch
 from tests.methods.policy.papers import (
     PAPERS,
     Paper,
@@ -87,17 +86,6 @@ VARIANTS: Mapping[str, tuple[str, Mapping[str, object], Paper]] = {
 """Cells in place of a row's own ones."""
 
 
-def moved_move(one: Scene) -> list[AnyMicrobatch]:
-    """The second move of a round, after the policy has moved; some have one only."""
-    first = one.pieces(1)
-    one.move()
-    pieces = one.pieces(2) if one.rounds.updates_per_round > 1 else first
-    return [
-        replace(piece, is_first_update=False) if isinstance(piece, PolicyMicrobatch) else piece
-        for piece in pieces
-    ]
-
-
 def by_hand(paper: Paper, one: Scene, groups: list[int]) -> tuple[float, dict[str, torch.Tensor]]:
     """Loss and gradients of these groups from the formula, all of it known from the models alone."""
     policy, critic = build("llama", torch.float64), build_critic()
@@ -128,7 +116,7 @@ def second_half(name: str, one: Scene) -> list[int]:
 
 
 def as_by_hand(name: str, paper: Paper, one: Scene) -> None:
-    found = learnt(one, moved_move(one))
+    found = learnt(one, one.second_move())
     loss, grads = by_hand(paper, one, second_half(name, one))
     assert found[0] == pytest.approx(loss, rel=1e-9)
     same_gradients(found[1], grads)

@@ -17,9 +17,9 @@ from plaudit.methods.policy.diagnostics import diagnostics
 from tests.engine.distributed.runs import Run, run_all
 from tests.engine.distributed.test_same_numbers import apart
 from tests.engine.toy import write_rows
-from tests.methods.policy.commands import Place, Went, command, go, make_place, well
+from tests.methods.histories import history, steadily
+from tests.methods.policy.commands import Place, Went, command, go, make_place, refused, well
 from tests.methods.policy.pieces import scene
-from tests.methods.policy.test_remarks import history, line
 from tests.methods.policy.test_resume import interrupted, same
 from tests.rewards.scorers import scorer_folder
 
@@ -104,13 +104,14 @@ def words(place: Place, manner: str, out: str) -> tuple[object, ...]:
     "manner", ["ppo", *(pytest.param(name, marks=pytest.mark.slow) for name in ("replay", "unlike"))]
 )
 def test_a_run_that_was_stopped_in_the_middle_of_a_round_ends_as_if_it_had_not(
-    place: Place, monkeypatch: pytest.MonkeyPatch, manner: str
+    place: Place, manner: str
 ) -> None:
     whole = well(*words(place, manner, "whole"))  # pyright: ignore[reportArgumentType]
     inner = len(whole.lines) // 3
     run = words(place, manner, "stopped")
     for step in (2, inner + 1, 2 * inner + max(1, inner // 2)):
-        assert interrupted(monkeypatch, step, run).code == 128 + signal.SIGINT
+        with interrupted(step):
+            assert go(*run).code == 128 + signal.SIGINT  # pyright: ignore[reportArgumentType]
     went = well(*run)  # pyright: ignore[reportArgumentType]
     same(went.run, whole.run)
     assert max(whole.figures("steps_mean")) > 1.5
@@ -180,8 +181,7 @@ REFUSED: dict[str, Case] = yaml.safe_load(Path(__file__).with_name("refusals.yam
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_cannot_be_paid_is_refused(place: Place, what: str) -> None:
     name, (function, *more), why = REFUSED[what]
-    went = go(place, name, what, *PAID, "--rounds", 2, "--reward", rule(place, str(function)), *more)
-    assert went.code == 2, went.said
+    went = refused(place, name, what, *PAID, "--rounds", 2, "--reward", rule(place, str(function)), *more)
     for said in why:
         assert said in went.said
     assert not (went.run / "model").exists()
@@ -194,8 +194,7 @@ def test_rewards_without_steps_are_refused_with_what_has_some(place: Place, tmp_
         "length:1-4": "gives no score of a step",
     }.items():
         for more in (("--reward", reward), ("--process.by", reward)):
-            went = go(place, "ppo", "no steps", *PAID, *more)
-            assert went.code == 2
+            went = refused(place, "ppo", "no steps", *PAID, *more)
             assert why in went.said
     same_twice = rule(place, "sure")
     went = go(place, "ppo", "twice", *PAID, "--reward", same_twice, "--process.by", same_twice)
@@ -203,8 +202,7 @@ def test_rewards_without_steps_are_refused_with_what_has_some(place: Place, tmp_
 
 
 def test_a_function_that_gives_a_list_is_told_of_the_switch(place: Place) -> None:
-    went = go(place, "ppo", "no switch", "--reward", rule(place, "sure"))
-    assert went.code == 2
+    went = refused(place, "ppo", "no switch", "--reward", rule(place, "sure"))
     assert "needs --process.pay" in went.said
 
 
@@ -229,12 +227,10 @@ def test_what_adds_up_is_said_beforehand_and_when_steps_grow(place: Place) -> No
     whole = well(place, "rloo", "whole", *PAID, *more, "--process.pay", "min").said
     assert "compares whole answers: each has the sum of its payments" in whole
     row = scene("ppo").found
-    growing = history(steps_mean=line(2.0, 6.0), step_score=line(0.4, 0.5))
+    growing = history(steps_mean=steadily(2.0, 6.0), step_score=steadily(0.4, 0.5))
     [(begin, rest)] = diagnostics(row, growing, sums_step_scores=True).items()
     assert begin == "answers have more and more steps"
     assert "docs/policy.md#process-rewards" in rest
     assert diagnostics(row, growing) == {}
-    assert (
-        diagnostics(row, history(steps_mean=line(2.0, 2.5), step_score=line(0.4, 0.5)), sums_step_scores=True)
-        == {}
-    )
+    slowly = history(steps_mean=steadily(2.0, 2.5), step_score=steadily(0.4, 0.5))
+    assert diagnostics(row, slowly, sums_step_scores=True) == {}

@@ -13,7 +13,7 @@ from plaudit.methods.policy.objective import AnyMicrobatch, PolicyMicrobatch, po
 from plaudit.models.policy import Policy
 from plaudit.models.reward_model import ValueHead
 from plaudit.tensors.masked import masked_sum
-from tests.methods.policy.commands import go, make_place, well
+from tests.methods.policy.commands import make_place, refused, well
 from tests.methods.policy.pieces import Scene, learnt, move, scene
 
 
@@ -100,12 +100,9 @@ def test_a_run_learns_with_it_goes_on_exactly_and_writes_the_policy_alone(tmp_pa
 
 def test_it_is_refused_where_it_would_move_the_policy_by_another_gradient(tmp_path) -> None:
     place = make_place(tmp_path)
-    went = go(place, "trpo", "out", "--critic.shared")
-    assert went.code == 2
+    went = refused(place, "trpo", "out", "--critic.shared")
     assert "moves the policy by its own gradient alone" in went.said
-    went = go(place, "trpo", "out", "--ptx.data", place.folder / "prompts.jsonl")
-    assert went.code == 2
+    went = refused(place, "trpo", "out", "--ptx.data", place.folder / "prompts.jsonl")
     assert "ptx.data: trpo moves the policy by its own gradient alone" in went.said
-    went = go(place, "ppo", "out", "--critic.shared", "--critic.model", place.model)
-    assert went.code == 2
+    went = refused(place, "ppo", "out", "--critic.shared", "--critic.model", place.model)
     assert "leave out --critic.model" in went.said

@@ -18,7 +18,7 @@ from tests.methods.policy.papers import PAPERS, Paper
 from tests.methods.policy.pieces import PAIRS, Scene, learnt, same_gradients, scene
 from tests.methods.policy.script import LONGEST, WARM
 from tests.methods.policy.stepwise import Stepwise, paid_scene, plan
-from tests.methods.policy.test_oracle import by_hand, moved_move, second_half, two
+from tests.methods.policy.test_oracle import by_hand, second_half, two
 
 SCORE = ProcessSettings(pay="score", baseline=0.25)
 Case = tuple[str, ProcessSettings, Mapping[str, object] | None, Callable[[Stepwise], Paper]]
@@ -76,7 +76,7 @@ def test_a_move_is_that_of_the_paper(what: str) -> None:
     name, pay, settings, paper_of = CASES[what]
     one = paid_scene(name, pay, **({} if settings is None else {"policy": settings}))
     paper = paper_of(Stepwise(pay))
-    found = learnt(one, moved_move(one))
+    found = learnt(one, one.second_move())
     loss, grads = by_hand(paper, one, second_half(name, one))
     assert found[0] == pytest.approx(loss, rel=1e-9)
     same_gradients(found[1], grads)

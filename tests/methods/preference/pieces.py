@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any, Literal
@@ -28,16 +28,15 @@ from plaudit.methods.preference.objective import (
 )
 from plaudit.methods.preference.row import UnpairedAlgorithm
 from plaudit.models.policy import ModelReference, NoReference, Policy
-from plaudit.tokens.batch import Completion, Example
+from plaudit.tokens.batch import Completion
 from plaudit.tokens.preferences import JudgedRow, Judgement, PairLabel, RankingLabel, RatingLabel
-from tests.models.zoo import VOCABULARY, build, by_loop
+from tests.methods.preference.formulas import DELTA, SORTED, Judged, Side
+from tests.methods.ragged import ragged_rows
+from tests.models.zoo import build, by_loop
 
 CPU = torch.device("cpu")
-DELTA = 0.3
-"""The running mean that losses are told of here."""
 STRANGERS = 42
 """A seed with which answers to other prompts have become likelier."""
-SORTED = ("aot", "aot-unpaired")
 THUMBS = [name for name, facts in PREFERENCE_ALGORITHMS.items() if facts.data == "thumbs"]
 PAIRS = [name for name, facts in PREFERENCE_ALGORITHMS.items() if facts.data == "pairs"]
 OPINIONS: dict[str, tuple[Judgement, ...]] = {
@@ -65,25 +64,10 @@ OPINIONS: dict[str, tuple[Judgement, ...]] = {
 
 
 def rows_saying(kind: str) -> tuple[JudgedRow, ...]:
-    """Ragged rows; in some answers a token is not the policy's."""
-    generator = torch.Generator().manual_seed(len(kind))
-
-    def ids(least: int, most: int) -> tuple[int, ...]:
-        length = int(torch.randint(least, most + 1, (1,), generator=generator))
-        return tuple(torch.randint(8, VOCABULARY, (length,), generator=generator).tolist())
-
-    def answer() -> Completion:
-        own = (*ids(2, 8), 2)
-        return Completion(ids=own, mask=tuple(token % 7 != 3 for token in own), finished=True)
-
-    rows: list[JudgedRow] = []
-    for number, said in enumerate(OPINIONS[kind], start=1):
-        count = {PairLabel: 2, RankingLabel: len(getattr(said, "ranks", ()))}.get(type(said), 1)
-        example = Example(
-            prompt=ids(1, 6), completions=tuple(answer() for _ in range(count)), origin=f"{kind}:{number}"
-        )
-        rows.append(JudgedRow(example=example, judgement=said))
-    return tuple(rows)
+    """In some answers a token is not the policy's."""
+    return ragged_rows(
+        kind, OPINIONS[kind], seed=len(kind), lengths=(2, 8), is_trained=lambda token: token % 7 != 3
+    )
 
 
 def rows_for(name: str) -> tuple[JudgedRow, ...]:
@@ -203,20 +187,6 @@ def same_gradients(found: dict[str, Tensor], wanted: dict[str, Tensor]) -> None:
         torch.testing.assert_close(found[name], grad, rtol=0, atol=1e-10 * max(1.0, largest), msg=name)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
-    """One answer from passes of its own: log-probs of its trained tokens, log Σ π², its partner's length."""
-
-    logp_T: Tensor
-    ref_T: Tensor
-    power_T: Tensor
-    shorter: int = 0
-
-    @property
-    def ratio_T(self) -> Tensor:
-        return self.logp_T - self.ref_T
-
-
 def plain_logp(model: PreTrainedModel, prompt: Sequence[int], answer: Completion) -> Tensor:
     """log π over the vocabulary at each trained token and at the end the token's own, ``[T, V + 1]``."""
     ids = torch.tensor([[*prompt, *answer.ids]])
@@ -234,10 +204,6 @@ def side_of(scene: Scene, plain: PreTrainedModel, prompt: Sequence[int], answer:
         ref_T = torch.zeros_like(ref_T)
     power_T = (2 * logp[:, :-1].detach()).logsumexp(-1)
     return Side(logp_T=logp[:, -1], ref_T=ref_T, power_T=power_T)
-
-
-Judged = tuple[Side, Side, float, float]
-"""A pair: both sides, the chance that the first is the better one, and the pair's weight."""
 
 
 def pairs_in(row: JudgedRow, sides: list[Side], *, ties: bool) -> list[Judged]:
@@ -264,23 +230,6 @@ def plain_pairs(one: Scene, policy: PreTrainedModel, *, ties: bool = True) -> li
             short = min(len(w.logp_T), len(l_.logp_T))
             found.append((replace(w, shorter=short), replace(l_, shorter=short), chance, weight))
     return found
-
-
-def tailed(side: Side) -> Tensor:
-    return side.ratio_T[: side.shorter].sum() + 0.5 * side.ratio_T[side.shorter :].sum()
-
-
-SHIFTS: dict[str, Callable[[Side], Tensor]] = {
-    **dict.fromkeys(("ipo-mean", "dpo-norm", "simpo", "orpo"), lambda side: side.ratio_T.mean()),
-    "r-dpo": lambda side: side.ratio_T.sum() + 0.1 * len(side.ratio_T),
-    "ld-dpo": tailed,
-    "f-dpo": lambda side: math.log(2) + side.ratio_T.sum() - (1 + side.ratio_T.sum().exp()).log(),
-}
-"""Δ of an answer where it is not the plain sum of log-ratios (log-probs, where there is no reference)."""
-
-
-def shift(name: str, side: Side) -> Tensor:
-    return SHIFTS.get(name, lambda one: one.ratio_T.sum())(side)
 
 
 def plain() -> PreTrainedModel:

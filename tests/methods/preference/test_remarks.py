@@ -13,9 +13,11 @@ import pytest
 from plaudit.engine.step_report import StepReport
 from plaudit.methods.preference.algorithms import preference_algorithm
 from plaudit.methods.preference.diagnostics import DOCS_PAGE, diagnostics
-from tests.engine.test_exact_resume import finish, when_steps_are_done
+from tests.engine.test_exact_resume import when_steps_are_done
 from tests.engine.toy import Toy
-from tests.engine.toy_command import Command, plaudit
+from tests.engine.toy_command import Command, finish
+from tests.methods import histories
+from tests.methods.histories import LONG, steadily
 from tests.methods.preference.test_runs import command, make_opinions
 
 FALLING = "the preferred answers are becoming less likely"
@@ -23,37 +25,22 @@ BY_HEART = "the rows are being learnt by heart"
 RISING = "the held-out loss is rising"
 FAR = "the policy has gone far from its reference"
 STILL = "hardly anything has been learnt"
-LONG = 24
 
 
 def history(steps: int | None = None, /, **series: Sequence[float]) -> list[StepReport]:
-    """Reports of these figures, a step each; ``held_x`` stands for held_out/x. Some figures are usual."""
+    """Reports in which some figures are usual."""
     length = max((len(values) for values in series.values()), default=LONG)
     usual: dict[str, Sequence[float]] = {"margin": [0.5] * length, "length_mean": [10.0] * length}
-    figures = {name.replace("held_", "held_out/"): values for name, values in {**usual, **series}.items()}
-    return [
-        StepReport(
-            step=n + 1,
-            steps=steps or length,
-            epoch=0.1,
-            values={name: values[n] for name, values in figures.items() if n < len(values)},
-            timing={},
-        )
-        for n in range(length)
-    ]
+    return histories.history(steps, **{**usual, **series})
 
 
 def said(reports: Sequence[StepReport], name: str = "dpo") -> Mapping[str, str]:
     return diagnostics(preference_algorithm(name), reports, learning_rate=1e-6)
 
 
-def falling(first: float, last: float) -> list[float]:
-    return [first + (last - first) * n / (LONG - 1) for n in range(LONG)]
-
-
 SHOWN: dict[str, tuple[str, list[StepReport]]] = {
-    "falling on held-out rows": (FALLING, history(held_logp_chosen=falling(-20, -30))),
-    "falling where none is held out": (FALLING, history(logp_chosen=falling(-20, -30))),
+    "falling on held-out rows": (FALLING, history(held_logp_chosen=steadily(-20, -30))),
+    "falling where none is held out": (FALLING, history(logp_chosen=steadily(-20, -30))),
     "by heart": (BY_HEART, history(accuracy=[1.0] * LONG, held_accuracy=[0.6] * LONG)),
     "rising": (RISING, history(held_loss=[0.6, 0.5, 0.6, 0.7, 0.8])),
     "risen": (RISING, history(held_loss=[0.6, 0.5, 0.6, 0.6])),
@@ -65,14 +52,14 @@ SHOWN: dict[str, tuple[str, list[StepReport]]] = {
 SILENT: dict[str, list[StepReport]] = {
     "nothing yet": [],
     "all well": history(
-        held_logp_chosen=falling(-20, -18),
+        held_logp_chosen=steadily(-20, -18),
         accuracy=[0.8] * LONG,
         held_accuracy=[0.75] * LONG,
-        held_loss=falling(0.69, 0.5),
-        held_kl=falling(0, 3),
-        held_margin=falling(0, 1),
+        held_loss=steadily(0.69, 0.5),
+        held_kl=steadily(0, 3),
+        held_margin=steadily(0, 1),
     ),
-    "a fall of nothing": history(held_logp_chosen=falling(-20, -20.1)),
+    "a fall of nothing": history(held_logp_chosen=steadily(-20, -20.1)),
     "one look": history(held_logp_chosen=[-20.0]),
     "surer in training, but not by much": history(accuracy=[0.97] * LONG, held_accuracy=[0.9] * LONG),
     "not sure in training": history(accuracy=[0.8] * LONG, held_accuracy=[0.5] * LONG),
@@ -99,12 +86,12 @@ def test_what_does_not_happen_is_not_said(what: str) -> None:
 
 
 def test_several_things_can_be_said_at_once() -> None:
-    reports = history(held_logp_chosen=falling(-20, -40), held_kl=falling(0, 30), margin=[0.0] * LONG)
+    reports = history(held_logp_chosen=steadily(-20, -40), held_kl=steadily(0, 30), margin=[0.0] * LONG)
     assert set(said(reports)) == {FALLING, FAR, STILL}
 
 
 def test_figures_of_held_out_rows_come_first() -> None:
-    both = history(logp_chosen=falling(-20, -60), held_logp_chosen=falling(-20, -19))
+    both = history(logp_chosen=steadily(-20, -60), held_logp_chosen=steadily(-20, -19))
     assert said(both) == {}
     assert said(history(kl=[20.0] * LONG, held_kl=[1.0] * LONG)) == {}
 
@@ -112,7 +99,7 @@ def test_figures_of_held_out_rows_come_first() -> None:
 @pytest.mark.parametrize("name", ["dpo", "kto"])
 def test_the_way_out_is_one_that_the_algorithm_has(name: str) -> None:
     """Pairs have an NLL part, thumbs have weights."""
-    (sentence,) = said(history(held_logp_chosen=falling(-20, -30)), name).values()
+    (sentence,) = said(history(held_logp_chosen=steadily(-20, -30)), name).values()
     assert ("--nll-coef" in sentence) == (name == "dpo")
     assert ("--desirable-weight" in sentence) == (name == "kto")
 
@@ -151,12 +138,11 @@ def test_each_is_said_once_in_a_runs_life_though_it_is_killed_and_goes_on(
         running.until(when_steps_are_done(out, steps))
         running.send(signal.SIGINT)
         said_so.append(running.wait().err)
-    last = plaudit(*words)
-    assert last.code == 0, last.err
+    last = finish(*words)
     said_so.append(last.err)
     assert sum(one.count(FAR) for one in said_so) == 1
     assert len(notes(out, FAR)) == 1
-    finish(command("dpo", toy, data["certain"], tmp_path / "whole", *own))
+    finish(*command("dpo", toy, data["certain"], tmp_path / "whole", *own))
     assert [note[:200] for note in notes(tmp_path / "whole", FAR)] == [note[:200] for note in notes(out, FAR)]
 
 
@@ -166,8 +152,7 @@ def test_a_run_that_hardly_moves_is_told_so_at_its_half(
 ) -> None:
     toy, data = files
     own = ("--learning-rate", 1e-9, "--sample.rows", 0, "--evaluate-every", 2)
-    done = plaudit(*command("dpo", toy, data["certain"], tmp_path / "run", *own))
-    assert done.code == 0, done.err
+    done = finish(*command("dpo", toy, data["certain"], tmp_path / "run", *own))
     before, _, after = done.err.partition(STILL)
     assert "step 2/10" in before
     assert "step 4/10" in before

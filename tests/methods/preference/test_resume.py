@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from plaudit.methods.preference.algorithms import PREFERENCE_ALGORITHMS
-from tests.engine.test_exact_resume import at_random, during_a_save, finish, same, when_steps_are_done
+from tests.engine.test_exact_resume import at_random, during_a_save, same, when_steps_are_done
 from tests.engine.toy import RARE, WORDS, Toy, make_toy, write_rows
-from tests.engine.toy_command import Command, Outcome, outcome
+from tests.engine.toy_command import Command, Outcome, finish, outcome
 from tests.methods.preference.test_runs import command, kind_of, make_opinions
 from tests.methods.reward_model.rows import judged
 
@@ -46,12 +46,12 @@ def words(files: Files, name: str, out: Path, *more: object) -> list[object]:
 )
 def test_it_is_killed_during_a_save_and_at_random(files: Files, tmp_path: Path, name: str) -> None:
     chance, out = random.Random(name), tmp_path / "run"
-    finish(words(files, name, tmp_path / "undisturbed"))
+    finish(*words(files, name, tmp_path / "undisturbed"))
     again = words(files, name, out)
     assert Command(again).kill_when(during_a_save(out, after=1)).code == -signal.SIGKILL
     for _ in range(2):
         Command(again).kill_when(at_random(chance))
-    finish(again)
+    finish(*again)
     same(out, outcome(tmp_path / "undisturbed"))
 
 
@@ -61,7 +61,7 @@ def test_it_is_killed_during_a_save_and_at_random(files: Files, tmp_path: Path, 
 )
 def test_it_is_interrupted_and_goes_on(files: Files, tmp_path: Path, name: str) -> None:
     out = tmp_path / "run"
-    finish(words(files, name, tmp_path / "undisturbed", "--steps", 20))
+    finish(*words(files, name, tmp_path / "undisturbed", "--steps", 20))
     again = words(files, name, out, "--steps", 20)
     stopped = 0
     for steps in (3, 8):
@@ -72,7 +72,7 @@ def test_it_is_interrupted_and_goes_on(files: Files, tmp_path: Path, name: str) 
         stopped += done.code == 128 + signal.SIGINT
         assert done.code in (0, 128 + signal.SIGINT), done.err
     assert stopped
-    finish(again)
+    finish(*again)
     same(out, outcome(tmp_path / "undisturbed"))
 
 
@@ -81,11 +81,11 @@ def test_a_run_goes_on_though_its_kept_log_probs_are_gone(files: Files, tmp_path
     """They are those of the model that it started from, not of the one that it has become."""
     cache, out = tmp_path / "kept", tmp_path / "run"
     own = ("--reference.cache", cache)
-    finish(words(files, "ipo", tmp_path / "undisturbed", "--reference.cache", tmp_path / "other"))
+    finish(*words(files, "ipo", tmp_path / "undisturbed", "--reference.cache", tmp_path / "other"))
     again = words(files, "ipo", out, *own)
     assert Command(again).kill_when(during_a_save(out, after=2)).code == -signal.SIGKILL
     shutil.rmtree(cache)
-    finish(again)
+    finish(*again)
     assert any(cache.iterdir())
     same(out, outcome(tmp_path / "undisturbed"))
 
@@ -94,10 +94,10 @@ def test_a_run_goes_on_though_its_kept_log_probs_are_gone(files: Files, tmp_path
 def test_a_run_that_goes_on_may_keep_its_log_probs_elsewhere(files: Files, tmp_path: Path) -> None:
     """Where they lie changes nothing that is learnt; and it is what a stale cache's message says to do."""
     out, other = tmp_path / "run", tmp_path / "elsewhere"
-    finish(words(files, "ipo", tmp_path / "undisturbed"))
+    finish(*words(files, "ipo", tmp_path / "undisturbed"))
     killed = Command(words(files, "ipo", out)).kill_when(during_a_save(out, after=1))
     assert killed.code == -signal.SIGKILL
-    finish(words(files, "ipo", out, "--reference.cache", other))
+    finish(*words(files, "ipo", out, "--reference.cache", other))
     assert any(other.iterdir())
     same(out, outcome(tmp_path / "undisturbed"))
 
@@ -110,8 +110,8 @@ def test_a_kill_while_log_probs_are_kept_leaves_none_that_are_half_written(
     again = words(files, "ipo", out, "--reference.cache", cache)
     for _ in range(2):
         Command(again).kill_when(lambda: cache.is_dir() and any(cache.iterdir()))
-    finish(again)
-    finish(words(files, "ipo", tmp_path / "undisturbed", "--reference.cache", tmp_path / "other"))
+    finish(*again)
+    finish(*words(files, "ipo", tmp_path / "undisturbed", "--reference.cache", tmp_path / "other"))
     same(out, outcome(tmp_path / "undisturbed"))
     assert len([path for path in cache.iterdir() if not path.name.startswith(".")]) == 1
 
@@ -119,13 +119,13 @@ def test_a_kill_while_log_probs_are_kept_leaves_none_that_are_half_written(
 @pytest.mark.slow
 def test_data_in_parts_go_on_after_a_kill_in_either(files: Files, tmp_path: Path) -> None:
     undisturbed, out = tmp_path / "undisturbed", tmp_path / "run"
-    finish(words(files, "sdpo", undisturbed))
+    finish(*words(files, "sdpo", undisturbed))
     again = words(files, "sdpo", out)
     for killed in (out / "parts" / "0", out):
         assert Command(again).kill_when(during_a_save(killed, after=1)).code == -signal.SIGKILL
     assert (out / "parts" / "0" / "model").is_dir()
     assert not (out / "model").exists()
-    finish(again)
+    finish(*again)
     for part in (".", "parts/0"):
         same(out / part, outcome(undisturbed / part))
 
@@ -145,7 +145,7 @@ def test_going_back_to_a_checkpoint_takes_along_what_moves_beside_the_weights(
     ends: list[Outcome] = []
     for manner in ("skip", "rollback"):
         own = (*MANNERS[name], "--held-out", 0, "--safety.on-nonfinite", manner, "--save-every", 3)
-        finish(command(name, toy, data, tmp_path / manner, *own))
+        finish(*command(name, toy, data, tmp_path / manner, *own))
         ends.append(outcome(tmp_path / manner))
     passed, back = ({line["step"]: line for line in end.metrics if line.get("loss")} for end in ends)
     assert len(passed) == 8

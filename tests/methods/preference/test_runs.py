@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from plaudit.methods.preference.algorithms import PREFERENCE_ALGORITHMS, preference_algorithm
 from tests.engine.distributed.test_same_numbers import lines
 from tests.engine.toy import Toy, make_toy, write_rows
-from tests.engine.toy_command import Done, plaudit
+from tests.engine.toy_command import Done, finish
 from tests.methods.reward_model.rows import judged, make_files
 
 LONG = ("--steps", 30, "--batch-size", 8, "--learning-rate", 0.01, "--held-out", 0.2)
@@ -76,8 +76,7 @@ class Runs:
         out = self.folder / label
         if label not in self._done:
             data = self.files[kind or kind_of(name)]
-            done = plaudit(*command(name, self.toy, data, out, *more))
-            assert done.code == 0, done.err
+            done = finish(*command(name, self.toy, data, out, *more))
             self._done[label] = done
         return out
 
@@ -259,5 +258,4 @@ def test_an_answer_to_another_prompt_fits_beside_it_too(tmp_path: Path) -> None:
         row[part] = f"{number}{word * 220}."
     data = write_rows(tmp_path / "rows.jsonl", rows)
     own = ("--max-length", 256, "--held-out", 0, "--sample.rows", 0)
-    done = plaudit(*command("kto", toy, data, tmp_path / "run", *STILL, *own))
-    assert done.code == 0, done.err
+    finish(*command("kto", toy, data, tmp_path / "run", *STILL, *own))

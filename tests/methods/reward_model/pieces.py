@@ -15,9 +15,9 @@ from plaudit.methods.reward_model.language import LanguageTerm
 from plaudit.methods.reward_model.losses import select_loss
 from plaudit.methods.reward_model.objective import RewardMicrobatch, RewardObjective
 from plaudit.models.reward_model import RewardModel
-from plaudit.tokens.batch import Completion, Example, batch_of
+from plaudit.tokens.batch import Example, batch_of
 from plaudit.tokens.preferences import JudgedRow, Judgement, PairLabel, RankingLabel, RatingLabel, StepLabels
-from tests.models.zoo import VOCABULARY
+from tests.methods.ragged import ragged_rows
 
 SAID: dict[str, tuple[Judgement, ...]] = {
     "comparisons": (
@@ -49,23 +49,7 @@ SAID: dict[str, tuple[Judgement, ...]] = {
 
 def rows_of_kind(kind: str, seed: int = 0) -> tuple[JudgedRow, ...]:
     """Five rows; each answer has at least five tokens."""
-    generator = torch.Generator().manual_seed(seed)
-
-    def ids(least: int, most: int) -> tuple[int, ...]:
-        length = int(torch.randint(least, most + 1, (1,), generator=generator))
-        return tuple(torch.randint(8, VOCABULARY, (length,), generator=generator).tolist())
-
-    def answer() -> Completion:
-        own = (*ids(4, 9), 2)
-        return Completion(ids=own, mask=(True,) * len(own), finished=True)
-
-    rows: list[JudgedRow] = []
-    for number, said in enumerate(SAID[kind], start=1):
-        count = {PairLabel: 2, RankingLabel: len(getattr(said, "ranks", ()))}.get(type(said), 1)
-        answers = tuple(answer() for _ in range(count))
-        example = Example(prompt=ids(1, 6), completions=answers, origin=f"{kind}:{number}")
-        rows.append(JudgedRow(example=example, judgement=said))
-    return tuple(rows)
+    return ragged_rows(kind, SAID[kind], seed=seed, lengths=(4, 9))
 
 
 def objective_of(

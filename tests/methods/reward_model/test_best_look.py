@@ -17,7 +17,7 @@ from plaudit.methods.config import RunConfig
 from plaudit.methods.reward_model.config import RewardConfig
 from tests.engine.test_exact_resume import during_a_save
 from tests.engine.toy import Toy, make_toy, write_rows
-from tests.engine.toy_command import Command, outcome, plaudit
+from tests.engine.toy_command import Command, finish, outcome, plaudit
 from tests.methods.reward_model.rows import answer, command, question
 
 BY_HEART = ("--steps", 60, "--batch-size", 16, "--held-out", 0.4, "--evaluate-every", 6, "--save-every", 6)
@@ -51,8 +51,7 @@ def by_heart(toy: Toy, out: Path, *more: object) -> list[object]:
 @pytest.fixture(scope="module")
 def overfit(toy: Toy, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("overfit") / "run"
-    done = plaudit(*by_heart(toy, out, *EARLY))
-    assert done.code == 0, done.err
+    done = finish(*by_heart(toy, out, *EARLY))
     assert done.err.count("overfits: ") == 1
     return out
 
@@ -105,8 +104,7 @@ def test_a_run_that_is_killed_on_its_way_to_an_early_end_leaves_the_same_model(
     out = tmp_path / "run"
     killed = Command(by_heart(toy, out, *EARLY)).kill_when(during_a_save(out, after=1))
     assert killed.code == -signal.SIGKILL
-    done = plaudit(*by_heart(toy, out, *EARLY))
-    assert done.code == 0, done.err
+    finish(*by_heart(toy, out, *EARLY))
     assert outcome(out) == outcome(overfit)
     assert summary_of(out)["selected"] == summary_of(overfit)["selected"]
     # What a run says at its end it says once, also where its result is written again.
@@ -153,8 +151,7 @@ def test_without_held_out_rows_nothing_is_chosen_and_nothing_told(toy: Toy, tmp_
     one_row.write_text(toy.data.read_text("utf-8").partition("\n")[0], "utf-8")
     for name, more in (("none", ("--held-out", 0)), ("too few", ("--data", one_row))):
         out = tmp_path / name
-        done = plaudit(*by_heart(toy, out, "--steps", 7, *more))
-        assert done.code == 0, done.err
+        finish(*by_heart(toy, out, "--steps", 7, *more))
         summary = summary_of(out)
         assert (summary["step"], "selected" in summary) == (7, False)
         assert not [note for note in summary["notes"] if "kept" in note or "overfits" in note]
@@ -163,8 +160,7 @@ def test_without_held_out_rows_nothing_is_chosen_and_nothing_told(toy: Toy, tmp_
 @pytest.mark.slow
 def test_each_member_of_an_ensemble_keeps_its_own_best(toy: Toy, tmp_path: Path) -> None:
     out = tmp_path / "two"
-    done = plaudit(*by_heart(toy, out, "--ensemble.members", 2, "--steps", 48, "--keep.use-best"))
-    assert done.code == 0, done.err
+    finish(*by_heart(toy, out, "--ensemble.members", 2, "--steps", 48, "--keep.use-best"))
     for member in (out / "members" / "0", out / "members" / "1"):
         looks = looks_of(member)
         assert summary_of(member)["selected"]["step"] == min(looks, key=looks.__getitem__)

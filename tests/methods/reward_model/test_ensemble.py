@@ -17,7 +17,7 @@ from plaudit.methods.reward_model.config import RewardConfig
 from plaudit.rewards.load import load_reward
 from tests.engine.test_exact_resume import during_a_save
 from tests.engine.toy import Toy
-from tests.engine.toy_command import Command, outcome, plaudit
+from tests.engine.toy_command import Command, finish, outcome, plaudit, refused
 from tests.methods.reward_model.rows import command, make_files
 
 pytestmark = pytest.mark.slow
@@ -40,8 +40,7 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
 @pytest.fixture(scope="module")
 def choir(toy: Toy, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("choir") / "run"
-    done = plaudit(*command(toy.model, toy.data, out, *THREE))
-    assert done.code == 0, done.err
+    done = finish(*command(toy.model, toy.data, out, *THREE))
     assert done.out == f"The model is in {out}\n"
     return out
 
@@ -100,8 +99,7 @@ def test_members_that_were_killed_go_on_where_they_were(toy: Toy, choir: Path, t
     command_ = command(toy.model, toy.data, out, *THREE)
     Command(command_).kill_when(during_a_save(out / "members" / "1", after=1))
     assert not (out / "combined.json").exists()
-    done = plaudit(*command_)
-    assert done.code == 0, done.err
+    done = finish(*command_)
     assert done.err.count(FINISHED) == 1
     assert [outcome(run) for run in members(out)] == [outcome(run) for run in members(choir)]
     assert scores(out) == scores(choir)
@@ -122,8 +120,7 @@ def test_they_are_combined_as_the_setting_says(
     toy: Toy, tmp_path: Path, more: tuple[object, ...], together: Callable[[tuple[float, ...]], float]
 ) -> None:
     out = tmp_path / "run"
-    done = plaudit(*command(toy.model, toy.data, out, *SHORT, "--ensemble.members", 2, *more))
-    assert done.code == 0, done.err
+    finish(*command(toy.model, toy.data, out, *SHORT, "--ensemble.members", 2, *more))
     said = [scores(run) for run in members(out)]
     assert said[0] != said[1]
     assert scores(out) == pytest.approx([together(pair) for pair in zip(*said, strict=True)], abs=1e-5)
@@ -131,8 +128,7 @@ def test_they_are_combined_as_the_setting_says(
 
 def test_one_member_can_be_trained_alone_and_is_the_same(toy: Toy, choir: Path, tmp_path: Path) -> None:
     out = tmp_path / "third"
-    done = plaudit(*command(toy.model, toy.data, out, *THREE, "--ensemble.member", 2))
-    assert done.code == 0, done.err
+    done = finish(*command(toy.model, toy.data, out, *THREE, "--ensemble.member", 2))
     assert outcome(out) == outcome(members(choir)[2])
     assert done.out == f"The model is in {out / 'model'}\n"
 
@@ -140,8 +136,7 @@ def test_one_member_can_be_trained_alone_and_is_the_same(toy: Toy, choir: Path, 
 def test_members_draw_rows_of_their_own(choir: Path, toy: Toy, tmp_path: Path) -> None:
     """With one head for all, so that only the rows can make them differ."""
     out = tmp_path / "run"
-    done = plaudit(*command(toy.model, toy.data, out, *THREE, "--reward.head-std", 0))
-    assert done.code == 0, done.err
+    finish(*command(toy.model, toy.data, out, *THREE, "--reward.head-std", 0))
     losses = [figures(run) for run in members(out)]
     assert [loss[0] for loss in losses] != [figures(run)[0] for run in members(choir)]
     assert len({tuple(map(str, loss)) for loss in losses}) == 3
@@ -151,8 +146,7 @@ def test_members_draw_rows_of_their_own(choir: Path, toy: Toy, tmp_path: Path) -
 def test_all_members_go_on_from_one_first_stage(toy: Toy, tmp_path: Path) -> None:
     out = tmp_path / "run"
     more = ("--pretraining.data", toy.data, "--ensemble.members", 2)
-    done = plaudit(*command(toy.model, toy.data, out, *SHORT, *more))
-    assert done.code == 0, done.err
+    finish(*command(toy.model, toy.data, out, *SHORT, *more))
     assert (out / "pretraining" / "model").is_dir()
     assert float((weights(members(out)[0]) - weights(members(out)[1])).abs().max()) > 1e-4
     assert plaudit(*command(toy.model, toy.data, out, *SHORT, *more)).err.count(FINISHED) == 3
@@ -163,9 +157,7 @@ def test_members_that_would_be_equal_are_refused_before_anything_is_trained(
 ) -> None:
     out, two = tmp_path / "run", (*SHORT, "--ensemble.members", 2, "--no-ensemble.bootstrap")
     for model, more in ((toy.model, ("--pretraining.data", toy.data)), (members(choir)[0] / "model", ())):
-        done = plaudit(*command(model, toy.data, out, *two, *more))
-        assert done.code == 2
-        assert "leave out --no-ensemble.bootstrap" in done.err
+        assert "leave out --no-ensemble.bootstrap" in refused(*command(model, toy.data, out, *two, *more))
         assert not out.exists()
 
 

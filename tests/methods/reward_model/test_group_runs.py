@@ -21,7 +21,7 @@ from tests.engine.distributed.runs import Run, run_all
 from tests.engine.distributed.test_same_numbers import apart, lines
 from tests.engine.test_exact_resume import during_a_save, when_steps_are_done
 from tests.engine.toy import Toy, write_rows
-from tests.engine.toy_command import Command, outcome, plaudit
+from tests.engine.toy_command import Command, finish, outcome
 from tests.methods.reward_model.group_rows import TASTES, Row, make_file, named
 from tests.methods.reward_model.rows import judged
 
@@ -66,8 +66,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def finished(*words: object) -> str:
-    done = plaudit(*words)
-    assert done.code == 0, done.err
+    done = finish(*words)
     return done.err
 
 

@@ -18,7 +18,7 @@ from plaudit.methods.reward_model.objective import microbatches_of
 from plaudit.models.reward_model import FreshHead, Pooling
 from plaudit.tokens.preferences import JudgedRow
 from tests.engine.toy import Toy
-from tests.engine.toy_command import plaudit
+from tests.engine.toy_command import finish, refused
 from tests.methods.reward_model.pieces import gradients, learnt, objective_of, rows_of_kind, same_gradients
 from tests.methods.reward_model.rows import command, make_files
 from tests.models.reward_zoo import CPU, fresh, start
@@ -133,8 +133,7 @@ def test_a_model_that_learns_with_it_still_knows_how_to_write(
     for coef in (1e-9, 1.0):
         out = tmp_path / str(coef)
         more = ("--reward.nll-coef", coef, "--steps", 12, "--sample.rows", 0)
-        done = plaudit(*command(toy.model, data["comparisons"], out, *more))
-        assert done.code == 0, done.err
+        done = finish(*command(toy.model, data["comparisons"], out, *more))
         assert f"beside it {coef:g} × −log π per token of the preferred answers" in done.err
         nll[coef] = last_line(out)["held_out/nll"]
     assert nll[1.0] < nll[1e-9] - 0.2
@@ -152,8 +151,7 @@ def test_where_it_means_nothing_it_is_refused(files: tuple[Toy, dict[str, Path]]
         ),
         ("comparisons", staged, "reward.nll_coef with --pretraining.data: the first stage hands on a reward"),
     ):
-        done = plaudit(*command(toy.model, data[kind], tmp_path / kind, "--reward.nll-coef", 0.1, *more))
-        assert done.code == 2
-        assert why in done.err
+        said = refused(*command(toy.model, data[kind], tmp_path / kind, "--reward.nll-coef", 0.1, *more))
+        assert why in said
     with pytest.raises(ValueError, match="nll_coef must be a number from 0 on, not -1"):
         RewardSettings(nll_coef=-1)

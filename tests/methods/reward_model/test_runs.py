@@ -21,7 +21,7 @@ from plaudit.rewards.load import load_reward
 from tests.engine.distributed.test_same_numbers import lines
 from tests.engine.test_exact_resume import at_random, during_a_save
 from tests.engine.toy import write_rows
-from tests.engine.toy_command import Command, Done, outcome, plaudit
+from tests.engine.toy_command import Command, Done, finish, outcome, plaudit
 from tests.methods.reward_model.rows import KINDS, LOSS, command, judged, make_files
 
 LONG = (*("--steps", 40, "--batch-size", 8, "--evaluate-every", 1, "--sample-every", 40, "--save-every", 40),)
@@ -41,8 +41,7 @@ class Runs:
         """The folder of a run that ended well."""
         out = self.folder / name
         if name not in self._done:
-            done = plaudit(*command(model or self.toy.model, self.files[kind], out, *more))
-            assert done.code == 0, done.err
+            done = finish(*command(model or self.toy.model, self.files[kind], out, *more))
             self._done[name] = done
         return out
 
@@ -110,8 +109,7 @@ def test_a_run_that_is_killed_again_and_again_ends_as_if_it_had_not_been(
     assert killed.code == -signal.SIGKILL
     for _ in range(2):
         Command(again).kill_when(at_random(chance))
-    done = plaudit(*again)
-    assert done.code == 0, done.err
+    finish(*again)
     assert outcome(out) == whole
     assert plaudit(*again).err.count("this run is finished; nothing was done") == 1
 
@@ -211,8 +209,7 @@ def test_a_first_stage_tells_good_from_bad_and_the_second_goes_on_with_it(
     staged: Callable[..., list[object]], tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
-    done = plaudit(*staged(out, *STILL, "--pretraining.learning-rate", 0.01))
-    assert done.code == 0, done.err
+    done = finish(*staged(out, *STILL, "--pretraining.learning-rate", 0.01))
     assert "the rows are comparisons, so the loss is binary: " in done.err
     assert "the rows are rankings, so the loss is k-wise: " in done.err
     first = out / "pretraining"
@@ -231,8 +228,7 @@ def test_two_stages_go_on_after_a_kill_in_either(staged: Callable[..., list[obje
         assert Command(staged(out)).kill_when(during_a_save(killed, after=1)).code == -signal.SIGKILL
     assert (out / "pretraining" / "model").is_dir()
     assert not (out / "model").exists()
-    done = plaudit(*staged(out))
-    assert done.code == 0, done.err
+    finish(*staged(out))
     for stage in (".", "pretraining"):
         assert outcome(out / stage) == outcome(undisturbed / stage)
 
@@ -271,8 +267,7 @@ def test_ties_that_are_dropped_are_not_learnt_and_are_counted(runs: Runs, tmp_pa
     for name, rows, more in (("some", [*pairs, *tied], ("--rows.ties", "drop")), ("none", pairs, ())):
         data = write_rows(tmp_path / f"{name}.jsonl", rows)
         usual = ("--steps", 2, "--held-out", 0, "--reward.loss", loss, *certain)
-        done = plaudit(*command(runs.toy.model, data, tmp_path / name, *usual, *more))
-        assert done.code == 0, done.err
+        done = finish(*command(runs.toy.model, data, tmp_path / name, *usual, *more))
         assert ("3 rows left out: ties" in done.err) == (name == "some")
         made.append((tmp_path / name / "model" / "model.safetensors").read_bytes())
     assert made[0] == made[1]
@@ -289,8 +284,7 @@ def test_of_a_file_with_two_kinds_of_rows_one_is_chosen(runs: Runs, tmp_path: Pa
     mixed.write_text(
         "".join(runs.files[kind].read_text("utf-8") for kind in ("rankings", "ratings")), "utf-8"
     )
-    done = plaudit(*command(runs.toy.model, mixed, tmp_path / "run", *STILL, "--reward.rows", "rankings"))
-    assert done.code == 0, done.err
+    done = finish(*command(runs.toy.model, mixed, tmp_path / "run", *STILL, "--reward.rows", "rankings"))
     assert "120 rows left out: they are no rankings" in done.err
     assert "the rows are rankings, so the loss is k-wise" in done.err
 
