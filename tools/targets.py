@@ -36,7 +36,7 @@ CHAPTER_ROLES = frozenset(
 """Names that every chapter has one file of: a reader who knows one chapter finds the same part of another."""
 SAME_NAME = 3
 """How many files may share a name that is no chapter's role."""
-VAGUE = {"found": 268, "own": 76, "shown": 91, "known": 80, "look": 56}
+VAGUE = {"found": 264, "own": 76, "shown": 89, "known": 78, "look": 56}
 """How often each vague name of the glossary may be bound: variables, parameters, functions and fields."""
 FAMILY = 3
 """From how many files of a folder on a common prefix makes them a family."""
@@ -72,17 +72,17 @@ def source_figures(files: Sequence[Source]) -> Iterator[Figure]:
     house = [source for source in files if source.path.parts[0] == SRC]
     core = [source for source in house if source.path.parts[2] not in WINGS]
     yield Figure(name="files of the core", value=len(core), target=270, bound=271)
-    yield Figure(name="lines of the core", value=line_count(core), target=62_000, bound=67_600)
+    yield Figure(name="lines of the core", value=line_count(core), target=62_000, bound=66_950)
     yield Figure(name="files", value=len(house), target=470, bound=509)
-    yield Figure(name="lines", value=line_count(house), target=108_000, bound=118_200)
+    yield Figure(name="lines", value=line_count(house), target=108_000, bound=117_060)
     docstrings = sum(docstring_lines(source.tree) for source in house)
-    yield Figure(name="lines of docstrings", value=docstrings, target=13_500, bound=14_560)
+    yield Figure(name="lines of docstrings", value=docstrings, target=13_500, bound=14_440)
     comments = sum(comment_lines(source.text) for source in house)
     code = sum(code_lines(source.text) for source in house)
     share = round(100 * comments / max(code, 1), 2)
     yield Figure(name="comments in % of code lines", value=share, target=3, bound=3.0, at_least=True)
     records = sum(is_record(node) for source in core for node in ast.walk(source.tree))
-    yield Figure(name="dataclasses in the core", value=records, target=380, bound=434)
+    yield Figure(name="dataclasses in the core", value=records, target=380, bound=431)
     long = [source.path.name for source in house if len(source.text.splitlines()) >= LONG]
     yield Figure(
         name=f"files of {LONG} lines and more", value=len(long), target=8, bound=9, detail=", ".join(long)
@@ -103,7 +103,7 @@ def source_figures(files: Sequence[Source]) -> Iterator[Figure]:
     for name, most in VAGUE.items():
         yield Figure(name=f"times that a name is {name!r}", value=bound[name], target=0, bound=most)
     tests = [source for source in files if source.path.parts[0] == TESTS]
-    yield Figure(name="lines of tests", value=test_lines(tests), target=70_000, bound=92_130)
+    yield Figure(name="lines of tests", value=test_lines(tests), target=70_000, bound=91_700)
 
 
 def line_count(files: Sequence[Source]) -> int:
@@ -325,13 +325,13 @@ def run_figures(root: Path) -> Iterator[Figure]:
         loaded = pool.submit(counted, root, LOADED)
         methods = {method: pool.submit(executed, method) for method in ("dpo", "grpo")}
         [modules] = loaded.result()
-        yield Figure(name="modules loaded by methods.supervised", value=modules, target=120, bound=138)
+        yield Figure(name="modules loaded by methods.supervised", value=modules, target=120, bound=137)
         lines, files = methods["dpo"].result()
-        yield Figure(name="files run to DPO's gradient", value=files, target=55, bound=73)
-        yield Figure(name="lines of these files", value=lines, target=15_000, bound=23_210)
+        yield Figure(name="files run to DPO's gradient", value=files, target=55, bound=72)
+        yield Figure(name="lines of these files", value=lines, target=15_000, bound=23_100)
         lines, files = methods["grpo"].result()
-        yield Figure(name="files run to GRPO's gradient", value=files, target=70, bound=92)
-        yield Figure(name="lines of those files", value=lines, target=19_000, bound=29_210)
+        yield Figure(name="files run to GRPO's gradient", value=files, target=70, bound=91)
+        yield Figure(name="lines of those files", value=lines, target=19_000, bound=29_140)
 
 
 def main(root: Path) -> int:
