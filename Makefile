@@ -58,4 +58,4 @@ clean:  ## remove what the targets above made, never a run
 .venv-docs:
 	@tools/venv.sh .venv-docs -r docs/site/requirements.txt
 
-.PHONY: help demo test check site release bench-peer vllm-peer peer-values clean .venv .venv-demo .venv-docs
+.PHONY: help demo test check site release bench-peer vllm-peer job-peers peer-values clean .venv .venv-demo .venv-docs
