@@ -16,8 +16,8 @@ from plaudit.models.load import load_model, merge_adapters, with_adapter
 from plaudit.models.reward_model import load_reward_model
 from tests.engine.test_exact_resume import at_random, during_a_save, same
 from tests.engine.toy import Toy, make_toy
-from tests.engine.toy_command import Command, finish, outcome, sft
-from tests.methods.policy.commands import make_place, refused, well
+from tests.engine.toy_command import Command, finish, outcome, refused, sft
+from tests.methods.policy.commands import make_place, well
 from tests.methods.preference.test_runs import command as preference, kind_of, make_opinions
 from tests.methods.reward_model.rows import command as reward
 
