@@ -355,7 +355,7 @@ def test_grpo_of_7b_with_a_reference_is_made_to_fit_one_h200(tmp_path):
         (("--tokens-per-second", "0"), "above 0"),
         (("--prompt-tokens", "5"), "both"),
         (("--ranks", "0"), "1 or more"),
-        (("--gpu", "h100", "--gpus", "4"), "a method that draws answers"),
+        (("--gpus", "4"), "say which, by --gpu NAME"),
     ],
 )
 def test_what_makes_no_sense_is_refused(toy, capsys, words, complaint):

@@ -105,8 +105,6 @@ def test_an_environment_that_ends_the_program(
 ) -> None:
     word = f"{place.folder / 'own.py'}:{environment}"
     words = command(place, "grpo", f"out-{environment}", "--environment", word)
-    at = words.index("--reward")
-    del words[at : at + 2]
     assert main(words) == 2
     assert f"own.py:{environment}, prompt" in (said := capsys.readouterr().err)
     assert "it ended the program" in said

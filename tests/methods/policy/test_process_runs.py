@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import json
 import signal
-from contextlib import redirect_stderr
 from pathlib import Path
 from statistics import fmean
 
@@ -207,13 +205,8 @@ def test_a_function_that_gives_a_list_is_told_of_the_switch(place: Place) -> Non
 
 
 def test_episodes_are_paid_at_their_end(place: Place) -> None:
-    words_ = command(place, "grpo", "episodes", *PAID, "--environment", rule(place, "sure"))
-    cut = words_.index("--reward")
-    del words_[cut : cut + 2]
-    said = io.StringIO()
-    with redirect_stderr(said):
-        assert main(words_) == 2
-    assert "an episode of an environment is paid at its end" in said.getvalue()
+    went = refused(place, "grpo", "episodes", *PAID, "--environment", rule(place, "sure"))
+    assert "an episode of an environment is paid at its end" in went.said
 
 
 @pytest.mark.slow

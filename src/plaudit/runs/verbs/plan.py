@@ -125,11 +125,8 @@ def _split_cost(cost: RunCost, gpus: int) -> RunCost:
     from plaudit.runs.planner.cost import estimate_cost, recomputed_where_needed, split_request, splits
     from plaudit.runs.planner.render import split_sentences, split_table
 
-    if cost.request.machine.gpu is None or gpus < 2:
-        raise UserError(
-            f"--gpus {gpus} shares GPUs between learning and servers that draw: give --gpu NAME too, and 2 "
-            "or more of it"
-        )
+    if gpus < 2:
+        raise UserError(f"--gpus {gpus} shares GPUs between learning and servers that draw: give 2 or more")
     ways, console = splits(cost, gpus), make_console()
     console.print(split_table(ways))
     trained = cost
@@ -189,6 +186,8 @@ def _planned(args: argparse.Namespace, config: RunConfig) -> PlanRequest:
 
     config = _served(config, args.servers) if args.servers else config
     memory = None if args.machine_memory is None else parse_bytes(args.machine_memory)
+    if args.gpus is not None and args.gpu is None:
+        raise UserError(f"--gpus {args.gpus}: say which, by --gpu NAME")
     if args.gpus is not None and (args.servers or not draws(config)):
         args.ranks = max(1, args.gpus - (args.servers or 0))
     machine = this_machine(config.device, device_kind=args.on, memory=memory, ranks=args.ranks, gpu=args.gpu)
