@@ -48,7 +48,7 @@ class Cluster:
     @property
     def environment(self) -> Mapping[str, str]:
         more = {"SLURM_CONF": str(self.folder / "slurm.conf"), "OMP_NUM_THREADS": "1"}
-        return {**os.environ, **more, "PYTHONPATH": f"{ROOT}/src"}
+        return {**os.environ, **more, "PYTHONPATH": f"{ROOT}/src:{ROOT}"}
 
     def call(self, *command: str, cwd: Path | None = None) -> str:
         done = subprocess.run(

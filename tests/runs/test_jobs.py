@@ -146,10 +146,14 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         yield here
 
 
-def started(cluster: Cluster, folder: Path, out: str, rounds: int, machines: int = 2) -> str:
+def started(
+    cluster: Cluster, folder: Path, out: str, rounds: int, machines: int = 2, settings: str = ""
+) -> str:
     """The number of a job that was planned and given to Slurm."""
     spread = ("--ranks", 2, "--servers", 2, "--nodes", machines)
     assert plan(folder, "slurm", *spread, "--write", folder / f"job-{out}", rounds=rounds, out=out) == 0
+    with (folder / f"job-{out}/train.yaml").open("a") as file:
+        file.write(settings)
     return cluster.call("sbatch", "--parsable", "job.sbatch", cwd=folder / f"job-{out}")
 
 
@@ -203,16 +207,32 @@ def test_slurm_requeues_and_kills_leave_the_same_bits(cluster: Cluster, tmp_path
     assert weights(tmp_path / "disturbed") == weights(tmp_path / "through")
 
 
+FAULTS = {
+    "a reward that is none": ("", r"plaudit: (rank \d of 2: )?.*short"),
+    # An exception that nobody turned into a sentence.
+    "an error of the program": (
+        "optimizer:\n  name: tests.engine.distributed.user_optimizers:raising\n",
+        "plaudit: an error of the program, .*: .*ArithmeticError: the moon is in the wrong phase",
+    ),
+}
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_fault_is_the_last_line_and_is_not_tried_again(cluster: Cluster, tmp_path: Path):
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_the_last_line_and_is_not_tried_again(
+    cluster: Cluster, tmp_path: Path, fault: str, monkeypatch: pytest.MonkeyPatch
+):
+    settings, said = FAULTS[fault]
+    monkeypatch.setenv("TOY_STOP", "1:3")
     # On one machine, side by side.
-    job = started(cluster, tmp_path, "faulty", 10, machines=1)
-    (tmp_path / "short.py").write_text("def short(prompt, answer):\n    return 'much'\n")
+    job = started(cluster, tmp_path, "faulty", 10, machines=1, settings=settings)
+    if not settings:
+        (tmp_path / "short.py").write_text("def short(prompt, answer):\n    return 'much'\n")
     deadline = time.monotonic() + 200
     while cluster.state(job) != "FAILED":
         assert time.monotonic() < deadline, cluster.call("scontrol", "show", "job", job)
         time.sleep(0.2)
     [log] = (tmp_path / "job-faulty").glob(f"*-{job}.log")
     last = log.read_text().splitlines()[-1]
-    assert re.match(r"plaudit: (rank \d of 2: )?.*short", last), last
+    assert re.match(said, last), last

@@ -82,6 +82,10 @@ status=$?
 
 # What went wrong, as the last line of the log, behind what srun says of each process.
 fault=$(grep '^plaudit: ' "$said" | grep -v -e 'stopped, because rank' -e 'ended without a word' -e SIGTERM | tail -n 1)
+if [ -z "$fault" ] && grep -q 'Exited with exit code 1$' "$said"; then
+  fault=$(grep 'Error: ' "$said" | tail -n 1)
+  fault="plaudit: an error of the program, whose traceback stands above: ${fault:-it says nothing}"
+fi
 [ -z "$fault" ] || echo "$fault" >&2
 # 128 and a signal: killed, or told to stop. What is no fault of the run is worth another try.
 if [ -z "$fault" ] && [ "$status" -ge 128 ] && [ "${SLURM_RESTART_COUNT:-0}" -lt 50 ]; then
