@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler
@@ -139,10 +140,13 @@ def test_nonsense_is_asked_again_and_no_server_at_all_is_waited_for_and_then_sai
 
 def test_the_least_busy_server_is_asked():
     asked: list[int] = []
+    all_asked = threading.Event()
 
     def slowly(handler: BaseHTTPRequestHandler) -> None:
         asked.append(handler.connection.getsockname()[1])
-        time.sleep(0.05)
+        if len(asked) == 20:
+            all_asked.set()
+        all_asked.wait(60)
         send_choice(handler)
 
     with saying(slowly) as one, saying(slowly) as two:

@@ -77,8 +77,14 @@ with process_group() as ranks:
 
 @pytest.mark.parametrize(
     "facts",
-    [SRUN, {f"OMPI_COMM_WORLD_{name}": value for name, value in MPIRUN.items()}],
-    ids=["srun", "mpirun"],
+    [
+        pytest.param(SRUN, id="srun"),
+        pytest.param(
+            {f"OMPI_COMM_WORLD_{name}": value for name, value in MPIRUN.items()},
+            id="mpirun",
+            marks=pytest.mark.slow,
+        ),
+    ],
 )
 def test_processes_of_srun_and_mpirun_find_each_other(facts: dict[str, str]) -> None:
     job = {"SLURM_JOB_ID": str(free_port()), "PMIX_NAMESPACE": str(free_port())}
