@@ -120,10 +120,11 @@ def test_ray_starts_a_killed_rank_again_and_the_bits_stay(tmp_path: Path):
     subprocess.run([bin / "ray", "start", *start], env=environment, check=True, capture_output=True)
     try:
         for out in ("through", "killed"):
-            spread = ("--ranks", 2, "--servers", 2, "--write", tmp_path / out)
+            spread = ("--ranks", 2, "--servers", 2, "--write", tmp_path / f"job-{out}")
             assert plan(tmp_path, "ray", *spread, rounds=20, out=out) == 0
-            log = (tmp_path / f"{out}.log").open("wb")
-            job = subprocess.Popen([RAY, tmp_path / out / "job.py"], env=environment, stdout=log, stderr=log)
+            with (tmp_path / f"{out}.log").open("wb") as log:
+                words = [RAY, tmp_path / f"job-{out}/job.py"]
+                job = subprocess.Popen(words, env=environment, stdout=log, stderr=log)
             if out == "killed":
                 while steps(tmp_path / out) < 5:
                     assert job.poll() is None
