@@ -55,6 +55,9 @@ def test_a_job_is_shown_and_written(
     if scheduler == "slurm":
         assert subprocess.run(["bash", "-n"], input=text.encode(), check=False).returncode == 0
         assert "#SBATCH hetjob" in text
+        # Where it was planned, relative paths mean what they meant.
+        assert f"#SBATCH --chdir={Path.cwd()}\n" in text
+        assert f"--config {tmp_path}/jobs/train.yaml" in text
     elif scheduler == "ray":
         ast.parse(text)
         assert len(text.splitlines()) < 100
@@ -81,6 +84,8 @@ def test_what_draws_nothing_has_no_servers(tmp_path: Path, capsys: pytest.Captur
     assert "cannot be spread evenly over 2 machines" in capsys.readouterr().err
     assert main([*map(str, words)]) == 2
     assert "say where it is kept (--out)" in capsys.readouterr().err
+    assert main([*map(str, words[:-2]), "--write", str(tmp_path)]) == 2
+    assert "say for which scheduler (--for)" in capsys.readouterr().err
 
 
 RAY, VALIDATORS = (ROOT / f".peers/{name}/bin/python" for name in ("ray", "jobs"))

@@ -108,8 +108,8 @@ def first_node(nodes: str) -> str:
     >>> first_node("a,b"), first_node("gpu[07-09,12]-ib,cpu1"), first_node("rack[1,3]")
     ('a', 'gpu07-ib', 'rack1')
     """
-    before, inside, after = re.match(r"([^\[,]*)(?:\[([^\]]*)\])?([^,]*)", nodes).groups()  # type: ignore[union-attr]
-    return before + re.split("[-,]", inside or "")[0] + after
+    [(before, inside, after), *_] = re.findall(r"([^\[,]*)(?:\[([^\]]*)\])?([^,]*)", nodes)
+    return before + re.split("[-,]", inside)[0] + after
 
 
 def _port(starter: Starter, environment: Mapping[str, str]) -> str:

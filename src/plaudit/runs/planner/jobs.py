@@ -43,6 +43,8 @@ class Job:
     machines: int
     gpu: str | None
     """The GPU that each of them has; none: they compute on CPUs."""
+    folder: Path | None = None
+    """Where the files are written; none: they are looked at."""
 
     def files(self, scheduler: str) -> dict[str, str]:
         """Names and texts: how the scheduler starts it, and the settings that it reads."""
@@ -62,6 +64,10 @@ class Job:
             "purpose": f"plaudit train {self.method}: {learn}{draw}.",
             "file": file,
             "name": name,
+            # A job runs where it was planned: there its relative paths mean what they meant.
+            "here": shlex.quote(str(Path.cwd())),
+            "here_text": json.dumps(str(Path.cwd())),
+            "logs": self._beside("", scheduler),
             "gpus": is_gpu,
             "gpu_name": (self.gpu or "").upper(),
             "use_gpu": is_gpu,
@@ -74,7 +80,7 @@ class Job:
             "folder": shlex.quote(str(self.config.out.with_name(f"{self.config.out.name}-weights"))),
             "storage": str(self.config.out.resolve().parent / "ray"),
             **self._places(),
-            **self._commands(),
+            **self._commands(scheduler),
         }
 
     def _places(self) -> dict[str, object]:
@@ -104,9 +110,16 @@ class Job:
             "node_list": "SLURM_JOB_NODELIST" if together else "SLURM_JOB_NODELIST_HET_GROUP_1",
         }
 
-    def _commands(self) -> dict[str, object]:
+    def _beside(self, name: str, scheduler: str) -> str:
+        """A file beside the job; Kubernetes and SkyPilot see it on their own disk alone."""
+        if self.folder is None or scheduler in ("kubernetes", "skypilot"):
+            return name
+        return f"{self.folder.resolve()}/{name}"
+
+    def _commands(self, scheduler: str) -> dict[str, object]:
         divided = self.servers > 0 and self.trainers > 1 and not self.config.shard
-        train = ["train", self.method, "--config", CONFIG, *(["--shard"] if divided else [])]
+        config = self._beside(CONFIG, scheduler)
+        train = ["train", self.method, "--config", config, *(["--shard"] if divided else [])]
         values: dict[str, object] = {"train": shlex.join(["plaudit", *train])}
         for name, words in {"train": train, "serve": self._serve()}.items():
             values[f"{name}_words"] = json.dumps(words)

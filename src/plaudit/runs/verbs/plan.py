@@ -94,6 +94,8 @@ def _write_job(args: argparse.Namespace, config: RunConfig, trainers: int) -> No
     from plaudit.runs.planner.jobs import Job
 
     if args.scheduler is None:
+        if args.write is not None or args.nodes > 1:
+            raise UserError("--write and --nodes are of a job: say for which scheduler (--for)")
         return
     if str(config.out) == "unplanned":
         raise UserError("--for writes a job of a run: say where it is kept (--out)")
@@ -104,20 +106,19 @@ def _write_job(args: argparse.Namespace, config: RunConfig, trainers: int) -> No
         servers=args.servers or 0,
         machines=args.nodes,
         gpu=args.gpu,
+        folder=args.write,
     )
-    folder = args.write
-    for name, text in job.files(args.scheduler).items():
-        print(f"\n── {name if folder is None else folder / name}\n{text}", end="")
-        if folder is None:
-            continue
-        if (folder / name).exists() and (folder / name).read_text("utf-8") != text:
-            raise UserError(
-                f"{folder / name} is there already, and another one: name another folder (--write)"
-            )
-        folder.mkdir(parents=True, exist_ok=True)
-        write_text(folder / name, text)
-    if folder is None:
+    files = {(args.write or Path()) / name: text for name, text in job.files(args.scheduler).items()}
+    for path, text in files.items():
+        print(f"\n── {path}\n{text}", end="")
+    if args.write is None:
         print("\nplaudit: --write FOLDER writes them", file=sys.stderr)
+        return
+    if changed := [path for path, text in files.items() if path.exists() and path.read_text("utf-8") != text]:
+        raise UserError(f"{changed[0]} is there already, and another one: name another folder (--write)")
+    args.write.mkdir(parents=True, exist_ok=True)
+    for path, text in files.items():
+        write_text(path, text)
 
 
 def _split_cost(cost: RunCost, gpus: int) -> RunCost:

@@ -4,7 +4,8 @@
 # A job that is requeued goes on from its last checkpoint. It is requeued by Slurm when a machine is lost, and by
 # itself when a process was killed or its time ran out; a fault that would come again ends it.
 #SBATCH --job-name={{name}}
-#SBATCH --output={{name}}-%j.log
+#SBATCH --chdir={{here}}
+#SBATCH --output={{logs}}{{name}}-%j.log
 #SBATCH --open-mode=append
 #SBATCH --requeue
 #SBATCH --time=24:00:00
@@ -57,7 +58,7 @@ serve() {
   done
 }
 export -f serve
-srun --label{{server_step}} bash -c serve > "{{name}}-$SLURM_JOB_ID-servers.log" 2>&1 &
+srun --label{{server_step}} bash -c serve > "{{logs}}{{name}}-$SLURM_JOB_ID-servers.log" 2>&1 &
 urls=
 for host in $(scontrol show hostnames "${{node_list}}"); do
   for place in {{server_places}}; do
