@@ -84,6 +84,8 @@ def test_what_draws_nothing_has_no_servers(tmp_path: Path, capsys: pytest.Captur
     assert "cannot be spread evenly over 2 machines" in capsys.readouterr().err
     assert main([*map(str, words)]) == 2
     assert "say where it is kept (--out)" in capsys.readouterr().err
+    assert plan(tmp_path, "slurm", "--gpu", "h100", "--gpus", 4, "--servers", 4) == 2
+    assert "--servers 4 of --gpus 4: none is left that learns" in capsys.readouterr().err
     assert main([*map(str, words[:-2]), "--write", str(tmp_path)]) == 2
     assert "say for which scheduler (--for)" in capsys.readouterr().err
 
@@ -231,8 +233,9 @@ def test_a_fault_is_the_last_line_and_is_not_tried_again(
 ):
     settings, said = FAULTS[fault]
     monkeypatch.setenv("TOY_STOP", "1:3")
-    # On one machine, side by side.
-    job = started(cluster, tmp_path, "faulty", 10, machines=1, settings=settings)
+    monkeypatch.chdir(tmp_path)
+    # On one machine, side by side; by paths that are relative to where it is planned.
+    job = started(cluster, Path(), "faulty", 10, machines=1, settings=settings)
     if not settings:
         (tmp_path / "short.py").write_text("def short(prompt, answer):\n    return 'much'\n")
     deadline = time.monotonic() + 200

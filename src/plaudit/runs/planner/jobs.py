@@ -67,7 +67,7 @@ class Job:
             # A job runs where it was planned: there its relative paths mean what they meant.
             "here": shlex.quote(str(Path.cwd())),
             "here_text": json.dumps(str(Path.cwd())),
-            "logs": self._beside("", scheduler),
+            "logs": self._path_of("", scheduler),
             "gpus": is_gpu,
             "gpu_name": (self.gpu or "").upper(),
             "use_gpu": is_gpu,
@@ -110,7 +110,7 @@ class Job:
             "node_list": "SLURM_JOB_NODELIST" if together else "SLURM_JOB_NODELIST_HET_GROUP_1",
         }
 
-    def _beside(self, name: str, scheduler: str) -> str:
+    def _path_of(self, name: str, scheduler: str) -> str:
         """A file beside the job; Kubernetes and SkyPilot see it on their own disk alone."""
         if self.folder is None or scheduler in ("kubernetes", "skypilot"):
             return name
@@ -118,7 +118,7 @@ class Job:
 
     def _commands(self, scheduler: str) -> dict[str, object]:
         divided = self.servers > 0 and self.trainers > 1 and not self.config.shard
-        config = self._beside(CONFIG, scheduler)
+        config = self._path_of(CONFIG, scheduler)
         train = ["train", self.method, "--config", config, *(["--shard"] if divided else [])]
         values: dict[str, object] = {"train": shlex.join(["plaudit", *train])}
         for name, words in {"train": train, "serve": self._serve()}.items():

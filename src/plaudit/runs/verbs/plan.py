@@ -190,7 +190,9 @@ def _planned(args: argparse.Namespace, config: RunConfig) -> PlanRequest:
     if args.gpus is not None and args.gpu is None:
         raise UserError(f"--gpus {args.gpus}: say which, by --gpu NAME")
     if args.gpus is not None and (args.servers or not draws(config)):
-        args.ranks = max(1, args.gpus - (args.servers or 0))
+        args.ranks = args.gpus - (args.servers or 0)
+        if args.ranks < 1:
+            raise UserError(f"--servers {args.servers} of --gpus {args.gpus}: none is left that learns")
     machine = this_machine(config.device, device_kind=args.on, memory=memory, ranks=args.ranks, gpu=args.gpu)
     rows = planned_rows(args.method, config, _lengths(args))
     return PlanRequest(method=args.method, config=config, rows=rows, machine=machine, process=0)
