@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, get_args
 
@@ -72,6 +73,12 @@ def test_shards_load_as_one(tmp_path):
 def test_tied_embeddings_stay_tied(tmp_path, name):
     model = _load(_saved(tmp_path, name))
     assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
+
+
+def test_threads_that_load_at_once_leave_models_tied(tmp_path):
+    with ThreadPoolExecutor(4) as pool:
+        models = [*pool.map(_load, [_saved(tmp_path, "gemma")] * 16)]
+    assert all(m.get_output_embeddings().weight is m.get_input_embeddings().weight for m in models)
 
 
 def test_weights_of_either_width_load_in_the_wanted_one(tmp_path):

@@ -10,6 +10,7 @@ import copy
 import json
 import math
 import re
+import threading
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -84,11 +85,16 @@ LOADING_FAULTS = (
 """What the libraries raise at a folder that is damaged, or that needs a library which is not there."""
 
 
+# transformers takes `tie_weights` off its class while it builds a model; two threads that give it back out
+# of order would leave every later model of the process untied.
+_ONE_AT_A_TIME = threading.Lock()
+
+
 @contextmanager
 def loading(folder: Path, fails: str) -> Iterator[None]:
     """While this lasts a fault of the libraries is a sentence about the folder, and the only one."""
     try:
-        with quiet_library():
+        with _ONE_AT_A_TIME, quiet_library():
             yield
     except UserError:
         raise
