@@ -17,8 +17,9 @@ from plaudit.collect.answering import own_history, submit_answer
 from plaudit.collect.app.api import PREFIX
 from plaudit.collect.app.server import make_app, serve_in_background
 from plaudit.collect.desk import Lease, next_task
-from plaudit.collect.people import SCOPES, issue_token
+from plaudit.collect.people import SCOPES, issue_token, look_at_invite, make_invite
 from plaudit.collect.progress import project_tasks
+from plaudit.collect.review import invites
 from plaudit.collect.sessions import find_session, list_sessions, open_session
 from tests.collect.browsers import forms_of
 from tests.collect.desks import Desk, MakeDesk, pair_body
@@ -322,6 +323,7 @@ def test_nobody_reaches_what_is_anothers(two):
                 f"/label?after={assignment}",
             ):
                 reply = other.get(path)
+                assert reply.status in (403, 404), path
                 assert "thoughts of p" not in reply.text
                 assert held.assignment not in reply.text.replace(path, "")
             reply = other.post(f"/label/edit/{assignment}", {"key": "k3", "strength": "3"})
@@ -357,9 +359,13 @@ def test_pages_of_one_project_show_nothing_of_another(two):
             reply = owner.post(path.replace("{task}", task).replace("{person}", extra), fields)
             assert reply.status == 404, (address, reply.status)
     owner.post("/account/sessions", {"session": session.id})
+    invite = store.write(make_invite, "q", actor="o1")
+    (listed,) = invites(store, "q")
+    owner.post("/manage/invites/end", {"invite": listed.id})
     owner.get("/enter")
+    assert store.read(look_at_invite, invite).uses == 1
     assert find_session(store, secret) is not None
-    assert [change for change in changes(two, before) if change[1] == "q"] == []
+    assert [change for change in changes(two, before) if change[1] == "q"] == [("invited", "q")]
 
 
 def test_what_an_owner_of_another_project_exports_holds_nothing_of_this_one(two):

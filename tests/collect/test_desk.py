@@ -255,19 +255,6 @@ def test_nobody_judges_own_text_or_a_declined_category_or_a_prompt_too_often(mak
     assert len({desk.answer(other).task for _ in range(2)}) == 2
 
 
-def test_what_an_annotator_is_given_tells_nothing_else(make_desk: MakeDesk) -> None:
-    desk = make_desk(
-        tasks=[
-            pair_body(1, gold={"better": 0}, metadata={"x": "hidden"}, method="d-optimal", probability=0.25)
-        ],
-        gold_rows="gold.jsonl",
-        gold_share=1.0,
-    )
-    (one,) = desk.people(1)
-    words = repr(desk.lease(one).shown)
-    assert not any(hint in words for hint in ("gold", "secret-model", "hidden", "d-optimal", "0.25"))
-
-
 def test_words_of_another_project_are_not_found(make_desk: MakeDesk) -> None:
     desk = make_desk()
     (one,) = desk.people(1)

@@ -440,11 +440,6 @@ def run(machine: type[History], examples: int, steps: int) -> None:
 
 
 @pytest.mark.slow
-def test_any_history_keeps_the_rules() -> None:
-    run(History, examples=25, steps=30)
-
-
-@pytest.mark.slow
 def test_any_long_history_keeps_the_rules() -> None:
     run(History, examples=200, steps=80)
 

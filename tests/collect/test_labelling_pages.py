@@ -89,18 +89,6 @@ def test_what_a_browser_sends_is_what_was_written_down_to_the_line_ends(make_des
     assert given_labels(desk) == [{"answer": TASKS["write"]["draft"]}]
 
 
-def test_no_page_tells_models_gold_or_others_labels(make_desk):
-    desk = make_desk(tasks=2, overlap=2, gold_share=0.5)
-    desk.add([{**TASKS["pair"], "prompt": "Gold?", "gold": {"better": 1}, "metadata": {"secret": 1}}])
-    first, second = signed_in(desk.store, "Ada"), signed_in(desk.store, "Bob")
-    for browser, why in ((first, "Adas words"), (second, "Bobs words")):
-        for _ in range(3):
-            page = browser.get("/label")
-            for hidden in ("secret", "gold", "source", "Adas words" if browser is second else "Bobs words"):
-                assert hidden not in page.html
-            browser.send(page.form(), strength="1", why=why)
-
-
 def test_skipping_wants_a_reason_and_leads_to_the_next(pairs):
     browser = signed_in(pairs.store)
     page = browser.get("/label")
@@ -348,16 +336,6 @@ def test_a_page_left_open_over_night_is_shown_again_with_all_that_was_typed(pair
     assert [label["why"] for label in given_labels(pairs)] == ["Thought of all evening"]
 
 
-@pytest.mark.slow
-def test_a_double_click_is_one_answer(pairs):
-    browser = signed_in(pairs.store)
-    form = browser.get("/label").form()
-    pages = [browser.send(form, strength="1", why="once") for _ in range(2)]
-    assert [page.path for page in pages] == ["/label", "/label"]
-    assert pages[0].form().value("assignment") == pages[1].form().value("assignment")
-    assert len(given_labels(pairs)) == 1
-
-
 def conflict(pairs: Desk, browser: Browser, first: HtmlPage, second: HtmlPage) -> HtmlPage:
     browser.send(first.form(), strength="3", why="In the first tab")
     page = browser.send(second.form(), strength="-3", why="In the second tab")
@@ -395,30 +373,6 @@ def test_who_was_suspended_meanwhile_sees_why_and_what_was_typed(pairs):
     assert after.status in (401, 403)
     assert "A long text" in after.html
     assert given_labels(pairs) == []
-
-
-def test_what_is_another_persons_is_refused_and_remembered(pairs):
-    ada, bob = signed_in(pairs.store, "Ada"), signed_in(pairs.store, "Bob")
-    form = ada.get("/label").form()
-    assignment = str(form.value("assignment"))
-    ada.send(form, strength="1", why="Ada's")
-    own = bob.get("/label").form()
-    theirs = [
-        (name, assignment if name == "assignment" else value)
-        for name, value in own.fields
-        if name in ("form_token", "assignment", "key")
-    ]
-    for path in ("/label", "/label/draft", "/label/skip", "/label/undo", "/label/note", "/label/flag"):
-        page = bob.post(
-            path, [*theirs, ("strength", "1"), ("note", "x"), ("report", "other"), ("reason", "unclear")]
-        )
-        assert page.status == 403, path
-        assert "Ada's" not in page.html
-    for path in (f"/label/edit/{assignment}", f"/label?at={assignment}", f"/label?after={assignment}"):
-        assert bob.get(path).status == 403, path
-    refused = [event for event in pairs.store.events() if event.kind == "refused"]
-    assert len(refused) == 9
-    assert {event.actor for event in refused} == {bob.pseudonym}
 
 
 @pytest.mark.one_in(3)

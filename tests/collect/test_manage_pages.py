@@ -10,19 +10,17 @@ import zipfile
 from typing import Any
 
 import pytest
-from starlette.testclient import TestClient
 
 from plaudit.collect import review
 from plaudit.collect.adding import add_tasks, close_task, set_project
-from plaudit.collect.app.server import PAGES
 from plaudit.collect.export import read_snapshot, trace_row
-from plaudit.collect.people import issue_token, join_project, look_at_invite, make_invite, record_refusal
+from plaudit.collect.people import join_project, make_invite, record_refusal
 from plaudit.collect.progress import project_status
 from plaudit.collect.project import Project
 from plaudit.collect.quality.cache import keep_report
 from plaudit.collect.quality.result import quality_to_dict
 from tests.collect.desks import pair_body
-from tests.collect.offices import HERE, SAME, Browser, Office, a_report
+from tests.collect.offices import Browser, Office, a_report
 
 PATHS = (
     *("/manage", "/manage/tasks", "/manage/queue", "/manage/quality", "/manage/gaps", "/manage/people"),
@@ -32,58 +30,6 @@ PATHS = (
 
 
 # Who may open what.
-
-
-@pytest.mark.slow
-def test_every_page_is_for_those_whose_scope_it_is(office):
-    (task, *_), person = office.divide(), office.annotator.pseudonym
-    keep_report(office.store, quality_to_dict(a_report(office)))
-    own = [page for page in PAGES if page.path.startswith("/manage")]
-    assert {page.path for page in own if page.method == "GET"} >= {*PATHS}
-    may = {"owner": office.owner, "reviewer": office.reviewer, "annotator": office.annotator}
-    scopes = {"owner": {"review", "read", "manage"}, "reviewer": {"label", "review", "read"}}
-    for page in own:
-        path = page.path.replace("{task}", task).replace("{person}", person)
-        for role, browser in may.items():
-            allowed = page.scope in scopes.get(role, {"label"})
-            if page.method == "GET":
-                found = browser.get(path)
-                assert (found.status_code == 200) == allowed, (role, path, found.status_code)
-            elif not allowed:
-                found = browser.post(path)
-                assert found.status_code == 403, (role, path, found.status_code)
-    refused = [event.actor for event in review.trail(office.store, "p", kinds=("refused",))]
-    assert {*refused} == {office.annotator.pseudonym, office.reviewer.pseudonym}
-
-
-def test_who_is_signed_out_is_led_to_the_sign_in(office):
-    stranger = TestClient(office.app, base_url=HERE)
-    for path in PATHS:
-        assert stranger.get(path).url.path == "/enter"
-    sent = stranger.post("/manage/invites", data={"role": "owner"}, headers=SAME)
-    assert sent.status_code == 401
-
-
-def test_what_is_another_projects_is_not_there(office):
-    office.store.write(set_project, Project(name="q"), actor="o1")
-    other = Browser(office, "owner", "q")
-    task, person = office.divide()[0], office.annotator.pseudonym
-    # In both projects people are called by the same pseudonyms: this one is not there in the other.
-    office.store.write(issue_token, "p", "annotator", name="Cem")
-    assert other.get(f"/manage/tasks/{task}").status_code == 404
-    assert other.get("/manage/people/a3").status_code == 404
-    for path in (f"/manage/tasks/{task}/close", f"/manage/tasks/{task}/gold", f"/manage/queue/{task}"):
-        assert other.post(path, reason="mine", key="k", strength="1").status_code == 404
-    for verb in ("standing", "sessions", "export", "erase"):
-        found = other.post(
-            f"/manage/people/{person}/{verb}", standing="suspended", reason="x", confirm=person
-        )
-        assert found.status_code == 404, verb
-    invite = office.store.write(make_invite, "p", actor="o1")
-    (listed,) = review.invites(office.store, "p")
-    other.post("/manage/invites/end", invite=listed.id)
-    assert office.store.read(look_at_invite, invite).uses == 1
-    assert "What is 1" not in other.get("/manage/tasks").text
 
 
 @pytest.mark.one_in(3)

@@ -8,10 +8,8 @@ from plaudit.collect.people import (
     look_at_invite,
     make_invite,
     record_refusal,
-    revoke,
     set_standing,
 )
-from plaudit.collect.privacy import erase_person
 from plaudit.collect.refusals import FieldError, NotFoundError, NotYoursError, TooOftenError
 from plaudit.collect.sessions import (
     change_password,
@@ -88,33 +86,6 @@ def test_sessions_are_listed_without_secrets_and_ended_alone_or_together(desk):
     desk.store.write(end_session, second)
     assert desk.store.read(list_sessions, "p", ada) == []
     assert find_session(desk.store, others.secret) is not None
-
-
-@pytest.mark.one_in(6)
-@pytest.mark.parametrize("end", ["revoke", "suspend", "erase", "password"])
-def test_what_takes_somebodys_access_ends_all_sessions(desk, end):
-    ada = _joined(desk)
-    secret = desk.store.write(open_session, "p", ada).secret
-    if end == "revoke":
-        desk.store.write(revoke, "p", ada, actor="o1")
-    elif end == "suspend":
-        desk.store.write(set_standing, "p", ada, "suspended", reason="clicks at random", actor="o1")
-    elif end == "erase":
-        erase_person(desk.store, "p", ada, actor="o1")
-    else:
-        fresh = change_password(desk.store, "p", ada, WORD, "another horse in the rain")
-        assert find_session(desk.store, fresh.secret) is not None
-        assert sign_in(desk.store, "p", "Ada", "another horse in the rain")
-    assert find_session(desk.store, secret) is None
-
-
-@pytest.mark.slow
-def test_the_session_of_before_ends_when_the_same_browser_signs_in(desk):
-    _joined(desk)
-    before = sign_in(desk.store, "p", "Ada", WORD)
-    after = sign_in(desk.store, "p", "Ada", WORD, replacing=before.secret)
-    assert find_session(desk.store, before.secret) is None
-    assert find_session(desk.store, after.secret) is not None
 
 
 @pytest.mark.one_in(2)

@@ -18,7 +18,7 @@ from plaudit.collect.app.server import serve_in_background
 from plaudit.collect.people import hash_secret, issue_token, make_invite, revoke, set_standing
 from plaudit.collect.privacy import erase_person
 from plaudit.collect.progress import project_people
-from plaudit.collect.sessions import change_password, list_sessions, open_session
+from plaudit.collect.sessions import change_password, find_session, list_sessions, open_session
 from tests.collect.desks import Desk, MakeDesk
 from tests.collect.visitors import Visitor
 
@@ -150,7 +150,9 @@ def revoked(served: Served, pseudonym: str) -> None:
 
 
 def given_another_password(served: Served, pseudonym: str) -> None:
-    change_password(served.store, "p", pseudonym, PASSWORD, "another good password")
+    fresh = change_password(served.store, "p", pseudonym, PASSWORD, "another good password")
+    assert find_session(served.store, fresh.secret) is not None
+    assert is_in(served.again(password="another good password"))
 
 
 @pytest.mark.one_in(4)

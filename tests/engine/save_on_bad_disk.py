@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import subprocess
 import sys
 from collections.abc import Callable
@@ -23,18 +22,10 @@ from plaudit.engine.sinks.files import JsonlFile
 from plaudit.errors import UserError
 
 
-def full(folder: Path) -> None:
-    """The two-megabyte disk that the test mounted has no room for the next checkpoint."""
-
-
 def no_inodes(folder: Path) -> None:
     with suppress(OSError):
         for number in range(100_000):
             (folder / f"filler-{number}").touch()
-
-
-def limited(folder: Path) -> None:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (900_000, 900_000))
 
 
 def read_only(folder: Path) -> None:
@@ -61,14 +52,8 @@ def open_and_close(run: Path) -> None:
         pass
 
 
-def grow(path: Path) -> None:
-    with JsonlFile(path) as lines:
-        for step in range(200_000):
-            lines.append({"step": step, "text": "x" * 1000})
-
-
 if __name__ == "__main__":
-    faults = {fault.__name__: fault for fault in (full, no_inodes, limited, read_only, forbidden)}
+    faults = {fault.__name__: fault for fault in (no_inodes, read_only, forbidden)}
     fault, folder = faults[sys.argv[1]], Path(sys.argv[2])
     run = folder / "run"
     open_and_close(run)
@@ -84,9 +69,6 @@ if __name__ == "__main__":
         "new": said_by(lambda: open_and_close(folder / "other")),
     }
     after = sorted(path.name for path in run.rglob("*"))
-    if fault in (full, limited):
-        said["line"] = said_by(lambda: grow(run / "metrics.jsonl"))
     loaded = save.load_latest_checkpoint(run / "checkpoints")
-    torn = JsonlFile(run / "metrics.jsonl").notes if fault in (full, limited) else ()
     step = None if loaded is None else loaded.state.step
-    print(json.dumps({"said": said, "unchanged": before == after, "step": step, "torn": torn}))
+    print(json.dumps({"said": said, "unchanged": before == after, "step": step}))

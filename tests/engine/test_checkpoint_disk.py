@@ -48,18 +48,6 @@ def can_mount(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("can_mount")
-def test_a_full_disk(tmp_path: Path) -> None:
-    found = outcome("full", tmp_path, small_disk("size=2m", tmp_path))
-
-    assert "step-00000002: could not be written: the disk is full (2,400," in found["said"]["save"]
-    assert "bytes are needed, " in found["said"]["save"]
-    assert "bytes are free). What was there before is unharmed." in found["said"]["save"]
-    assert "metrics.jsonl: could not be written: the disk is full" in found["said"]["line"]
-    assert found["said"]["new"] is None
-    assert (found["step"], found["unchanged"], found["torn"]) == (1, True, [])
-
-
-@pytest.mark.usefixtures("can_mount")
 def test_a_disk_without_room_for_another_name(tmp_path: Path) -> None:
     found = outcome("no_inodes", tmp_path, small_disk("size=8m,nr_inodes=40", tmp_path))
 
@@ -76,15 +64,6 @@ def test_a_disk_that_turned_read_only(tmp_path: Path) -> None:
     assert "run/lock: could not be written: the file system is read-only" in found["said"]["open"]
     assert "other: could not be written: the file system is read-only" in found["said"]["new"]
     assert (found["step"], found["unchanged"]) == (1, True)
-
-
-def test_a_file_that_would_grow_over_the_limit(tmp_path: Path) -> None:
-    found = outcome("limited", tmp_path, [])
-
-    assert "the file would be larger than is allowed" in found["said"]["save"]
-    assert "ulimit -f" in found["said"]["save"]
-    assert "metrics.jsonl: could not be written: the file would be larger" in found["said"]["line"]
-    assert (found["step"], found["unchanged"], found["torn"]) == (1, True, [])
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.engine.toy import Toy, make_toy
-from tests.engine.toy_command import finish, outcome, sft
+from tests.engine.toy_command import finish, sft
 
 ROWS = 24
 ONE_BY_ONE = (
@@ -72,25 +72,6 @@ def test_a_batch_in_pieces_gives_the_same_losses_and_gradients(toy: Toy, tmp_pat
         for name in ("tokens", "rows", "length_mean", "length_max", "learning_rate", "epoch"):
             assert other[name] == one[name]
     assert whole[-1]["held_out/loss"] == pytest.approx(pieces[-1]["held_out/loss"], rel=1e-5)
-
-
-@pytest.mark.slow
-def test_dropout_is_off_while_learning_and_back_in_the_result(gpt2: Toy, tmp_path: Path) -> None:
-    """The same weights without any dropout in their config learn the same, to the bit."""
-    config = json.loads((gpt2.model / "config.json").read_text("utf-8"))
-    rates = {name: rate for name, rate in config.items() if name.endswith("pdrop")}
-    still = Toy(model=tmp_path / "still", data=gpt2.data)
-    still.model.mkdir()
-    for path in gpt2.model.iterdir():
-        (still.model / path.name).write_bytes(path.read_bytes())
-    (still.model / "config.json").write_text(json.dumps(config | dict.fromkeys(rates, 0.0)), "utf-8")
-
-    run(gpt2, tmp_path / "a")
-    run(still, tmp_path / "b")
-    assert rates == {"attn_pdrop": 0.1, "embd_pdrop": 0.1, "resid_pdrop": 0.1}
-    assert outcome(tmp_path / "a") == outcome(tmp_path / "b")
-    result = json.loads((tmp_path / "a" / "model" / "config.json").read_text("utf-8"))
-    assert {name: result[name] for name in rates} == rates
 
 
 @pytest.mark.slow

@@ -70,15 +70,6 @@ def test_an_option_that_cannot_be_is_refused(
 
 
 @pytest.mark.slow
-def test_a_start_that_failed_can_be_repeated_with_other_settings(toy: Toy, tmp_path: Path) -> None:
-    refused(run(replace(toy, model=tmp_path / "nowhere"), tmp_path / "run"), "nowhere: no such folder")
-
-    done = run(toy, tmp_path / "run", "--batch-size", 5)
-    assert done.code == 0
-    assert "in good order" not in done.err
-
-
-@pytest.mark.slow
 def test_bad_rows_above_the_threshold_can_be_let_through_in_the_same_folder(toy: Toy, tmp_path: Path) -> None:
     mixed = write_rows(tmp_path / "mixed.jsonl", [*demonstrations(20), {"prompt": "a", "completion": 3}])
     first = run(replace(toy, data=mixed), tmp_path / "run")

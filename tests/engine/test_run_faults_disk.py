@@ -46,6 +46,7 @@ def test_a_full_disk_and_then_room_again(toy: Toy, tmp_path: Path) -> None:
     assert f"{disk}/run/lock: could not be written: the disk is full (" in start
     assert f"{disk}/run/checkpoints/step-00000010: could not be written: the disk is full (" in checkpoint
     assert "bytes are needed, " in checkpoint
+    assert "bytes are free). What was there before is unharmed." in checkpoint
     assert f"{disk}/run/model: could not be written: the disk is full (" in weights
     assert f"{disk}/run/model: could not be written: the disk is full (" in tokenizer
     assert all(

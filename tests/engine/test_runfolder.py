@@ -127,13 +127,6 @@ def test_a_key_that_may_change_is_brought_up_to_date_and_said(tmp_path: Path, al
     assert yaml.safe_load(run.config.read_text())["data"]["workers"] == 4
 
 
-def test_a_folder_of_something_else_is_refused_untouched(tmp_path: Path) -> None:
-    (tmp_path / "thesis.tex").write_text("x")
-
-    assert "not a run (it has no config.yaml) and is not empty: thesis.tex" in refusal(tmp_path, CONFIG)
-    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
-
-
 def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("x")
 

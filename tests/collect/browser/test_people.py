@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
@@ -12,11 +10,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from plaudit.collect.adding import set_project
 from plaudit.collect.app.server import serve_in_background
 from plaudit.collect.people import make_invite
 from plaudit.collect.progress import project_people, project_status, project_tasks, store_faults
-from plaudit.collect.sessions import end_sessions
 from plaudit.lab.world.annotators import Annotator, annotator_pool
 from plaudit.lab.world.online import direct_verdict, label_of, shown_as_task
 from tests.collect.browser.seats import WIDTHS, OpenSeat, Seat
@@ -152,68 +148,6 @@ def test_the_back_button_changes_nothing_and_another_answer_from_there_is_asked_
     with seat.page.expect_navigation(url="**/label?after=*"):
         send_by_mouse(seat.page)
     assert [label["strength"] for label in place.labels()] == [-2, 1]
-
-
-@pytest.mark.slow
-def test_two_tabs_on_one_task_are_one_label_and_the_second_is_shown_what_was_sent(place, seat):
-    other = seat.context.new_page()
-    other.goto(f"{place.url}/label")
-    choose(seat.page)
-    with seat.page.expect_navigation(url="**/label?after=*"):
-        send_by_mouse(seat.page)
-    choose(other, "3")
-    write_why(other, "words of the second tab")
-    other.locator("#send").click()
-    expect(other.locator("main")).to_contain_text("words of the second tab")
-    expect(other.locator("h1")).not_to_have_text("Which answer is better?")
-    assert [label["strength"] for label in place.labels()] == [-2]
-
-
-@pytest.mark.slow
-def test_a_session_that_ended_while_somebody_typed_costs_no_word(place, seat, person):
-    choose(seat.page)
-    write_why(seat.page, "a long thought")
-    place.store.write(end_sessions, "p", person, actor="o1")
-    send_by_mouse(seat.page)
-    kept = seat.page.locator('input[name=why][value="a long thought"]')
-    expect(kept).to_have_count(1)
-    assert place.labels() == []
-    # Signed in again, elsewhere in the same browser: the page that was left open sends it all.
-    seat.sign_in(place.store, person)
-    seat.page.locator("main form button").first.click()
-    # The form's token was of the session before: it is asked for once more, knowingly.
-    expect(seat.page).to_have_title(re.compile("earlier session"))
-    expect(kept).to_have_count(1)
-    seat.page.locator("main form button").first.click()
-    seat.page.wait_for_url("**/label?after=*")
-    assert place.labels() == [{"strength": -2, "why": "a long thought"}]
-
-
-@pytest.mark.slow
-def test_a_lease_that_ended_while_somebody_typed_costs_no_word(place, seat):
-    choose(seat.page)
-    write_why(seat.page, "thought for long")
-    place.desk.clock.advance(hours=3)
-    bob = place.person("Bob")
-    for _ in range(4):
-        place.desk.answer(bob)
-    send_by_mouse(seat.page)
-    seat.page.wait_for_load_state("networkidle")
-    assert {"strength": -2, "why": "thought for long"} in place.labels()
-    assert place.store.read(project_status, "p").surplus == 1
-
-
-@pytest.mark.slow
-def test_guidelines_that_changed_meanwhile_are_to_be_read_first(place, seat):
-    place.store.write(set_project, replace(place.store.project("p"), guidelines="Be kind."), actor="o1")
-    choose(seat.page)
-    send_by_mouse(seat.page)
-    seat.page.wait_for_url("**/guidelines")
-    assert len(place.labels()) == 1
-    expect(seat.page.locator("main")).to_contain_text("Be kind.")
-    seat.page.locator("main form button").last.click()
-    seat.page.wait_for_url("**/label")
-    expect(seat.page.locator("#task")).to_be_visible()
 
 
 @pytest.mark.slow
