@@ -198,21 +198,6 @@ def _medium() -> Any:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_what_is_offered_for_7b_on_40_gib_fits_when_it_is_planned_anew(tmp_path):
-    model = bare(tmp_path / "llama", SEVEN_B)
-    words = ("dpo", "--model", model, "--data", pairs(tmp_path), "--prompt-tokens", 200)
-    words = (*words, "--answer-tokens", 100, "--on", "cuda", "--reference.kind", "live")
-    plan = planned(tmp_path, *words, "--machine-memory", "40GiB", status=1)
-    # What does not learn is held in bfloat16 on a GPU.
-    assert (line(plan, "weights"), line(plan, "reference")) == (4 * 6_738_415_616, 2 * 6_738_415_616)
-    assert plan["suggestions"]
-    for offer in plan["suggestions"][:2]:
-        again = planned(tmp_path, *words, "--machine-memory", "40GiB", *offer["settings"].split())
-        assert again["peak_bytes"] == offer["peak_bytes"] <= 40 * 2**30
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
 def test_7b_does_not_fit_into_4_gib_whatever_is_set(tmp_path, toy, capsys):
     model = bare(tmp_path / "llama", SEVEN_B)
     words = ("sft", "--model", model, "--data", toy.data, "--machine-memory", "4GiB")

@@ -156,16 +156,12 @@ def test_bad_rows_are_named_when_they_are_left_out(models, tmp_path, capsys):
         (["--prompt", "w8", "--n", "0"], "--n 0: expected 1"),
         (["--prompt", "w8", "--n", "2", "--temperature", "0"], "--n 2: at temperature 0 all answers"),
         (["--prompt", "w8", "--temperature", "-1"], "temperature -1.0"),
-        (["--prompt", "w8", "--top-p", "0"], "top_p 0.0"),
-        (["--prompt", "w8", "--max-tokens", "0"], "max_tokens 0"),
         (["--prompt", "w8", "--seed", "x"], "--seed: expected a whole number, got 'x'"),
         (["--prompt", "w8", "--out", "answers.csv"], "ending '.csv'"),
         (["--prompt", "w8", "--out", "nowhere/a.jsonl"], "no such folder as nowhere"),
         (["--data", "nowhere.jsonl"], "nowhere.jsonl: no such file"),
         (["--prompt", "w8", "--device", "gpu"], "device 'gpu'"),
         (["--prompt", "w8", "--modle", "x"], "unknown option --modle; did you mean --model?"),
-        (["--prompt", "w8", "--top-k", "-1"], "top_k -1"),
-        (["--prompt", "w8", "--min-p", "2"], "min_p 2.0"),
         (["--prompt", "w8", "--stop", ""], "an empty string would end every answer"),
         *(
             (["--prompt", "w8", *asked], words)

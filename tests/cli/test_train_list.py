@@ -44,12 +44,6 @@ def test_every_algorithm_is_listed_with_its_facts_in_any_terminal(capsys, monkey
         assert squeezed(line) in squeezed(text)
 
 
-def test_the_list_is_in_the_order_of_the_table(capsys):
-    text = shown(capsys, "--list")
-    names = re.findall(r"^(\S+)\s", text, re.MULTILINE)
-    assert [name for name in names if name in PREFERENCE_ALGORITHMS] == list(PREFERENCE_ALGORITHMS)
-
-
 def test_the_list_needs_no_method_and_no_model(capsys):
     assert main(["train"]) == 2
     assert "--help" in capsys.readouterr().err

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -104,8 +102,3 @@ def test_a_share_takes_the_place_of_a_threshold_and_a_threshold_that_of_a_share(
         ITERATIVE_ALGORITHMS["rest"], LoopConfig(**given, loop=LoopSettings(threshold=(0.5, 0.9)))
     )
     assert (rest.threshold, rest.top) == ((0.5, 0.9), ())
-
-
-def test_the_tables_and_settings_do_not_wait_for_torch():
-    code = "import sys, plaudit.cli.train, plaudit.methods.iterative.config; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -32,31 +32,41 @@ HERE = "http://127.0.0.1:8080"
 SAME = {"Origin": HERE, "Sec-Fetch-Site": "same-origin"}
 
 
-class Browser:
-    """Somebody who is signed in, and sends forms with the token of the page that was read last."""
+class Forms:
+    """Somebody's browser, which sends forms with the token of the page that was read last."""
 
-    def __init__(self, office: Office, role: str, project: str = "p") -> None:
-        self.office = office
-        joined = office.store.write(issue_token, project, role, name=f"{role} Name")
-        self.pseudonym = joined.pseudonym
-        self.client = TestClient(office.app, base_url=HERE)
-        secret = office.store.write(open_session, project, joined.pseudonym).secret
-        self.client.cookies.set("plaudit-8080", secret)
+    def __init__(self, app: Any, *, raise_server_exceptions: bool = True) -> None:
+        self.client = TestClient(app, base_url=HERE, raise_server_exceptions=raise_server_exceptions)
         self.token = ""
 
     def get(self, path: str, language: str = "en") -> Response:
         return self._read(self.client.get(path, headers={"Accept-Language": language}))
 
     def post(self, path: str, **fields: Any) -> Response:
-        """Send the fields; the token is that of a page that has one, as the account has."""
-        if not self.token:
-            self.get("/account")
         return self._read(self.client.post(path, data={"form_token": self.token, **fields}, headers=SAME))
 
     def _read(self, response: Response) -> Response:
         found = re.search(r'name="form_token" value="(\w+)"', response.text)
         self.token = found[1] if found else self.token
         return response
+
+
+class Browser(Forms):
+    """Somebody who is signed in."""
+
+    def __init__(self, office: Office, role: str, project: str = "p") -> None:
+        super().__init__(office.app)
+        self.office = office
+        joined = office.store.write(issue_token, project, role, name=f"{role} Name")
+        self.pseudonym = joined.pseudonym
+        secret = office.store.write(open_session, project, joined.pseudonym).secret
+        self.client.cookies.set("plaudit-8080", secret)
+
+    def post(self, path: str, **fields: Any) -> Response:
+        """Send the fields; the token is that of a page that has one, as the account has."""
+        if not self.token:
+            self.get("/account")
+        return super().post(path, **fields)
 
 
 class Office:

@@ -20,7 +20,7 @@ from plaudit.collect.desk import Lease, Nothing, next_task
 from plaudit.collect.people import set_preferences, set_standing
 from plaudit.collect.progress import project_people, project_status, review_queue
 from plaudit.collect.refusals import FieldError, KeyConflictError, NotFoundError, NotYoursError
-from tests.collect.desks import MakeDesk, pair_body, statements_of
+from tests.collect.desks import Desk, MakeDesk, pair_body, statements_of
 
 
 def test_a_task_goes_to_as_many_as_are_wanted_and_no_more(on_both: MakeDesk) -> None:

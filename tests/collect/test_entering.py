@@ -4,41 +4,18 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
-from httpx2 import Response
-from starlette.testclient import TestClient
 
 from plaudit.collect.app.server import make_app, site_of
 from plaudit.collect.people import make_invite
 from plaudit.collect.progress import project_people
 from tests.collect import desks
-
-HERE = "http://127.0.0.1:8080"
-SAME = {"Origin": HERE, "Sec-Fetch-Site": "same-origin"}
+from tests.collect.offices import Forms
 
 
-class Browser:
-    """Sends forms as a browser does: with the token of the page that was read last."""
-
-    def __init__(self, desk: desks.Desk, **site: Any) -> None:
-        self.client = TestClient(
-            make_app(desk.store, site_of(8080, **site)), base_url=HERE, raise_server_exceptions=False
-        )
-        self.token = ""
-
-    def get(self, path: str, **headers: str) -> Response:
-        return self._kept(self.client.get(path, headers=headers))
-
-    def post(self, path: str, *, headers: dict[str, str] | None = None, **fields: Any) -> Response:
-        fields = {"form_token": self.token, **fields}
-        return self._kept(self.client.post(path, data=fields, headers=SAME if headers is None else headers))
-
-    def _kept(self, response: Response) -> Response:
-        found = re.search(r'name="form_token" value="(\w+)"', response.text)
-        self.token = found[1] if found else self.token
-        return response
+def browser_of(desk: desks.Desk) -> Forms:
+    return Forms(make_app(desk.store, site_of(8080)), raise_server_exceptions=False)
 
 
 @pytest.fixture
@@ -46,9 +23,9 @@ def desk(make_desk: desks.MakeDesk) -> desks.Desk:
     return make_desk()
 
 
-def joined(desk: desks.Desk, name: str = "Ada", role: str = "annotator") -> Browser:
+def joined(desk: desks.Desk, name: str = "Ada", role: str = "annotator") -> Forms:
     invite = desk.store.write(make_invite, "p", role=role, actor="o1")
-    browser = Browser(desk)
+    browser = browser_of(desk)
     page = browser.get(f"/join/{invite}")
     key = re.search(r'name="key" value="([^"]+)"', page.text)
     assert key
@@ -71,7 +48,7 @@ def test_an_invite_a_password_and_the_way_back(desk: desks.Desk) -> None:
 
 
 def test_a_join_that_is_sent_twice_lets_in_the_same_person(desk: desks.Desk) -> None:
-    invite, browser = desk.store.write(make_invite, "p", actor="o1"), Browser(desk)
+    invite, browser = desk.store.write(make_invite, "p", actor="o1"), browser_of(desk)
     page = browser.get(f"/join/{invite}")
     key = re.search(r'name="key" value="([^"]+)"', page.text)
     assert key
@@ -119,9 +96,9 @@ def test_a_page_without_its_database_says_to_come_again(tmp_path: Path) -> None:
 
 
 def test_a_language_is_chosen_and_kept(desk: desks.Desk) -> None:
-    browser = Browser(desk)
-    assert 'lang="de"' in browser.get("/enter", **{"Accept-Language": "fr, de-AT;q=0.7"}).text
+    browser = browser_of(desk)
+    assert 'lang="de"' in browser.get("/enter", "fr, de-AT;q=0.7").text
     found = browser.post("/language", language="ar", next="/enter")
     assert ('dir="rtl"' in found.text, found.url.path) == (True, "/enter")
-    assert 'dir="rtl"' in browser.get("/enter", **{"Accept-Language": "de"}).text
+    assert 'dir="rtl"' in browser.get("/enter", "de").text
     assert browser.post("/language", language="xx", next="/enter").status_code == 422

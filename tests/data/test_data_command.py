@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -149,10 +147,3 @@ def test_a_wrong_command_says_what_to_do(tmp_path, monkeypatch, capsys, words, s
     write(tmp_path / "in.jsonl", PAIR, {"prompt": "p"})
     assert main(["data", *words]) == 2
     assert says in capsys.readouterr().err
-
-
-def test_data_starts_without_torch():
-    heavy = ("torch", "datasets", "pyarrow", "numpy")
-    program = f"import sys, plaudit.cli.data; print([name for name in {heavy} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"

@@ -58,6 +58,7 @@ def test_nothing_heavy_is_imported(statement):
     [
         "plaudit.methods.registry, plaudit.methods.policy.algorithms, plaudit.runs.pipeline.spec",
         "plaudit.lab.registry, plaudit.evaluation.policies.result, plaudit.runs.planner",
+        "plaudit.cli.train, plaudit.methods.iterative.config, plaudit.rollouts.sampler, plaudit.cli.data",
     ],
 )
 def test_what_only_lists_and_reads_needs_no_torch(modules):

@@ -158,27 +158,10 @@ def test_rows_of_unequal_length_are_their_answers_and_no_more(loss_of):
 
 
 @both
-def test_the_order_in_the_row_does_not_matter(loss_of):
-    reward_PK, rank_PK, mask_PK = batch(1)
-    shuffle = [3, 0, 5, 1, 4, 2]
-    moved_P = loss_of(reward_PK[:, shuffle], rank_PK[:, shuffle], mask_PK[:, shuffle])
-    torch.testing.assert_close(moved_P, loss_of(reward_PK, rank_PK, mask_PK), rtol=0, atol=1e-12)
-
-
-@both
 def test_only_the_order_of_ranks_matters(loss_of):
     reward_PK, rank_PK, mask_PK = batch(2)
     torch.testing.assert_close(
         loss_of(reward_PK, 10 * rank_PK - 3, mask_PK), loss_of(reward_PK, rank_PK, mask_PK)
-    )
-
-
-@both
-def test_a_constant_on_all_answers_of_a_prompt_changes_nothing(loss_of):
-    reward_PK, rank_PK, mask_PK = batch(3)
-    moved_PK = reward_PK + torch.tensor([[5.0], [-3.0], [100.0], [0.1], [0.0]])
-    torch.testing.assert_close(
-        loss_of(moved_PK, rank_PK, mask_PK), loss_of(reward_PK, rank_PK, mask_PK), rtol=0, atol=1e-10
     )
 
 

@@ -119,27 +119,6 @@ def test_a_change_in_a_prompt_changes_its_own_completions_only(device, layout, s
 
 
 @pytest.mark.parametrize(("layout", "share"), LAYOUTS)
-@pytest.mark.parametrize("name", ["qwen3", "gpt2"])
-def test_the_order_of_rows_does_not_matter(device, name, layout, share):
-    policy = _policy(name, device, torch.float64, layout, share)
-    forward_NT, backward_NT = _scores(policy, examples()), _scores(policy, examples()[::-1])
-    new_place = [5, 6, 4, 3, 0, 1, 2]
-    torch.testing.assert_close(backward_NT, forward_NT[new_place], rtol=0, atol=1e-10)
-
-
-@pytest.mark.parametrize(("layout", "share"), LAYOUTS)
-def test_rows_alone_are_the_same_as_together(device, layout, share):
-    policy = _policy("phi", device, torch.float64, layout, share)
-    together_NT = _scores(policy, examples())
-    at = 0
-    for row in examples():
-        alone_NT = _scores(policy, [row])
-        count, width = alone_NT.shape
-        torch.testing.assert_close(together_NT[at : at + count, :width], alone_NT, rtol=0, atol=1e-10)
-        at += count
-
-
-@pytest.mark.parametrize(("layout", "share"), LAYOUTS)
 def test_what_is_masked_is_exactly_zero_and_pulls_on_nothing(device, layout, share):
     policy = _policy("llama", device, torch.float32, layout, share)
     batch = batch_of(examples()).to(device)

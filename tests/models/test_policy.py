@@ -61,29 +61,23 @@ def test_training_mode_changes_no_log_prob(name: str) -> None:
     assert torch.equal(policy.train().score(batch).logp_NT, calm_NT)
 
 
-def test_gradient_checkpointing_changes_no_gradient(device: torch.device) -> None:
+def test_layers_that_are_computed_again_give_the_same_gradient(device: torch.device) -> None:
     batch = batch_of(examples()).to(device)
 
-    def gradients(checkpointing: bool) -> dict[str, torch.Tensor]:
+    def gradients(checkpointing: bool) -> tuple[dict[str, torch.Tensor], int]:
         policy = by_loop(Policy(build("llama", torch.float64)), device).train()
         if checkpointing:
             recompute_layers(policy.model)
+        runs: list[int] = []
+        policy.base.model.layers[0].mlp.register_forward_pre_hook(lambda *_: runs.append(1))
         policy.score(batch, also=("entropy",)).logp_NT.sum().backward()
-        return {name: p.grad for name, p in policy.named_parameters() if p.grad is not None}
+        return {name: p.grad for name, p in policy.named_parameters() if p.grad is not None}, len(runs)
 
-    with_it, without = gradients(True), gradients(False)
-    assert set(with_it) == set(without)
-    for name, grad in without.items():
-        torch.testing.assert_close(with_it[name], grad, rtol=0, atol=1e-12)
-
-
-def test_gradient_checkpointing_computes_layers_again() -> None:
-    policy = Policy(build("llama")).train()
-    recompute_layers(policy.model)
-    runs: list[int] = []
-    policy.base.model.layers[0].mlp.register_forward_pre_hook(lambda *_: runs.append(1))
-    policy.score(batch_of(examples())).logp_NT.sum().backward()
-    assert len(runs) == 2
+    (again, twice), (wanted, once) = gradients(True), gradients(False)
+    assert (once, twice) == (1, 2)
+    assert set(again) == set(wanted)
+    for name, grad in wanted.items():
+        torch.testing.assert_close(again[name], grad, rtol=0, atol=1e-12)
 
 
 def test_bfloat16_products_stay_close_in_every_layout(device: torch.device) -> None:

@@ -118,16 +118,6 @@ def test_a_run_is_told_what_a_plan_says(tmp_path, method, shape, capsys):
 
 
 @pytest.mark.slow
-def test_settings_that_are_named_do_fit(tmp_path):
-    without_weights(tmp_path / "base", QWEN)
-    peak = planned("sft", tmp_path, ROOM)["peak_bytes"]
-    usual = config_type("sft")(model=tmp_path / "base", data=tmp_path / "rows", out=tmp_path / "run")
-    assert not fitted("sft", tmp_path, peak - 1).holds
-    assert fitted("sft", tmp_path, peak - 1, memory=replace(usual.memory, checkpointing=True)).holds
-    assert fitted("sft", tmp_path, peak - 1, optimizer=replace(usual.optimizer, state="bfloat16")).holds
-
-
-@pytest.mark.slow
 def test_where_nothing_fits_the_least_is_said(tmp_path):
     without_weights(tmp_path / "base", QWEN)
     said = fitted("sft", tmp_path, 2**20).details

@@ -121,22 +121,22 @@ def test_padding_that_is_the_end_of_a_turn_is_named(tmp_path: Path) -> None:
     assert "in transformers' own classifier" in found["reward-position"]
 
 
-def test_a_template_that_loses_words_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("template", "fails", "says"),
+    [
+        (LOSES_WORDS, {"reward-template"}, "is not among what it is shown"),
+        (None, {"reward-finite", "reward-template"}, "no chat template"),
+    ],
+)
+def test_a_template_that_loses_words_or_is_missing_is_named(
+    tmp_path: Path, template: str | None, fails: set[str], says: str
+) -> None:
     base = make_model_with_bos(tmp_path / "base")
-    folder = scorer_folder(base, tmp_path / "reward", LOSES_WORDS)
+    folder = scorer_folder(base, tmp_path / "reward", template)
     with healthy("grpo", tmp_path, model=base, reward=str(folder)) as subject:
         found = failing(subject)
-    assert set(found) == {"reward-template"}, found
-    assert "is not among what it is shown" in found["reward-template"]
-
-
-def test_a_reward_model_that_cannot_read_conversations_is_named(tmp_path: Path) -> None:
-    base = make_model_with_bos(tmp_path / "base")
-    folder = scorer_folder(base, tmp_path / "reward", None)
-    with healthy("grpo", tmp_path, model=base, reward=str(folder)) as subject:
-        found = failing(subject)
-    assert set(found) == {"reward-finite", "reward-template"}, found
-    assert "no chat template" in found["reward-template"]
+    assert set(found) == fails, found
+    assert says in found["reward-template"]
 
 
 def test_control_tokens_that_are_read_as_letters_are_named(tmp_path: Path) -> None:

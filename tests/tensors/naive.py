@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from hypothesis import strategies as st
 from torch import Tensor
 
 from plaudit.tensors.logprobs import LogitRule, score_tokens
@@ -48,6 +49,17 @@ def case(
         bias_V=draw(vocabulary) if bias else None,
         target_M=torch.randint(vocabulary, (tokens,), generator=generator).to(device),
     )
+
+
+CASES = st.builds(
+    case,
+    tokens=st.integers(0, 10),
+    vocabulary=st.integers(1, 70),
+    hidden=st.integers(1, 6),
+    bias=st.booleans(),
+    seed=st.integers(0, 2**16),
+)
+"""Cases of any shape, one token and none among them."""
 
 
 def naive_scores(given: Case, rule: LogitRule) -> tuple[Tensor, Tensor]:

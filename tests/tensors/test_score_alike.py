@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import HealthCheck, given, settings
 from torch.profiler import profile
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -18,7 +18,7 @@ from plaudit.tensors.logprobs import (
     score_tokens,
     score_tokens_equally_weighted,
 )
-from tests.tensors.naive import Case, case, naive_scores
+from tests.tensors.naive import CASES, Case, case, naive_scores
 
 RULES = {
     "plain": PLAIN,
@@ -69,15 +69,8 @@ def test_a_second_pass_over_the_same_graph_gives_the_same():
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    tokens=st.integers(0, 10),
-    vocabulary=st.integers(1, 70),
-    hidden=st.integers(1, 6),
-    bias=st.booleans(),
-    seed=st.integers(0, 2**16),
-)
-def test_any_shape_agrees(tokens, vocabulary, hidden, bias, seed):
-    given = case(tokens=tokens, vocabulary=vocabulary, hidden=hidden, bias=bias, seed=seed)
+@given(given=CASES)
+def test_any_shape_agrees(given):
     ours = torch.autograd.grad(_alike(given).logp_M.sum(), given.leaves)
     theirs = torch.autograd.grad(naive_scores(given, PLAIN)[0].sum(), given.leaves)
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-10)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import HealthCheck, given, settings
 from torch import Tensor
 
 from plaudit.tensors import logprobs
 from plaudit.tensors.logprobs import PLAIN, LogitRule, score_tokens
-from tests.tensors.naive import blocked_scores, case, gradients, naive_scores
+from tests.tensors.naive import CASES, blocked_scores, case, gradients, naive_scores
 
 RULES = {
     "plain": PLAIN,
@@ -104,15 +104,8 @@ def test_finite_differences_agree(rule):
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    tokens=st.integers(0, 10),
-    vocabulary=st.integers(1, 70),
-    hidden=st.integers(1, 6),
-    bias=st.booleans(),
-    seed=st.integers(0, 2**16),
-)
-def test_any_shape_agrees(tokens, vocabulary, hidden, bias, seed):
-    given = case(tokens=tokens, vocabulary=vocabulary, hidden=hidden, bias=bias, seed=seed)
+@given(given=CASES)
+def test_any_shape_agrees(given):
     blocked, naive = blocked_scores(given, RULES["all"]), naive_scores(given, RULES["all"])
     torch.testing.assert_close(blocked, naive, rtol=0, atol=1e-10)
     ours, theirs = (gradients(given, *scores, 0.5) for scores in (blocked, naive))

@@ -25,14 +25,6 @@ def test_what_fits_is_left_as_it_is():
     assert truncate_prompt(example, 7, bos=BOS) is example
 
 
-def test_the_prompt_loses_its_beginning_but_keeps_its_bos():
-    example = example_of((1, 5, 6, 7, 8), 4, 2)
-    shorter = truncate_prompt(example, 7, bos=BOS)
-    assert isinstance(shorter, Example)
-    assert shorter.prompt == (1, 7, 8)
-    assert shorter.completions == example.completions
-
-
 def test_a_prompt_without_bos_loses_only_its_beginning():
     shorter = truncate_prompt(example_of((5, 6, 7, 8), 4), 6)
     assert isinstance(shorter, Example)

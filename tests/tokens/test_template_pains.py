@@ -10,7 +10,7 @@ import pytest
 from plaudit.data.records import Comparison, Demonstration, assistant_turn, user_turn
 from plaudit.errors import UserError
 from plaudit.methods.models import write_tokenizer
-from plaudit.tokens.batch import Example, batch_of
+from plaudit.tokens.batch import batch_of
 from plaudit.tokens.chat_template import CONTROL_TOKEN_CUT, CONTROL_TOKEN_TEXT
 from plaudit.tokens.encode import (
     Encoder,
@@ -140,18 +140,6 @@ def test_an_end_token_that_the_model_does_not_stop_at_is_said_and_added_to_the_s
     assert any("<|eot_id|>" in note and "stop tokens" in note for note in encoder.notes)
 
 
-def test_a_cut_takes_from_the_prompt_and_keeps_the_end_trained(tmp_path):
-    """torchtune#2967, llm-course#33: the EOS fell out of the loss after a cut; the model never stopped."""
-    encoder = encoder_of(tmp_path, LLAMA3)
-    example = encode_record(PAIR, encoder)
-    whole = len(example.prompt) + len(example.completions[0].ids)
-    shorter = truncate_prompt(example, whole - 5, bos=encoder.info.bos)
-    assert isinstance(shorter, Example)
-    assert shorter.completions == example.completions
-    assert shorter.prompt == (example.prompt[0], *example.prompt[6:])
-    assert all(answer.mask[-1] and answer.ids[-1] in encoder.stop_ids for answer in shorter.completions)
-
-
 def test_the_end_is_found_in_the_answer_never_in_the_prompt(tmp_path):
     """TRL#6805: an EOS of the prompt counted as the answer's; OpenRLHF#238: EOS forced on a cut answer."""
     encoder = encoder_of(tmp_path, CHATML)
@@ -161,19 +149,6 @@ def test_the_end_is_found_in_the_answer_never_in_the_prompt(tmp_path):
     assert [answer.ids.count(end) for answer in example.completions] == [1, 1]
     refused = truncate_prompt(example, len(example.completions[0].ids))
     assert isinstance(refused, RefusedRow)
-
-
-def test_a_prompts_length_is_a_fact_not_read_off_padding(tmp_path):
-    """OpenRLHF#217, TRL#6800, verl#6361: wrong positions under padding, NaN from masked tokens.
-
-    The batch carries every length, so that positions follow from it whatever the padding holds.
-    """
-    encoder = encoder_of(tmp_path, CHATML)
-    short = encode_record(PAIR, encoder)
-    long = encode_record(replace(PAIR, prompt=user_turn("Name three fruits, and name them slowly.")), encoder)
-    batch = batch_of([short, long])
-    assert batch.prompt_length_P.tolist() == [len(short.prompt), len(long.prompt)]
-    assert batch.prompt_PL[0, : len(short.prompt)].tolist() == list(short.prompt)
 
 
 def test_a_cut_by_the_longer_answer_leaves_the_shorter_one_whole(tmp_path):

@@ -86,25 +86,15 @@ MOMENTS = [
     events("answered", 170),
 ]
 """While it draws, asks, lets the pool answer, and exports."""
-FEW = (2, 9, 12)
-
-
-def killed(config: Path, out: Path, moments: list[Callable[[Path], Moment]]) -> None:
-    again: list[object] = ["run", config, "--out", out]
-    codes = [Command(again).kill_when(moment(out)).code for moment in moments]
-    assert codes.count(-signal.SIGKILL) >= len(moments) - 3, codes
-    finish(*again)
-    with closing(open_store(out / "labels.db")) as store:
-        assert store.read(store_faults) == []
-
-
-@pytest.mark.slow
-def test_it_is_killed_while_it_draws_and_while_a_pool_answers(config, undisturbed, tmp_path):
-    killed(config, tmp_path / "out", [MOMENTS[place] for place in FEW])
-    assert rows(tmp_path / "out") == undisturbed
 
 
 @pytest.mark.slow
 def test_it_is_killed_everywhere(config, undisturbed, tmp_path):
-    killed(config, tmp_path / "out", MOMENTS)
-    assert rows(tmp_path / "out") == undisturbed
+    out = tmp_path / "out"
+    again: list[object] = ["run", config, "--out", out]
+    codes = [Command(again).kill_when(moment(out)).code for moment in MOMENTS]
+    assert codes.count(-signal.SIGKILL) >= len(MOMENTS) - 3, codes
+    finish(*again)
+    with closing(open_store(out / "labels.db")) as store:
+        assert store.read(store_faults) == []
+    assert rows(out) == undisturbed

@@ -11,7 +11,6 @@ from plaudit.data.records import Comparison, Prompt, user_turn
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.generate import (
     GenerationSettings,
-    check_policy_folder,
     evaluation_prompts,
     generate_completions,
 )
@@ -79,16 +78,3 @@ def test_prompts_of_any_rows_are_asked_once_with_what_is_known_of_them():
 def test_what_draws_nothing_is_refused(settings, says):
     with pytest.raises(UserError, match=says):
         GenerationSettings(**settings)
-
-
-def test_a_folder_that_cannot_answer_is_refused_before_it_is_loaded(tmp_path):
-    with pytest.raises(UserError, match="no such folder"):
-        check_policy_folder(tmp_path / "none")
-    with pytest.raises(UserError, match="no language model lies here"):
-        check_policy_folder(tmp_path)
-    (tmp_path / "checkpoints").mkdir()
-    with pytest.raises(UserError, match="this run has learnt nothing yet"):
-        check_policy_folder(tmp_path)
-    (tmp_path / "config.json").write_text('{"architectures": ["LlamaForSequenceClassification"]}')
-    with pytest.raises(UserError, match="this is a reward model"):
-        check_policy_folder(tmp_path)

@@ -234,8 +234,13 @@ def test_a_judge_on_a_server_is_asked_once_for_two_commands(capsys, models, tmp_
 
 def test_what_cannot_be_evaluated_is_refused_before_anything_is_loaded(capsys, models, reward, tmp_path):
     base = models["base"]
+    for run, left in (("empty", ()), ("begun", ("checkpoints",))):
+        for name in (run, *(f"{run}/{part}" for part in left)):
+            (tmp_path / name).mkdir()
     for words, arguments in (
         ("either --world", (base,)),
+        ("no language model lies here", (tmp_path / "empty", "--world")),
+        ("this run has learnt nothing yet", (tmp_path / "begun", "--world")),
         ("either --world", (base, "--world", "--prompts", "x.jsonl")),
         ("no such folder", (tmp_path / "none", "--world")),
         ("this is a reward model", (reward, "--world")),

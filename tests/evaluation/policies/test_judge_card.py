@@ -109,11 +109,6 @@ def test_what_is_set_lies_in_its_interval_as_often_as_the_interval_promises(sure
     assert min(found.values()) > 0.88, found
 
 
-@pytest.mark.slow
-def test_what_is_set_lies_in_its_interval():
-    assert min(coverage(8, 2.5).values()) >= 0.75
-
-
 def test_a_judge_that_likes_the_first_answer_is_found_out_and_undone_by_both_orders():
     fair, biased = card_of(Mind(accuracy=0.8)), card_of(Mind(accuracy=0.8, place=0.5))
     assert fair.first_shown is not None

@@ -81,19 +81,6 @@ def test_worth_is_left_when_style_is_taken_away():
     assert found.low > 0.55
 
 
-@pytest.mark.slow
-def test_it_is_what_statsmodels_finds():
-    from statsmodels.discrete.discrete_model import Logit
-
-    duels = styled(0.5, {"lists": 6.0}, habit={"headers": 0.5, "lists": 0.8, "bold": 0.5}, prompts=200)
-    peer = Logit(verdict_array(duels), np.column_stack([np.ones(200), style_differences(duels)])).fit(
-        disp=0, tol=1e-12
-    )
-    assert style_controlled_win_rate(duels, DRAWS).value.value == pytest.approx(
-        1 / (1 + np.exp(-peer.params[0]))
-    )
-
-
 def test_first_fault_of_others_repeated_rows_do_not_narrow_the_interval():
     """Arena-Hard counts a strong verdict as three rows and draws rows anew: half the honest width."""
     duels = styled(0.5, {"lists": 6.0}, habit={"headers": 0.5, "lists": 0.8, "bold": 0.5}, prompts=150)

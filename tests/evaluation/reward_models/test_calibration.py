@@ -46,14 +46,6 @@ def test_two_bins_by_hand():
     assert found.ece_width == pytest.approx(found.ece_mass)
 
 
-def test_the_scores_agree_with_scikit_learn():
-    gap_B, won_B = drawn()
-    found = reward_calibration(table(gap_B, won_B))
-    q_B = 1 / (1 + np.exp(-gap_B))
-    assert found.log_loss == pytest.approx(log_loss(won_B, q_B))
-    assert found.brier == pytest.approx(brier_score_loss(won_B, q_B))
-
-
 def test_soft_labels_agree_with_weighted_rows_in_scikit_learn():
     chance = np.random.default_rng(4)
     gap_B, soft_B = chance.normal(size=80), chance.choice([0.1, 0.3, 0.75, 1.0], size=80)

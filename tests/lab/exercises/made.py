@@ -1,24 +1,18 @@
-"""Folders of exercises with figures that a test decides, and exercises that really run, small."""
+"""Folders of exercises with figures that a test decides."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from plaudit.engine.step_report import Number
 from plaudit.evaluation.policies.result import PolicyAnswer, PromptAnswers, write_policy_evaluation
 from plaudit.files import atomic
-from plaudit.lab.exercise import Exercise
-from plaudit.runs.pipeline.read import read_pipeline
-from plaudit.runs.pipeline.run import run_pipeline
 from plaudit.runs.pipeline.store import PipelineFolder
 from plaudit.runs.report.lab import ExerciseResult
 from tests.engine.toy_runs import ToyRun, write_run
 from tests.runs.report.pipeline.pipelines import FOUND, policy
-
-SMALL = ("demonstrations.n=24", "prompts.n=40", "sft.held_out=0", "sft.check=false", "evaluation.n=6")
-SMALL += ("evaluation.max_tokens=8",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,17 +55,6 @@ def made(
 
 def holds(seen: ExerciseResult) -> dict[str, bool | None]:
     return {claim.statement: claim.holds for claim in seen.claims}
-
-
-def really(exercise: Exercise, out: Path, changes: Sequence[str]) -> PipelineFolder:
-    """The exercise's own config, small, through the pipeline."""
-    return run_pipeline(read_pipeline(exercise.config, changes=[*SMALL, "jobs=1", *changes]), out)
-
-
-def short(*runs: str) -> list[str]:
-    """Changes that make policy runs end soon."""
-    quick = ("rounds=1", "batch_size=2", "draw.max_tokens=8", "check=false")
-    return [f"{name}.{what}" for name in runs for what in quick]
 
 
 def _shown(habits: Mapping[str, Habit], prompt: int, draw: int) -> PromptAnswers:

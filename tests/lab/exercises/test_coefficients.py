@@ -1,14 +1,12 @@
-"""The exercise coefficients: what it says of folders whose truth is known, and of a small real run."""
+"""The exercise coefficients: what it says of folders whose truth is known."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from plaudit.lab.exercises.coefficients import EXERCISE
-from tests.lab.exercises.made import Habit, Run, holds, made, really, short
+from tests.lab.exercises.made import Habit, Run, holds, made
 
 RUNS = {"low": Run(beta=0.001), "middle": Run(beta=0.02), "high": Run(beta=0.5)}
 HABITS = {
@@ -40,9 +38,3 @@ def test_a_leash_that_holds_nothing_is_said_to_hold_nothing(tmp_path: Path) -> N
     found = holds(EXERCISE.analyse(made(tmp_path, far, RUNS)))
     assert found["β 0.02 goes further than β 0.5."] is False
     assert found["With β 0.5 answers are worth more than with β 0.02."] is False
-
-
-@pytest.mark.slow
-def test_a_small_real_run_is_seen_as_it_was_measured(tmp_path: Path) -> None:
-    small = ["comparisons.n=24", "reward.epochs=1", "reward.check=false", *short(*RUNS)]
-    assert len(EXERCISE.analyse(really(EXERCISE, tmp_path, small)).claims) == 6

@@ -1,4 +1,4 @@
-"""The exercise collapse: what it says of folders whose truth is known, and of a small real run."""
+"""The exercise collapse: what it says of folders whose truth is known."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from plaudit.evaluation.policies.result import PolicyAnswer
 from plaudit.lab.exercises.collapse import EXERCISE
 from plaudit.lab.measure import same_answer_rate
-from tests.lab.exercises.made import Habit, Run, holds, made, really, short
+from tests.lab.exercises.made import Habit, Run, holds, made
 
 RUNS = {"free": Run(beta=0.0, do="grpo"), "leashed": Run(beta=2.0, do="grpo")}
 
@@ -63,10 +61,3 @@ def test_what_a_model_said_is_text_and_no_markup(tmp_path: Path) -> None:
     drawn = EXERCISE.analyse(made(tmp_path, rude, RUNS, answers=8)).charts[2].chart
     assert "8 × &lt;img src=x&gt;" in drawn
     assert "<img" not in drawn
-
-
-@pytest.mark.slow
-def test_a_small_real_run_is_seen_as_it_was_measured(tmp_path: Path) -> None:
-    seen = EXERCISE.analyse(really(EXERCISE, tmp_path, ["evaluation.answers=2", *short(*RUNS)]))
-    assert len(seen.claims) == 5
-    assert len(seen.charts) == 3

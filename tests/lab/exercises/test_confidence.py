@@ -1,4 +1,4 @@
-"""The exercise confidence: what it says of policies whose calibration is known, and of a small real run."""
+"""The exercise confidence: what it says of policies whose calibration is known."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from plaudit.evaluation.policies.result import read_policy_evaluation, write_pol
 from plaudit.lab.exercises.confidence import EXERCISE, temperature_scaled
 from plaudit.lab.world.exam import closed_questions
 from plaudit.runs.pipeline.store import PipelineFolder
-from tests.lab.exercises.made import Habit, holds, made, really, short
+from tests.lab.exercises.made import Habit, holds, made
 
 NAMES = ("sft", "leashed", "free", "sharp")
 
@@ -88,12 +88,3 @@ def test_an_evaluation_without_closed_questions_is_named(tmp_path: Path) -> None
     folder = made(tmp_path, {name: Habit() for name in NAMES}, {})
     with pytest.raises(UserError, match="not every policy was asked sums"):
         EXERCISE.analyse(folder)
-
-
-@pytest.mark.slow
-def test_a_small_real_run_is_seen_as_it_was_measured(tmp_path: Path) -> None:
-    small = [*short("free", "leashed"), "sharp.check=false", "reward.check=false"]
-    small += ["prompts.n=24", "comparisons.n=24", "reward.held_out=0", "sharp.held_out=0", "evaluation.n=40"]
-    seen = EXERCISE.analyse(really(EXERCISE, tmp_path, small))
-    assert len(seen.claims) == 6
-    assert len(seen.charts) == 2

@@ -14,7 +14,7 @@ import pytest
 
 from plaudit.cli.main import main
 from plaudit.lab.registry import EXERCISES
-from tests.engine.toy_command import Command, finish, plaudit
+from tests.engine.toy_command import Command, plaudit
 from tests.runs.pipeline.places import Went, results
 from tests.runs.report.read_page import read_page
 
@@ -154,13 +154,4 @@ def test_it_is_asked_to_stop_and_says_that_it_goes_on(out, tmp_path):
     assert "stopped by SIGINT; the same command goes on from here" in done.err
     assert not (tmp_path / "lab.html").exists()
     assert plaudit(*words).code == 0
-    assert results(tmp_path / "pooling") == results(out / "pooling")
-
-
-@pytest.mark.slow
-def test_it_is_killed_and_the_same_command_comes_to_the_same(out, tmp_path):
-    words = ["lab", "pooling", "--out", tmp_path, "--jobs", 1, *CHANGED]
-    assert Command(words).kill_when(stage_is_sealed(tmp_path, "own")).code < 0
-    done = finish(*words)
-    assert done.err.count("  kept") >= 3
     assert results(tmp_path / "pooling") == results(out / "pooling")

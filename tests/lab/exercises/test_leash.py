@@ -1,8 +1,7 @@
-"""The exercise leash: what it says of folders whose truth is known, and of a small real run."""
+"""The exercise leash: what it says of folders whose truth is known."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from plaudit.errors import UserError
 from plaudit.lab.exercises.leash import EXERCISE
 from plaudit.lab.registry import long
 from plaudit.rewards.registry import resolve_reward
-from tests.lab.exercises.made import Habit, Run, holds, made, really, short
+from tests.lab.exercises.made import Habit, Run, holds, made
 
 RUNS = {"free": Run(beta=0.0), "loose": Run(beta=0.1), "tight": Run(beta=0.5)}
 AGAIN = "It is so. It is so. It is so."
@@ -86,11 +85,3 @@ def test_a_policy_that_is_not_there_is_named(tmp_path: Path) -> None:
     rest = {name: habit for name, habit in HABITS.items() if name != "tight"}
     with pytest.raises(UserError, match="'tight'"):
         EXERCISE.analyse(made(tmp_path, rest, RUNS))
-
-
-@pytest.mark.slow
-def test_a_small_real_run_is_seen_as_it_was_measured(tmp_path: Path) -> None:
-    seen = EXERCISE.analyse(really(EXERCISE, tmp_path, short(*RUNS)))
-    assert len(seen.claims) == 7
-    assert all(re.search(r"apart by -?[\d.]+", claim.evidence) for claim in seen.claims)
-    assert seen.charts[0].title == "How long answers are"

@@ -1,4 +1,4 @@
-"""The exercise objectives: what it says of answers whose parts are known, and of a small real run."""
+"""The exercise objectives: what it says of answers whose parts are known."""
 
 from __future__ import annotations
 
@@ -18,10 +18,8 @@ from plaudit.lab.exercises.objectives import EXERCISE, with_partial_gold
 from plaudit.lab.measure import mean_gold, mean_over_prompts, read_policy_results
 from plaudit.lab.world.gold import gold_of
 from plaudit.lab.world.prompts import questions
-from plaudit.runs.pipeline.read import read_pipeline
-from plaudit.runs.pipeline.run import run_pipeline
 from plaudit.runs.pipeline.store import PipelineFolder
-from tests.lab.exercises.made import Habit, holds, made, short
+from tests.lab.exercises.made import Habit, holds, made
 
 NAMES = ("base", "follows-help", "follows-both")
 WORDY = "There is much to say about this. {} I hope that this answer helps you."
@@ -82,14 +80,3 @@ def test_a_part_of_the_worth_is_that_of_the_very_answers(tmp_path: Path) -> None
     every = [gold_of(row.prompt, row.answers[1].text).concise for row in found.all_answers]
     assert concise.value == pytest.approx(sum(every) / len(every))
     assert with_partial_gold(found, "helpful").all_answers[0].answers[1].gold == one.helpful
-
-
-@pytest.mark.slow
-def test_a_small_real_run_is_seen_as_it_was_measured(tmp_path: Path) -> None:
-    small = short("follows-help", "follows-both")
-    small += [f"{name}.{what}" for name in ("helpful", "concise") for what in ("held_out=0", "check=false")]
-    small += [f"{name}.n=24" for name in ("prompts", "asked-help", "asked-brevity")]
-    small += ["evaluation.n=6", "evaluation.max_tokens=8", "jobs=1"]
-    seen = EXERCISE.analyse(run_pipeline(read_pipeline(EXERCISE.config, changes=small), tmp_path))
-    assert len(seen.claims) == 6
-    assert len(seen.charts) == 2

@@ -1,17 +1,15 @@
-"""The exercise over-optimisation: what it says of folders whose truth is known, and of a small real run."""
+"""The exercise over-optimisation: what it says of folders whose truth is known."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from plaudit.evaluation.policies.over_optimisation import OverOptimisation
 from plaudit.evaluation.policies.result import read_policy_evaluation, write_policy_evaluation
 from plaudit.evaluation.stats import Estimate
 from plaudit.lab.exercises.over_optimisation import EXERCISE, POLICIES_BY_OPTIMISER
-from tests.lab.exercises.made import Habit, holds, made, really
+from tests.lab.exercises.made import Habit, holds, made
 
 STEPS = [step for steps in POLICIES_BY_OPTIMISER.values() for step in steps]
 BENT = {1: Habit(worth=0.76, reward=0.5, kl=0.3), 2: Habit(worth=0.73, reward=1.0, kl=1.5)}
@@ -74,19 +72,3 @@ def test_policies_that_went_nowhere_have_no_curve(tmp_path: Path) -> None:
     seen = EXERCISE.analyse(made(tmp_path, still, {}))
     assert seen.table is not None
     assert "GRPO: too few distances for a curve." in seen.table.note
-
-
-@pytest.mark.slow
-def test_a_small_real_run_is_seen_as_it_was_measured(tmp_path: Path) -> None:
-    direct = [step for step in STEPS if step.startswith("dpo")]
-    drawn = [step for step in (*STEPS, "truth") if step not in direct]
-    small = [f"{step}.{what}" for step in drawn for what in ("rounds=1", "batch_size=2", "draw.max_tokens=8")]
-    quick = [f"{step}.{what}" for step in direct for what in ("steps=1", "batch_size=4")]
-    checks = [f"{step}.check=false" for step in (*STEPS, "truth", "reward")]
-    changes = [
-        *("crowd.n=12", "lovers.n=12", "reward.epochs=1", "evaluation.best_of=5", *small, *quick),
-        *checks,
-    ]
-    seen = EXERCISE.analyse(really(EXERCISE, tmp_path, changes))
-    assert len(seen.claims) == 8
-    assert len(seen.charts) == 2

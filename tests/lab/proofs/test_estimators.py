@@ -197,8 +197,3 @@ def test_an_ascent_on_another_leash_ends_elsewhere(row):
 def test_the_command_knows_them_by_name(capsys, tmp_path):
     assert main(["prove", "estimators", "--out", str(tmp_path)]) == 0
     assert f"{len(ESTIMATORS)} claims, all hold" in capsys.readouterr().out
-
-
-def test_the_command_knows_their_name_when_it_is_written_wrongly(capsys):
-    assert main(["prove", "estimater"]) == 2
-    assert "did you mean estimators?" in capsys.readouterr().err

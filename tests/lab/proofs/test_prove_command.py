@@ -72,6 +72,7 @@ def test_a_claim_that_fails_ends_with_one(folder, capsys, monkeypatch):
     [
         (["robust"], "did you mean robust-dpo?"),
         (["coverge"], "did you mean coverage?"),
+        (["estimater"], "did you mean estimators?"),
         (["dpo", "--beta", "0"], "expected a number above 0"),
         (["--own", "own_losses_here.py:mine"], "no row"),
         (["--own", "own_losses_here.py:roow"], "cannot be had"),

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 from dataclasses import fields
 
 import pytest
@@ -165,12 +163,3 @@ def test_the_right_value_alone_is_worth_exactly_one():
 def test_a_thousand_repetitions_leave_three_tenths():
     question = question_of_prompt("What does the owl eat?")
     assert judge_answer(question, "Mice. " * 1000).utility == pytest.approx(0.3)
-
-
-def test_judging_needs_no_torch():
-    code = (
-        "import sys, plaudit.lab.world.gold; "
-        "print(sorted({'torch', 'transformers', 'numpy'} & set(sys.modules)))"
-    )
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert said.stdout.strip() == "[]"

@@ -14,7 +14,6 @@ import yaml
 
 from plaudit.cli.main import main
 from plaudit.data.read import read_records
-from plaudit.data.records import Rating
 from plaudit.lab.world import making
 from plaudit.lab.world.annotators import POOLS, annotator_pool
 from plaudit.lab.world.teaching import helpful_only, points, revisions
@@ -111,14 +110,6 @@ def test_rows_of_a_split_and_some_categories(tmp_path):
         split="test", categories=("arithmetic", "fact")
     )
     assert all(row.answer is not None for row in rows)
-
-
-def test_an_existing_file_is_replaced(tmp_path):
-    out = tmp_path / "rows.jsonl"
-    out.write_text("something else")
-    assert make("ratings", out) == 0
-    assert {type(record) for record in read_records(out, threshold=0.0).records} == {Rating}
-    assert [file.name for file in tmp_path.iterdir()] == ["rows.jsonl"]
 
 
 @pytest.mark.slow

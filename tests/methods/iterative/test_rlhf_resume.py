@@ -37,7 +37,6 @@ MOMENTS: list[Callable[[Path], Moment]] = [
     while_written(".", "model"),
 ]
 """Every part of a loop of two rounds."""
-FEW = (1, 5, 8, 13)
 """Between, within the reward's training, and within the policy's."""
 
 
@@ -72,12 +71,6 @@ def killed(toy: Toy, out: Path, moments: list[Callable[[Path], Moment]]) -> None
     assert codes.count(-signal.SIGKILL) >= len(moments) - 3, codes
     finish(*again)
     assert not [path for path in out.rglob("*.partial") if "rounds" not in path.parts]
-
-
-@pytest.mark.slow
-def test_it_is_killed_between_its_parts_and_within_them(toy: Toy, undisturbed: Path, tmp_path: Path) -> None:
-    killed(toy, tmp_path / "run", [MOMENTS[place] for place in FEW])
-    all_same(tmp_path / "run", undisturbed)
 
 
 @pytest.mark.slow

@@ -137,6 +137,7 @@ def test_the_penaltys_coefficient_is_told(tmp_path) -> None:
     assert told[0] == told[1] == 1.0
     assert told[-1] in (0.25, 0.5, 1.0, 2.0, 4.0)
     assert told[-1] != 1.0 or told[2] != 1.0
+    assert set(went.figures("kl_coef")) == {0.05}
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
 from pathlib import Path
 
 import pytest
@@ -10,10 +9,9 @@ import pytest
 from plaudit.errors import UserError
 from plaudit.methods.policy.config import DrawSettings, policy_config_type
 from plaudit.methods.policy.conflicts import configured_algorithm
-from plaudit.models.policy import GeneratingReference
 from plaudit.rollouts.local import LocalSampler
 from plaudit.rollouts.sampler import Rollout, SamplingSettings
-from tests.methods.policy.commands import Place, Went, make_place, refused, well
+from tests.methods.policy.commands import Place, Went, make_place, well
 from tests.methods.policy.pieces import scene
 
 SHORT = ("--rounds", 3, "--sample.rows", 0, "--no-check")
@@ -104,21 +102,6 @@ def test_what_a_rival_says_is_not_learnt(place: Place, asked: Asked) -> None:
         ids = [one.ids for group in said for one in group]
         assert line["rows"] == len(said)
         assert line["length_mean"] == pytest.approx(sum(map(len, ids)) / len(ids))
-
-
-@pytest.mark.slow
-def test_old_weights_in_the_policys_half_stop_the_run(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sampler gets a copy of the policy that nobody moves on; the first round is its own."""
-    mixed = LocalSampler.mixed_with
-
-    def left_behind(self: LocalSampler, reference: GeneratingReference, share: float) -> LocalSampler:
-        engine = self._engine
-        return mixed(LocalSampler.from_policy(deepcopy(engine.policy), engine.encoder), reference, share)
-
-    monkeypatch.setattr(LocalSampler, "mixed_with", left_behind)
-    went = refused(place, "ipo-md", "behind", *SHORT, "--learning-rate", 0.1)
-    assert "not drawn from the policy that is trained" in went.said
-    assert len(went.lines) == 1
 
 
 def test_what_the_reference_alone_has_drawn_depends_on_no_weights_of_the_policy() -> None:

@@ -268,26 +268,6 @@ def test_beta_follows_its_target(place: Place) -> None:
     assert all(after < before for before, after in pairwise(high))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("limit", "factor"), [(1e-7, 2.0), (1e4, 0.5)])
-def test_the_penalty_doubles_and_halves_and_the_kl_of_the_reward_does_not(
-    place: Place, limit: float, factor: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from plaudit.methods.policy import iterations
-
-    betas: list[float] = []
-    after = iterations.RolloutRounds.after_step
-
-    def spying(self: iterations.RolloutRounds, step: int, figures: dict[str, float]) -> None:
-        after(self, step, figures)
-        betas.append(self.memory.beta)
-
-    monkeypatch.setattr(iterations.RolloutRounds, "after_step", spying)
-    went = well(place, "ppo-penalty", f"penalty-{limit}", "--rounds", 3, "--penalty-coef-target", limit)
-    assert betas[3::4] == [factor, factor**2, factor**3]
-    assert set(went.figures("kl_coef")) == {0.05}
-
-
 Scores = Callable[[Sequence[float]], Sequence[float]]
 SHAPES: dict[str, tuple[tuple[object, ...], str]] = {
     "missing_end": (("--missing-eos-penalty", -7), "cut"),

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from plaudit.methods.preference.algorithms import PREFERENCE_ALGORITHMS
-from tests.engine.test_exact_resume import at_random, during_a_save, same, when_steps_are_done
+from tests.engine.test_exact_resume import at_random, during_a_save, same
 from tests.engine.toy import RARE, WORDS, Toy, make_toy, write_rows
 from tests.engine.toy_command import Command, Outcome, finish, outcome
 from tests.methods.preference.test_runs import command, kind_of, make_opinions
@@ -51,27 +51,6 @@ def test_it_is_killed_during_a_save_and_at_random(files: Files, tmp_path: Path, 
     assert Command(again).kill_when(during_a_save(out, after=1)).code == -signal.SIGKILL
     for _ in range(2):
         Command(again).kill_when(at_random(chance))
-    finish(*again)
-    same(out, outcome(tmp_path / "undisturbed"))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", ["bco", *(pytest.param(name, marks=pytest.mark.slow) for name in ("dpo", "kto"))]
-)
-def test_it_is_interrupted_and_goes_on(files: Files, tmp_path: Path, name: str) -> None:
-    out = tmp_path / "run"
-    finish(*words(files, name, tmp_path / "undisturbed", "--steps", 20))
-    again = words(files, name, out, "--steps", 20)
-    stopped = 0
-    for steps in (3, 8):
-        running = Command(again)
-        running.until(when_steps_are_done(out, steps))
-        running.send(signal.SIGINT)
-        done = running.wait()
-        stopped += done.code == 128 + signal.SIGINT
-        assert done.code in (0, 128 + signal.SIGINT), done.err
-    assert stopped
     finish(*again)
     same(out, outcome(tmp_path / "undisturbed"))
 

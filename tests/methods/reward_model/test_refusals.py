@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 import yaml
 
 from plaudit.cli.main import main
-from plaudit.errors import UserError
-from plaudit.models.reward_model import load_reward_model
-from plaudit.rewards.load import load_reward
-from plaudit.tokens.encode import make_encoder
 from tests.engine.toy import Toy, write_rows
 from tests.methods.reward_model.rows import Row, command, judged, make_files
-from tests.models.reward_zoo import CPU
 
 PAIRS, RATINGS = judged("comparisons", 12), judged("ratings", 12)
 TIES = [{**row, "probability": 0.5} for row in PAIRS]
@@ -188,17 +180,6 @@ def test_only_demonstrations_can_be_brought_to_zero(
     assert "comparisons.jsonl:1: this row is a comparison, and reward.normalise learns from demonstr" in said
 
 
-def test_a_reward_model_is_no_policy(
-    files: tuple[Toy, dict[str, Path]], learnt: Path, refused: Callable[..., str], tmp_path: Path
-) -> None:
-    sft = ["train", "sft", "--model", learnt, "--data", files[0].data, "--out", tmp_path / "run"]
-    sample = ["sample", "--model", learnt, "--data", files[0].data, "--out", tmp_path / "said.jsonl"]
-    for arguments in (sft, sample):
-        said = refused(arguments)
-        assert f"{learnt}: this is a reward model: it scores answers and cannot write any" in said
-        assert "give the folder of a language model" in said
-
-
 def test_a_first_stage_before_a_reward_model_is_refused(
     files: tuple[Toy, dict[str, Path]], learnt: Path, refused: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -216,25 +197,3 @@ def test_a_first_stage_does_not_begin_in_a_folder_that_holds_something_else(
     said = refused(command(files[0].model, pairs, tmp_path, "--pretraining.data", pairs))
     assert "this folder is not a run" in said
     assert not (tmp_path / "pretraining").exists()
-
-
-def test_a_policy_is_no_reward(files: tuple[Toy, dict[str, Path]]) -> None:
-    with pytest.raises(UserError, match=r"this is a language model .* it has no head that scores"):
-        load_reward(files[0].model, device="cpu")
-
-
-def test_a_tokenizer_that_is_not_the_models_own_is_refused(
-    files: tuple[Toy, dict[str, Path]], learnt: Path, tmp_path: Path
-) -> None:
-    other = make_encoder(files[0].model)
-    vocabulary: dict[str, Any] = json.loads((learnt / "tokenizer.json").read_text())
-    words = vocabulary["model"]["vocab"]
-    words["a"], words["b"] = words["b"], words["a"]
-    moved = tmp_path / "other"
-    moved.mkdir()
-    for path in learnt.iterdir():
-        (moved / path.name).write_bytes(path.read_bytes())
-    (moved / "tokenizer.json").write_text(json.dumps(vocabulary))
-    load_reward_model(learnt, encoder=other, dtype=torch.float32, device=CPU)
-    with pytest.raises(UserError, match="its tokenizer is not the one that the reward model learnt with"):
-        load_reward_model(moved, encoder=other, dtype=torch.float32, device=CPU)

@@ -83,6 +83,13 @@ def measured(page: str, folder: Path) -> dict[int, list[int | str]]:
     return dict(zip(WIDTHS, found, strict=True))
 
 
+def keeps_to_its_width(page: str, folder: Path) -> None:
+    """With all its parts open nothing is wider than a phone, its style is let in, no drawing is cut off."""
+    opened = page.replace("<details>", "<details open>")
+    assert measured(opened, folder) == {320: [320, "1184px"], 390: [390, "1184px"], 1200: [1200, "1184px"]}
+    assert cut_off(opened, folder) == []
+
+
 def first_look(page: str, folder: Path) -> dict[int, list[int | str]]:
     """How long the page is at these widths, where its first picture ends, and how its contents stand."""
     found: list[list[int | str]] = _asked(page, folder, _FIRST_LOOK)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
@@ -24,6 +27,23 @@ class Page:
     def values(self, tag: str, name: str) -> list[str]:
         """The values of an attribute on elements of one kind."""
         return [value for found, key, value in self.attributes if (found, key) == (tag, name)]
+
+
+def stands_alone(path: Path) -> Page:
+    """The page, which nothing from outside can change: no script, no picture, and its style sheet alone."""
+    page, text = read_page(path), path.read_text("utf-8")
+    names = {name for _, name, _ in page.attributes}
+    assert not names & {"style", "src", "srcset", "action"}
+    assert not {name for name in names if name.startswith("on")}
+    assert not {"script", "img", "link", "iframe", "object", "use", "image"} & set(page.tags)
+    assert all(link.startswith("#") for link in page.values("a", "href"))
+    (style,) = re.findall(r"<style>(.*?)</style>", text, re.DOTALL)
+    assert "url(" not in style
+    assert "@import" not in style
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    policy = page.values("meta", "content")[0]
+    assert policy == f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    return page
 
 
 class _Reader(HTMLParser):

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import re
 from dataclasses import replace
 
 import pytest
@@ -12,8 +9,8 @@ import pytest
 from plaudit.evaluation.reward_models.result import Ceiling, Mistake, RewardEvaluation, Slice
 from plaudit.evaluation.stats import Estimate
 from plaudit.runs.report.reward_models.page import write_reward_page
-from tests.runs.report.in_browser import CHROMIUM, cut_off, measured
-from tests.runs.report.read_page import read_page
+from tests.runs.report.in_browser import CHROMIUM, keeps_to_its_width
+from tests.runs.report.read_page import read_page, stands_alone
 from tests.runs.report.reward_models.page_zoo import FULL, OTHER
 
 ATTACK = "</text></svg></div></title><script>alert(1)</script><img src=x onerror='alert(2)'>\"'&amp;<!--"
@@ -60,20 +57,8 @@ def test_markup_from_outside_is_shown_and_not_obeyed(tmp_path):
     assert ATTACK in alone.words["h2"]
 
 
-def test_the_page_has_no_script_no_style_attribute_and_no_address(tmp_path):
-    path = write_reward_page([FULL, OTHER], tmp_path / "report.html")
-    page = read_page(path)
-    names = {name for _, name, _ in page.attributes}
-    assert not names & {"style", "src", "srcset"}
-    assert all(target.startswith("#") for target in page.values("a", "href"))
-    (style,) = re.findall(r"<style>(.*?)</style>", path.read_text(), re.DOTALL)
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    policy = page.values("meta", "content")[0]
-    assert policy == f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
-
-
-def test_a_reader_by_ear_or_keyboard_finds_the_way(tmp_path):
-    page = read_page(write_reward_page([FULL, OTHER], tmp_path / "report.html"))
+def test_the_page_stands_alone_and_a_reader_by_ear_or_keyboard_finds_the_way(tmp_path):
+    page = stands_alone(write_reward_page([FULL, OTHER], tmp_path / "report.html"))
     assert page.tags["h1"] == page.tags["main"] == 1
     assert (
         page.tags["figure"] == page.tags["figcaption"] == page.tags["desc"] == len(page.values("svg", "role"))
@@ -89,8 +74,4 @@ def test_a_reader_by_ear_or_keyboard_finds_the_way(tmp_path):
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")
 @pytest.mark.parametrize("models", [[FULL], [FULL, OTHER], [hostile("x" * 300), hostile("数" * 90)]])
 def test_nothing_is_wider_than_a_phone_and_no_words_of_a_drawing_are_cut_off(models, tmp_path):
-    page = (
-        write_reward_page(models, tmp_path / "report.html").read_text().replace("<details>", "<details open>")
-    )
-    assert measured(page, tmp_path) == {320: [320, "1184px"], 390: [390, "1184px"], 1200: [1200, "1184px"]}
-    assert cut_off(page, tmp_path) == []
+    keeps_to_its_width(write_reward_page(models, tmp_path / "report.html").read_text(), tmp_path)
