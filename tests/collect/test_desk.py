@@ -54,18 +54,6 @@ def test_late_work_takes_the_place_where_it_is_still_free(make_desk: MakeDesk) -
     assert desk.store.write(next_task, "p", other) == Nothing(reason="done")
 
 
-def test_late_work_is_surplus_while_another_holds_the_only_place(make_desk: MakeDesk) -> None:
-    desk = make_desk(tasks=1)
-    slow, other = desk.people(2)
-    late = desk.lease(slow)
-    desk.clock.advance(minutes=31)
-    held = desk.lease(other)
-    desk.submit(slow, late, "k", {"strength": 1})
-    desk.submit(other, held, "k", {"strength": 1})
-    status = desk.store.read(project_status, "p")
-    assert (status.labels, status.surplus) == (1, 1)
-
-
 def test_a_draft_prolongs_its_lease(make_desk: MakeDesk) -> None:
     desk = make_desk(tasks=1)
     one, other = desk.people(2)

@@ -201,17 +201,6 @@ def test_a_fault_of_another_folder_is_not_blamed_on_the_run(tmp_path: Path) -> N
         fill_and_fail(tmp_path / "runs" / "model", PermissionError(13, "Permission denied", str(elsewhere)))
 
 
-def test_what_a_kill_left_of_an_atomic_file_is_removed(tmp_path: Path) -> None:
-    file = atomic.AtomicFile(tmp_path / "scores.jsonl")
-    file.stream.write(b"{")
-    file.stream.close()
-
-    [note] = atomic.remove_leftovers(tmp_path)
-
-    assert "left half written" in note
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_the_name_of_an_atomic_file_is_forced_to_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,15 +59,13 @@ def blocks_of(text: str) -> list[Block]:
     return blocks
 
 
-def run_page(text: str, examples: Path, folder: Path, *, most: int | None = None) -> int:
-    """Runs a page's blocks, or the first few of them, inside an empty folder; returns how many were run."""
+def run_page(text: str, examples: Path, folder: Path) -> int:
+    """Runs a page's blocks inside an empty folder; returns how many were run."""
     if examples.exists():
         shutil.copytree(examples, folder / "examples", ignore=shutil.ignore_patterns("__pycache__"))
     output, count = "", 0
     for block in blocks_of(text):
         if block.language == "bash" and block.mark != "not run":
-            if count == most:
-                break
             output = _run(block, folder)
             count += 1
         elif block.mark == "output" and not shows(block.text, output):

@@ -55,19 +55,6 @@ def test_the_commands_of_a_page_run_as_shown(page, tmp_path):
     assert run_page(text, ROOT / "examples", tmp_path) == len(commands)
 
 
-@pytest.mark.slow
-def test_the_first_commands_of_the_readme_run_as_shown(tmp_path):
-    """From a base model and rows to a fine-tuned model that answers; the whole page is slow."""
-    assert run_page((ROOT / "README.md").read_text("utf-8"), ROOT / "examples", tmp_path, most=1) == 1
-    assert (tmp_path / "runs" / "first" / "model").is_dir()
-
-
-def test_a_page_is_run_as_far_as_is_asked_for(tmp_path):
-    text = page(fenced("bash", "touch one"), fenced("bash", "touch two"), fenced("bash", "exit 1"))
-    assert run_page(text, tmp_path / "none", tmp_path, most=2) == 2
-    assert {path.name for path in tmp_path.iterdir()} == {"one", "two"}
-
-
 def test_the_readme_shows_commands_that_are_run():
     blocks = blocks_of((ROOT / "README.md").read_text("utf-8"))
     assert [block for block in blocks if block.language == "bash" and block.mark != "not run"]

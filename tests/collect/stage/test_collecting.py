@@ -125,13 +125,6 @@ def test_it_is_kept_and_fresh_exports_again_without_drawing_or_asking(config, ou
 
 
 @pytest.mark.slow
-def test_another_place_gives_the_same_rows(config, out, tmp_path):
-    well(config, tmp_path / "other")
-    for name in ("pairs", "ranks", "rated"):
-        assert rows_of(tmp_path / "other", name) == rows_of(out, name)
-
-
-@pytest.mark.slow
 def test_more_tasks_keep_the_labels_that_there_are(place, out, tmp_path):
     own = Path(shutil.copytree(out, tmp_path / "out"))
     before = events_of(own / "labels.db")

@@ -13,12 +13,8 @@ from plaudit.models.reward_model import Normalisation
 from plaudit.rewards.combine.aggregate import Combination
 from plaudit.rewards.combine.manifest import (
     CombinationManifest,
-    ImplicitManifest,
-    ProcessManifest,
     read_manifest,
     save_combination,
-    save_implicit,
-    save_steps,
 )
 from plaudit.rewards.load import load_reward
 
@@ -46,18 +42,6 @@ def test_each_manner_is_read_as_it_was_written(tmp_path, combination):
     assert isinstance(found, CombinationManifest)
     assert found.combination == combination
     assert [folder.resolve() for folder in found.folders] == members
-
-
-def test_the_other_kinds_are_read_as_they_were_written(tmp_path):
-    a, b = _folders(tmp_path, "a", "b")
-    save_implicit(tmp_path / "dpo", ImplicitManifest(policy=a, reference=b, beta=0.5))
-    found = read_manifest(tmp_path / "dpo")
-    assert isinstance(found, ImplicitManifest)
-    assert (found.policy.resolve(), found.reference.resolve(), found.beta) == (a, b, 0.5)
-    save_steps(tmp_path / "steps", model=a, reading="last")
-    process = read_manifest(tmp_path / "steps")
-    assert isinstance(process, ProcessManifest)
-    assert (process.model.resolve(), process.reading) == (a, "last")
 
 
 def test_what_lies_in_the_folder_or_beside_it_moves_with_it_and_the_rest_stays(tmp_path):
