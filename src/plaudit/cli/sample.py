@@ -23,7 +23,7 @@ from plaudit.data.write import check_output_path
 from plaudit.errors import UserError
 from plaudit.files import hub
 from plaudit.files.atomic import AtomicFile
-from plaudit.rewards.base import Reward, TaskScores, checked_scores, refusal_reasons
+from plaudit.rewards.base import Reward, TaskScores, checked_scores, refusal_counts, refusal_reasons
 from plaudit.rollouts.sampler import Answer, SamplingSettings
 from plaudit.wings import everything, load
 
@@ -376,9 +376,10 @@ def _choose_side_by_side(
             total, chosen = total + len(results), chosen + sum(bool(result.answers) for result in results)
             yield from results
     if not chosen:
+        reasons = refusal_reasons(refusal_counts(best_of.reward))
         raise UserError(
-            f"{best_of.reward.name} has no verdict on any answer{refusal_reasons(best_of.reward)}, so "
-            "nothing was chosen; give rows with what it needs (--data FILE), or another --reward"
+            f"{best_of.reward.name} has no verdict on any answer{reasons}, so nothing was chosen; give rows "
+            "with what it needs (--data FILE), or another --reward"
         )
     if chosen < total:
         print(

@@ -12,6 +12,7 @@ import ctypes
 import gc
 import json
 import os
+import platform
 import signal
 import sys
 import time
@@ -36,6 +37,7 @@ from plaudit.engine.starters import STARTED, is_last_try_of_torchrun, join_start
 from plaudit.errors import CommandEnd, UserError, first_line
 from plaudit.files.user_code import exit_refused
 from plaudit.models.load import device_of
+from plaudit.releases import TRIED, installed_version
 
 TORCHELASTIC_ERROR_VARIABLE = "TORCHELASTIC_ERROR_FILE"
 """The environment variable with the file in which torchrun looks for a rank's reason."""
@@ -56,6 +58,10 @@ def error_text(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
+class LostPeersError(UserError):
+    """This rank ends because others have; one of them knows why."""
+
+
 def rank_error(
     error: Exception, *, rank: int, world: int, lost: bool, first: FirstFault | None
 ) -> BaseException:
@@ -67,7 +73,7 @@ def rank_error(
     """
     rank_label = f"rank {rank} of {world}"
     if first is None:
-        return UserError(
+        return LostPeersError(
             f"{rank_label}: another rank ended without a word, or did not answer in time "
             f"({first_line(error)}). The same command goes on from the last checkpoint"
         )
@@ -78,7 +84,7 @@ def rank_error(
     if first.words == error_text(error):
         return CommandEnd(2)
     own_fault = "" if lost else f"; its own fault: {first_line(error)}"
-    return UserError(f"{rank_label}: stopped, because rank {first.rank} failed{own_fault}")
+    return LostPeersError(f"{rank_label}: stopped, because rank {first.rank} failed{own_fault}")
 
 
 def report_to_torchelastic(error: Exception, raised: BaseException) -> None:
@@ -335,6 +341,7 @@ def process_group(device: str = "auto") -> Iterator[Ranks]:
     try:
         # A rank that some function of the user's ended would leave the others waiting.
         with exit_refused(f"rank {ranks.rank} of {world}"):
+            _compare_machines(ranks)
             yield ranks
     # All ranks leave at the same place here, so tearing the group down cannot wait for anyone.
     except AgreedStopError:
@@ -358,8 +365,25 @@ def process_group(device: str = "auto") -> Iterator[Ranks]:
     _leave_group()
 
 
+def _compare_machines(ranks: Ranks) -> None:
+    releases = ", ".join(f"{name} {installed_version(name)}" for name in ("plaudit", *TRIED))
+    facts = ranks.all_gather_strings([releases, platform.node()])
+    clocks = [clock for [clock] in ranks.all_gather([time.time()])]
+    for rank, (other, machine) in enumerate(zip(facts[::2], facts[1::2], strict=True)):
+        if other != facts[0]:
+            raise UserError(
+                f"rank {rank} on {machine} has {other}, and rank 0 on {facts[1]} has {facts[0]}: install the "
+                "same on all machines"
+            )
+        if ranks.is_first and abs(apart := clocks[rank] - clocks[0]) > 60:
+            note = (
+                f"the clock of {machine} is {apart:+.0f} s from that of {facts[1]}: set both by a time server"
+            )
+            print(f"plaudit: note: {note}", file=sys.stderr)
+
+
 def _local_device(device: str) -> torch.device:
-    local_device = device_of(device, process=int(os.environ.get("LOCAL_RANK", "0")))
+    local_device = device_of(device)
     if local_device.type == "cuda":
         # NCCL and allocations without a device use the current one, which is GPU 0 on every rank until said.
         torch.cuda.set_device(local_device)

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import Any
 
 from plaudit.data.judging import NoVerdict, Verdict, to_comparison
 from plaudit.data.records import (
@@ -25,6 +26,7 @@ from plaudit.data.records import (
     plain_text,
 )
 from plaudit.data.transforms import some_of
+from plaudit.engine.rows import divide_rows
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.generate import evaluation_prompts
 from plaudit.feedback.judges.model_judge import ModelJudge
@@ -153,10 +155,15 @@ def judged_rows(tasks: Sequence[Task], outcomes: Sequence[Verdict | NoVerdict], 
 def rated_rows(judge: ModelJudge, tasks: Sequence[Task], annotator: str) -> JudgedRows:
     """Ratings of single answers by points, or by the chance that they are right."""
     rows, failures = list[Record](), Counter[str]()
-    for task, scores in zip(tasks, judge.scores(tasks), strict=True):
+
+    def scored(part: Sequence[Task], _: int) -> list[tuple[float | str, ...]]:
+        rows = judge.scores(part)
+        return [tuple(s.reason if isinstance(s, NoVerdict) else s for s in row) for row in rows]
+
+    for task, scores in zip(tasks, divide_rows(tasks, scored, tuple[Any, ...]), strict=True):
         for answer, score in zip(task.answers, scores, strict=True):
-            if isinstance(score, NoVerdict):
-                failures[score.reason] += 1
+            if isinstance(score, str):
+                failures[score] += 1
                 continue
             rows.append(
                 Rating(

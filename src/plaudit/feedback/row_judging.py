@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from plaudit.data.formats.layout import ReadOptions
-from plaudit.data.judging import Judge, Judging, NoVerdict, Verdict, outcomes
+from plaudit.data.judging import Judge, Judging, NoVerdict, Verdict
 from plaudit.data.read import read_records
 from plaudit.data.records import Record, Task
 from plaudit.data.transforms import some_of
 from plaudit.data.write import write_records
+from plaudit.engine.rows import of_all_ranks
 from plaudit.errors import UserError
-from plaudit.evaluation.policies.judge import check_judge, family_note, judge_notes
+from plaudit.evaluation.policies.judge import check_judge, divided_outcomes, family_note, judge_notes
 from plaudit.evaluation.policies.judge_card import calibrated, read_card
 from plaudit.feedback.asking import JudgeRowsSettings
 from plaudit.feedback.judged_rows import (
@@ -53,7 +54,7 @@ class RowJudging:
         return estimate_sentence(self.judge, self.tasks, self.seed)
 
     def outcomes(self) -> list[Verdict | NoVerdict]:
-        found = outcomes(self.judge, self.tasks, self.seed)
+        found = divided_outcomes(self.judge, self.tasks, self.seed)
         if self.temperature is None:
             return found
         return [calibrated(outcome, self.temperature) for outcome in found]
@@ -70,7 +71,7 @@ class RowJudging:
     @property
     def end_notes(self) -> tuple[str, ...]:
         """What there is to say behind the rows: of log-probs, of the price."""
-        return (*judge_notes(self.judge), *self.purse.sentences)
+        return (*judge_notes(self.judge), *of_all_ranks(self.purse.sentences, str))
 
 
 def prepare_judging(
@@ -165,9 +166,9 @@ def _drawn(
     settings: JudgeRowsSettings, judge: Judge, model: Path, records: Sequence[Record]
 ) -> tuple[list[Task], bool, tuple[str, ...]]:
     # Models are slow to import, and rows with answers need none.
-    from plaudit.rollouts.local import LocalSampler
+    from plaudit.evaluation.policies.generate import DividedSampler
 
-    sampler = LocalSampler(model_folder(model), device=settings.device, dtype=settings.dtype)
+    sampler = DividedSampler(model_folder(model), device=settings.device, dtype=settings.dtype)
     tasks, left_out = drawn_tasks(sampler, records, settings.sampling, n=settings.n)
     if not tasks:
         counted = ", ".join(f"{count} are left out, {why}" for why, count in left_out.items())

@@ -92,6 +92,8 @@ JUDGE = StageKind(
     run=_judge,
     words=_OURS,
     resumes=True,
+    # What may be spent is counted by one process.
+    divides=lambda settings: settings.most_money is None,
 )
 REVISE = StageKind(
     name="revise",

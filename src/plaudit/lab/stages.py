@@ -23,4 +23,5 @@ WORLD_ROWS = StageKind(
     accepts={"model": ("model",)},
     run=_make_rows,
     weight=5,
+    divides=lambda settings: settings.model is not None,
 )

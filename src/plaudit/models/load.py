@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+import os
 import re
 import threading
 import warnings
@@ -45,9 +46,10 @@ from plaudit.models.settings import LoraSettings
 from plaudit.tokens.tokenizer import known_architecture, quiet_library
 
 
-def device_of(name: str, *, process: int = 0) -> torch.device:
+def device_of(name: str) -> torch.device:
     """auto takes a GPU where there is one; auto and cuda without a number mean the GPU of this process."""
     gpu_count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    process = int(os.environ.get("LOCAL_RANK", "0"))
     # cuDNN's attention makes a plan for each new length, and almost every segment of a batch has a new one.
     torch.backends.cuda.enable_cudnn_sdp(enabled=False)
     if name == "auto":

@@ -108,9 +108,12 @@ def refusal_counts(reward: object) -> Mapping[str, int]:
     return dict(reward.refused) if isinstance(reward, HasRefusalReasons) else {}
 
 
-def refusal_reasons(reward: Reward) -> str:
-    """Why answers had no verdict so far, in brackets, where the reward keeps count of it; else nothing."""
-    counts = refusal_counts(reward)
+def refusal_reasons(counts: Mapping[str, int]) -> str:
+    """Why answers had no verdict so far, in brackets; nothing where all had one.
+
+    >>> refusal_reasons({"too long": 2})
+    ' (2 × too long)'
+    """
     return f" ({'; '.join(f'{count} × {why}' for why, count in counts.items())})" if counts else ""
 
 

@@ -99,6 +99,38 @@ def test_processes_of_srun_and_mpirun_find_each_other(facts: dict[str, str]) -> 
     assert [process.communicate(timeout=120)[0] for process in started] == 2 * [b"[[0.0, 7.0], [1.0, 7.0]]\n"]
 
 
+OTHER = """
+import sys, time
+from plaudit import releases
+if sys.argv[1] == "release":
+    releases.installed_version = lambda name: "5.17.0"
+else:
+    before, time.time = time.time, lambda: before() + 600
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("what", "says"),
+    [("release", "has plaudit 5.17.0, torch 5.17.0"), ("clock", "is +600 s from that of")],
+)
+def test_machines_with_other_releases_are_refused_and_other_clocks_are_told(what: str, says: str) -> None:
+    world = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", OTHER * rank + PRINTS, what],
+            env={**os.environ, **world, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    said = [process.communicate(timeout=120)[1] for process in started]
+    assert says in said[0], said
+    assert [bool(process.returncode) for process in started] == 2 * [what == "release"]
+
+
 @pytest.mark.slow
 def test_others_that_do_not_come_are_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     world = {"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}

@@ -59,11 +59,11 @@ from plaudit.evaluation.policies.win_rate import (
     why_unrated,
 )
 from plaudit.evaluation.reward_models.accuracy import best_of_n_curve
-from plaudit.evaluation.reward_models.pairs import score_tasks
+from plaudit.evaluation.reward_models.pairs import divided_refusals, score_tasks
 from plaudit.evaluation.reward_models.result import BestOfNCurve
 from plaudit.evaluation.stats import Resampling
 from plaudit.models.reward_model import first_differing_token
-from plaudit.rewards.base import Reward, refusal_counts
+from plaudit.rewards.base import Reward
 from plaudit.rewards.comparing import RewardJudge
 from plaudit.rollouts.sampler import Rollout
 
@@ -463,7 +463,7 @@ def _policy_evaluation(
         shown=tuple(some_of(first, settings.shown, f"shown {settings.resampling.seed}")),
         notes=(
             *notes,
-            *(f"{right}: {times} × {why}" for why, times in refusal_counts(scorers.right).items()),
+            *(f"{right}: {times} × {why}" for why, times in divided_refusals(scorers.right).items()),
             *(unrated_note(first_judge_duels) if is_rated else ()),
         ),
         all_answers=all_rows,

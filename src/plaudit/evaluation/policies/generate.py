@@ -28,6 +28,7 @@ from plaudit.data.records import (
     split_tools,
     turns_of,
 )
+from plaudit.engine.rows import divide_rows
 from plaudit.errors import UserError
 from plaudit.evaluation.policies import PolicyWord
 from plaudit.evaluation.policies.calibration import ChoiceLogprobs
@@ -39,7 +40,7 @@ from plaudit.models.load import architectures, device_of, is_reward_folder, load
 from plaudit.models.policy import Policy
 from plaudit.rewards.load import model_folder, verify_and_freeze
 from plaudit.rollouts.local import LocalSampler
-from plaudit.rollouts.sampler import Answer, GenerationPrompt, Rollout, SamplingSettings
+from plaudit.rollouts.sampler import Answer, GenerationPrompt, GenerationRequest, Rollout, SamplingSettings
 from plaudit.tokens.encode import Encoder, make_encoder
 from plaudit.tokens.prompts import reference_answer
 
@@ -205,6 +206,19 @@ class GenerationSettings:
         return ", ".join([temperature, *cuts, f"at most {sampling.max_tokens} tokens", *stops])
 
 
+class DividedSampler(LocalSampler):
+    """Draws with as many ranks as rows are divided over, each some of the answers; the same ones as alone."""
+
+    def generate_requests(
+        self,
+        requests: Sequence[GenerationRequest],
+        settings: SamplingSettings,
+        on_step: Callable[[int], None] = lambda ended: None,
+    ) -> list[Rollout]:
+        draw = super().generate_requests
+        return divide_rows(requests, lambda part, _: draw(part, settings, on_step), Rollout)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LoadedPolicy:
     policy: Policy
@@ -213,7 +227,7 @@ class LoadedPolicy:
 
     @property
     def sampler(self) -> LocalSampler:
-        return LocalSampler.from_policy(self.policy, self.encoder)
+        return DividedSampler.from_policy(self.policy, self.encoder)
 
     def question(self, prompt: Text) -> Text:
         return self.contestant.question(prompt, chats=self.encoder.asks_in_turns)

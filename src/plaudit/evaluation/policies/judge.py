@@ -10,7 +10,8 @@ from statistics import fmean
 from typing import Any, TypedDict
 
 from plaudit.data.judging import Judge, NoVerdict, Verdict, first_probability, outcomes
-from plaudit.data.records import plain_text
+from plaudit.data.records import Task, plain_text
+from plaudit.engine.rows import divide_rows, of_all_ranks
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.generate import EvaluationPrompt, PolicyCompletions
 from plaudit.evaluation.policies.result import Contest
@@ -66,7 +67,9 @@ def judge_pairs(
         (names, *pair) for names, policies in pairs.items() for pair in _answer_pairs(prompts, *policies)
     ]
     # One call over all pairs of policies: a server's requests and a model's passes fill up across them.
-    judged = outcomes(judge, [prompt.task((mine, theirs)) for _, prompt, mine, theirs in answer_pairs], 0)
+    judged = divided_outcomes(
+        judge, [prompt.task((mine, theirs)) for _, prompt, mine, theirs in answer_pairs]
+    )
     duels_by_pair: dict[tuple[str, str], list[JudgedPair]] = {names: [] for names in pairs}
     for (names, prompt, mine, theirs), outcome in zip(answer_pairs, judged, strict=True):
         duel = JudgedPair(
@@ -112,7 +115,7 @@ def judged_against_people(judge: Judge, pairs: Sequence[ScoredPair]) -> tuple[Ju
             theirs=other,
             **_both_orders(outcome),
         )
-        for (pair, preferred, other), outcome in zip(duels, outcomes(judge, tasks, 0), strict=True)
+        for (pair, preferred, other), outcome in zip(duels, divided_outcomes(judge, tasks), strict=True)
     )
     if not with_verdict(judged):
         counts = missing_verdicts(judged).items()
@@ -121,9 +124,20 @@ def judged_against_people(judge: Judge, pairs: Sequence[ScoredPair]) -> tuple[Ju
     return judged
 
 
+def divided_outcomes(judge: Judge, tasks: Sequence[Task], seed: int = 0) -> list[Verdict | NoVerdict]:
+    """By as many ranks as rows are divided over, each with the seeds of its places."""
+
+    def judged(part: Sequence[Task], begin: int) -> list[tuple[Verdict | None, NoVerdict | None]]:
+        found = outcomes(judge, part, seed + begin)
+        return [(None, each) if isinstance(each, NoVerdict) else (each, None) for each in found]
+
+    pairs = divide_rows(tasks, judged, tuple[Verdict | None, NoVerdict | None])
+    return [each for pair in pairs for each in pair if each is not None]
+
+
 def judge_notes(judge: Judge) -> tuple[str, ...]:
     """What a judge says of its own verdicts so far: that a server gave no log-probs, say."""
-    return tuple(getattr(judge, "notes", ()))
+    return tuple(dict.fromkeys(of_all_ranks(getattr(judge, "notes", ()), str)))
 
 
 def error_note(name: str) -> str:

@@ -10,11 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
 from jaxtyping import Int
 
+from plaudit.engine.rows import divide_rows
 from plaudit.errors import UserError
 from plaudit.evaluation.stats import Estimate, Resampling, bootstrap_mean
 from plaudit.models.policy import Policy
@@ -50,11 +52,19 @@ def score_examples(
     """Scores of any completions by a policy, as tokens; the completions of one prompt share its
     computation. Entropies, a quarter of the work, are 0 where they are not asked for.
     """
+    also = ("entropy",) if entropy else ()
+    score = partial(_score_part, policy, temperature=temperature, also=also)
+    return divide_rows(examples, lambda part, _: score(part), tuple[CompletionScore, ...])
+
+
+def _score_part(
+    policy: Policy, examples: Sequence[Example], *, temperature: int | float, also: Sequence[Extra]
+) -> CompletionScores:
     # Examples of like length share a micro-batch and little is padded; their own order comes back below.
     by_length = sorted(range(len(examples)), key=lambda index: examples[index].tokens)
     scores: list[CompletionScore] = []
     for piece in micro_batches_in_order([examples[index] for index in by_length], TOKENS_PER_FORWARD):
-        scores += _score_piece(policy, piece, temperature, also=("entropy",) if entropy else ())
+        scores += _score_piece(policy, piece, temperature, also=also)
     remaining = iter(scores)
     by_index = {index: tuple(next(remaining) for _ in examples[index].completions) for index in by_length}
     return tuple(by_index[index] for index in range(len(examples)))

@@ -29,9 +29,10 @@ from plaudit.evaluation.policies.result import (
     PromptAnswers,
 )
 from plaudit.evaluation.policies.win_rate import DuelsByPair, JudgedPair
+from plaudit.evaluation.reward_models.pairs import divided_scores
 from plaudit.evaluation.stats import Estimate, Resampling, bootstrap_mean
 from plaudit.models.reward_model import first_differing_token
-from plaudit.rewards.base import Reward, TaskScores, checked_scores
+from plaudit.rewards.base import Reward, TaskScores
 from plaudit.rewards.verifiable.instructions import InstructionReward, InstructionVerdicts
 from plaudit.rollouts.sampler import Rollout
 
@@ -48,7 +49,7 @@ def score_answers(
     reward: Reward, prompts: Sequence[EvaluationPrompt], policies: Sequence[PolicyCompletions]
 ) -> Mapping[str, AnswerScores]:
     """Each policy's scores, by its name; the answers of all to one prompt are scored side by side."""
-    return _judge_answers(lambda tasks: checked_scores(reward, tasks), prompts, policies)
+    return _judge_answers(lambda tasks: divided_scores(reward, tasks), prompts, policies)
 
 
 def right_answers(

@@ -27,6 +27,7 @@ from plaudit.evaluation.reward_models.pairs import (
     PreferenceRecord,
     ScoredPair,
     ScoresByAnswer,
+    divided_refusals,
     has_verdict,
     pair_columns,
     reward_gap,
@@ -114,7 +115,7 @@ def evaluate_reward(
     if all(pair.p_first == 0.5 for pair in scored):
         raise UserError(
             f"{reward.name} gives no verdict on any pair of {data.name} in which an answer is "
-            f"preferred{refusal_reasons(reward)}; see whether it can read these prompts"
+            f"preferred{refusal_reasons(divided_refusals(reward))}; see whether it can read these prompts"
         )
     evaluation = _reward_evaluation(reward, data, resampling, scores, pairs)
     return EvaluatedReward(evaluation=evaluation, pairs=pairs)
@@ -154,7 +155,7 @@ def _reward_evaluation(
         best_of=_best_of_n(reward, data, resampling),
         benchmark=_score_benchmark(data, scores, pairs, resampling),
         mistakes=_worst_mistakes(scored),
-        notes=_evaluation_notes(scored, pairs, refusal_reasons(reward)),
+        notes=_evaluation_notes(scored, pairs, refusal_reasons(divided_refusals(reward))),
         held_out=None if data.learnt_from is None else held_out_people(scored, data.learnt_from, resampling),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -10,7 +11,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from plaudit.data.records import Comparison, Ranking, Task, Text, plain_text, preference_probability
-from plaudit.rewards.base import Reward, checked_scores
+from plaudit.engine.rows import divide_rows, of_all_ranks
+from plaudit.rewards.base import Reward, TaskScores, checked_scores, refusal_counts
 
 PreferenceRecord = Comparison | Ranking
 ScoresByAnswer = Mapping[tuple[Text, tuple[Text, ...], Text], float | None]
@@ -55,10 +57,21 @@ def score_records(records: Iterable[PreferenceRecord], reward: Reward) -> Scores
     return score_tasks(tasks, reward)
 
 
+def divided_scores(reward: Reward, tasks: Sequence[Task]) -> list[TaskScores]:
+    """The scores of each task's answers, by as many ranks as there are."""
+    return divide_rows(tasks, lambda part, _: checked_scores(reward, part), TaskScores)
+
+
+def divided_refusals(reward: Reward | None) -> Counter[str]:
+    """Why answers had no verdict so far, and how many, on all ranks."""
+    each = of_all_ranks([*refusal_counts(reward).items()], tuple[str, int])
+    return sum((Counter({why: times}) for why, times in each), Counter())
+
+
 def score_tasks(tasks: Sequence[Task], reward: Reward) -> ScoresByAnswer:
     return {
         (task.prompt, task.answers, answer): score
-        for task, row in zip(tasks, checked_scores(reward, tasks), strict=True)
+        for task, row in zip(tasks, divided_scores(reward, tasks), strict=True)
         for answer, score in zip(task.answers, row, strict=True)
     }
 

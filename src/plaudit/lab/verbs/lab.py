@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 from plaudit.cli.parser import Subparsers, integer, positive_integer
 from plaudit.cli.sample import escape_terminal, make_console
 from plaudit.errors import UserError
-from plaudit.runs.verbs.run import copy_config, progress_reporter, refuse_torchrun, report_stopped
+from plaudit.runs.verbs.run import copy_config, crew_of_starter, progress_reporter, report_stopped
 
 if TYPE_CHECKING:
     from plaudit.lab.exercise import Exercise
     from plaudit.lab.exercises.pages import ExerciseResult, Pipeline, Table
+    from plaudit.runs.pipeline.workers import Crew
 
 _EPILOG = """\
 Without names the exercises are listed. Each is a pipeline on the embedded world that takes a minute or two:
@@ -39,6 +40,7 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     add("--seed", type=integer, help="of every stage that names none (default: the config's)")
     add("--jobs", type=positive_integer, metavar="N", help="stages side by side (default: the config's)")
+    add("--processes", type=positive_integer, metavar="N", help="processes of each stage (default: one)")
     add("--fresh", action="store_true", help="keep nothing: run every stage again")
 
 
@@ -57,18 +59,18 @@ def run(args: argparse.Namespace) -> int:
         # One that was named is looked at in any case, so that the fault can say what is missing.
         looked_at = [each for each in selected if len(selected) == 1 or _was_run(each, args.out)]
         return _run_exercises([(exercise, None) for exercise in looked_at], args)
-    refuse_torchrun("lab")
     from plaudit.lab.exercises.pages import read_pipeline
 
-    overrides = {"changes": args.set, "seed": args.seed, "jobs": args.jobs}
-    planned = [(exercise, read_pipeline(exercise.config, **overrides)) for exercise in selected]
-    return _run_exercises(planned, args)
+    overrides = {"changes": args.set, "seed": args.seed, "jobs": args.jobs, "processes": args.processes}
+    with crew_of_starter() as crew:
+        planned = [(exercise, read_pipeline(exercise.config, **overrides)) for exercise in selected]
+        return _run_exercises(planned, args, crew)
 
 
 def _refuse_ignored_options(args: argparse.Namespace) -> None:
     several = len(args.names) > 1 or args.names == ["all"]
     options = {"--write": args.write, "--set": args.set, "--fresh": args.fresh, "--jobs": args.jobs}
-    options["--seed"] = args.seed is not None
+    options |= {"--processes": args.processes, "--seed": args.seed is not None}
     for option, value in options.items():
         if not value:
             continue
@@ -94,7 +96,9 @@ def _write_config(exercise: Exercise, target: Path, out: Path) -> int:
     return 0
 
 
-def _run_exercises(exercises: Sequence[tuple[Exercise, Pipeline | None]], args: argparse.Namespace) -> int:
+def _run_exercises(
+    exercises: Sequence[tuple[Exercise, Pipeline | None]], args: argparse.Namespace, crew: Crew | None = None
+) -> int:
     if not exercises:
         raise UserError(f"{args.out}: no exercise was run here yet; plaudit lab lists them")
     from plaudit.runs.pipeline.run import StoppedError
@@ -103,7 +107,7 @@ def _run_exercises(exercises: Sequence[tuple[Exercise, Pipeline | None]], args: 
     for number, (exercise, pipeline) in enumerate(exercises, start=1):
         print(f"{exercise.name} ({number} of {len(exercises)}): {exercise.title}", file=sys.stderr)
         try:
-            results[exercise.name] = _run_exercise(exercise, pipeline, args)
+            results[exercise.name] = _run_exercise(exercise, pipeline, args, crew)
         except StoppedError as stop:
             return report_stopped(stop)
         except UserError as error:
@@ -118,14 +122,16 @@ def _run_exercises(exercises: Sequence[tuple[Exercise, Pipeline | None]], args: 
     return 0 if len(results) == len(exercises) else 1
 
 
-def _run_exercise(exercise: Exercise, pipeline: Pipeline | None, args: argparse.Namespace) -> ExerciseResult:
+def _run_exercise(
+    exercise: Exercise, pipeline: Pipeline | None, args: argparse.Namespace, crew: Crew | None
+) -> ExerciseResult:
     from plaudit.lab.registry import analyse_exercise, exercise_folder, write_exercise_page
     from plaudit.runs.pipeline.run import StageSelection, run_pipeline
 
     folder = exercise_folder(exercise, args.out)
     if pipeline is not None:
         with progress_reporter() as reporter:
-            run_pipeline(pipeline, folder.path, StageSelection(fresh=args.fresh), reporter)
+            run_pipeline(pipeline, folder.path, StageSelection(fresh=args.fresh), reporter, crew=crew)
     result = analyse_exercise(exercise, folder)
     write_exercise_page(exercise, folder, result)
     return result

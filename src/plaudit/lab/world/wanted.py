@@ -160,12 +160,12 @@ def _make_judged_rows(request: RowRequest) -> Sequence[Record]:
     from plaudit.lab.world.making import answer_tasks, check_answers
 
     if request.model is not None:
+        from plaudit.evaluation.policies.generate import DividedSampler
         from plaudit.lab.world.making import model_answer_tasks
-        from plaudit.rollouts.local import LocalSampler
 
         answer_tasks = partial(
             model_answer_tasks,
-            LocalSampler(request.model, device=request.device),
+            DividedSampler(request.model, device=request.device),
             temperature=1.0 if request.temperature is None else request.temperature,
         )
     makers: Mapping[str, Callable[..., Sequence[Record]]] = {

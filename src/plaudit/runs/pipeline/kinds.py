@@ -78,6 +78,8 @@ class StageKind:
     """Whether it is a training run, with checkpoints and a run folder of its own."""
     resumes: bool = False
     """Whether it goes on from what it had begun, though it is no training run."""
+    divides: Callable[[Any], bool] = lambda settings: False
+    """Whether several processes can share its rows (`divide_rows`); training shares its own."""
 
 
 def command_line(verb: str, *words: object, **options: object) -> str:

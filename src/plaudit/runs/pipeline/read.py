@@ -77,15 +77,13 @@ def read_pipeline(
     path: Path,
     *,
     changes: Sequence[str] = (),
-    seed: int | None = None,
-    device: str | None = None,
-    jobs: int | None = None,
-    helper: str | None = None,
     recorded: Callable[[str], Mapping[str, str]] = lambda name: {},
     on_head: Callable[[PipelineSettings], None] = lambda head: None,
+    **given: Any,
 ) -> Pipeline:
     """The pipeline of a file; ``changes`` are as ``stage.setting=value`` and beat it.
 
+    What is ``given`` beats what it says of all stages (`PipelineSettings`); None is as if it were not.
     ``recorded`` gives, for the pipeline's name, the commits that its folder has (`read_hub_names`).
     ``on_head`` is told what holds for all stages before these are read, which takes seconds.
     """
@@ -99,7 +97,6 @@ def read_pipeline(
             raise UserError(f"{where}: another stage is called {name}; give one of them another name")
         bodies[name], places[name] = _flat_settings(body, where), where
     _apply_changes(head_values, bodies, changes)
-    given = {"seed": seed, "device": device, "jobs": jobs, "helper": helper}
     head_values |= {name: value for name, value in given.items() if value is not None}
     names = HubNames(recorded=recorded(str(head_values.get("name") or path.stem)))
     head = _read_head(head_values, path, names)
@@ -120,7 +117,13 @@ def pipeline_yaml(pipeline: Pipeline) -> str:
 
     head = {field.name: getattr(pipeline, field.name) for field in fields(PipelineSettings)}
     stages = [
-        {stage.name: {"do": stage.kind.name, "weight": stage.weight, **_nest(stage.raw_settings)}}
+        {
+            stage.name: {
+                **{"do": stage.kind.name, "weight": stage.weight},
+                **({} if stage.processes is None else {"processes": stage.processes}),
+                **_nest(stage.raw_settings),
+            }
+        }
         for stage in pipeline.stages
     ]
     document = {name: value for name, value in head.items() if value is not None} | {"stages": stages}
@@ -190,7 +193,7 @@ def _apply_changes(
 
 def _read_head(head_values: Mapping[str, Any], path: Path, names: HubNames) -> PipelineSettings:
     head = resolve(PipelineSettings, read_values(head_values, PipelineSettings, str(path)), {})
-    for name, value in (("jobs", head.jobs), ("threads", head.threads)):
+    for name, value in (("jobs", head.jobs), ("threads", head.threads), ("processes", head.processes)):
         if value is not None and value < 1:
             raise UserError(f"{path}: {name} must be at least 1, not {value}")
     if head.name and not _NAME.fullmatch(head.name):
@@ -214,7 +217,8 @@ class _StageReader:
         """Add the stage, checked as far as can be without running anything."""
         try:
             kind, weight = _kind_and_weight(body)
-            settings = {key: value for key, value in body.items() if key not in ("do", "weight")}
+            processes = _own_processes(body)
+            settings = {k: v for k, v in body.items() if k not in ("do", "weight", "processes")}
             if kind.trains and "out" in settings:
                 raise UserError("out: the pipeline says where a run lies; leave it out")
             inputs = self._read_inputs(name, kind, settings)
@@ -240,8 +244,11 @@ class _StageReader:
                 values.setdefault(path, value)
         inputs |= {PROMPTED: prompted} if prompted else {}
         checked = {"values": values, "inputs": inputs, "where": where, "weight": weight}
-        self.stages[name] = stage = Stage(name=name, kind=kind, raw_settings=settings, **checked)
+        self.stages[name] = stage = Stage(
+            name=name, kind=kind, raw_settings=settings, processes=processes, **checked
+        )
         stage.config({})
+        _refuse_undivided(stage)
 
     def _read_inputs(self, name: str, kind: StageKind, settings: FlatSettings) -> dict[str, tuple[str, ...]]:
         """The words of what lies outside of the stage; they replace those in ``settings``, absolute."""
@@ -368,6 +375,20 @@ def _kind_and_weight(body: FlatSettings) -> tuple[StageKind, int | float]:
     if name in OWN_ALGORITHMS and isinstance(own, str):
         return replace(kinds[name], settings=config_type(name, own)), weight
     return kinds[name], weight
+
+
+def _own_processes(body: FlatSettings) -> int | None:
+    processes = body.get("processes")
+    if processes is None:
+        return None
+    if type(processes) is not int or processes < 1:
+        raise UserError(f"processes is a whole number from 1, not {processes!r}")
+    return processes
+
+
+def _refuse_undivided(stage: Stage) -> None:
+    if (stage.processes or 1) > 1 and not stage.divides:
+        raise UserError(f"{stage.where}: processes: what it does is done by one process; leave it out")
 
 
 def _meant_words(loaded: object) -> str:

@@ -37,7 +37,7 @@ from plaudit.runs.pipeline.store import (
     restore_stage,
     set_aside,
 )
-from plaudit.runs.pipeline.workers import POLL_SECONDS, StageOutcome, Workers
+from plaudit.runs.pipeline.workers import POLL_SECONDS, Crew, StageOutcome, Workers
 
 _UNKNOWN_COST = "its cost is known when what it needs is there"
 TAIL_BYTES = 2**16
@@ -99,6 +99,7 @@ def run_pipeline(
     reporter: ProgressReporter | None = None,
     *,
     attendant: Attendant | None = None,
+    crew: Crew | None = None,
 ) -> PipelineFolder:
     """Run what is to be run; the folder then has every result, and each is sealed.
 
@@ -125,7 +126,7 @@ def run_pipeline(
         reporter = reporter or ProgressReporter()
         for sentence in untried_releases():
             reporter.message(f"note: {sentence}")
-        context, workers = PipelineContext.of(folder, pipeline), Workers(folder.path, pipeline.jobs)
+        context, workers = PipelineContext.of(folder, pipeline), Workers(folder.path, pipeline, crew)
         run = _Run(context, selection, forced, workers, reporter, attendant)
         try:
             run.run_stages(caught)
@@ -248,12 +249,12 @@ class _Run:
         remaining = [stage for stage in waiting if stage.name in keys]
         for stage in sorted(remaining, key=lambda stage: -self._seconds_from(stage)):
             stage_key = keys[stage.name]
-            if stage_key is not None and self._workers.free:
+            if stage_key is not None and self._workers.fits(stage):
                 self._started[stage.name] = time.monotonic()
                 self._reporter.status(self._status_line())
                 remaining.remove(stage)
                 fresh = self._selection.fresh and stage.name in self._forced
-                self._workers.start(stage.name, stage_key, fresh=fresh)
+                self._workers.start(self._context, stage, stage_key, fresh=fresh)
         return remaining
 
     def _finish(self, outcome: StageOutcome, seconds: float, *, is_last: bool) -> None:

@@ -135,6 +135,13 @@ class Stage:
     """File, line and name, for messages."""
     weight: int | float
     """How long it takes beside others."""
+    processes: int | None = None
+    """In how many processes it runs, where it can run in several; none: as the pipeline says."""
+
+    @property
+    def divides(self) -> bool:
+        """Whether it can run in several processes."""
+        return self.kind.trains or self.kind.divides(self.config({}))
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -167,8 +174,10 @@ class PipelineSettings:
     """What $helper means where ``by`` names who judges, revises, attacks: openai:http://host/v1#model."""
     jobs: int = 1
     """How many stages run side by side, each in a process of its own."""
+    processes: int | None = None
+    """In how many processes each stage runs; none: one, or all that torchrun or its like began."""
     threads: int | None = None
-    """Threads of each stage; none: as many as there are cores."""
+    """Threads of each process; none: a stage has as many as there are cores."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -274,6 +274,7 @@ EVALUATE = StageKind(
     check=_check_evaluation,
     words={"policies": (WRITTEN,), "against": (WRITTEN,)},
     prompted=True,
+    divides=lambda settings: True,
 )
 JUDGE_REWARDS = StageKind(
     name="judge-reward",
@@ -281,4 +282,5 @@ JUDGE_REWARDS = StageKind(
     settings=JudgeRewardSettings,
     accepts={"models": ("reward",), "data": ("rows",)},
     run=_judge_rewards,
+    divides=lambda settings: True,
 )

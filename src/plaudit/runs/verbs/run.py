@@ -22,6 +22,7 @@ from plaudit.wings import offered
 if TYPE_CHECKING:
     from plaudit.runs.pipeline.run import Attendant, ProgressReporter, StoppedError
     from plaudit.runs.pipeline.spec import Pipeline
+    from plaudit.runs.pipeline.workers import Crew
 
 
 @contextlib.contextmanager
@@ -46,9 +47,13 @@ def report_stopped(stop: StoppedError) -> int:
     return 128 + stop.signum
 
 
-def refuse_torchrun(verb: str) -> None:
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise UserError(f"plaudit {verb} is one process; give torchrun the training commands, one by one")
+def crew_of_starter() -> AbstractContextManager[Crew | None]:
+    """The processes that torchrun or another starter began, led by the first one; None without a starter."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return contextlib.nullcontext()
+    from plaudit.runs.pipeline.workers import leading
+
+    return leading()
 
 
 def copy_config(config: Path, target: Path) -> None:
@@ -89,6 +94,8 @@ def add_parser(subparsers: Subparsers) -> None:
     add("--device", metavar="NAME", help="of every stage that names none: auto, cpu, cuda, cuda:1 …")
     add("--helper", metavar="WORD", help="who judges, revises, attacks: openai:http://host/v1#model, …")
     add("--jobs", type=positive_integer, metavar="N", help="stages side by side (default: the config's)")
+    processes_help = "processes of each stage, as torchrun would start them (default: the config's)"
+    add("--processes", type=positive_integer, metavar="N", help=processes_help)
     wait_help = "where people are to answer, let them do so on this machine, and go on when they have"
     add("--wait", action="store_true", help=wait_help)
     add("--dry-run", action="store_true", help="say what would run, why, and what it costs")
@@ -100,7 +107,11 @@ def add_parser(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.show_default or args.write is not None:
         return _show_shipped(args.config, args.write)
-    refuse_torchrun("run")
+    with crew_of_starter() as crew:
+        return _run_config(args, crew)
+
+
+def _run_config(args: argparse.Namespace, crew: Crew | None) -> int:
     from plaudit.runs.pipeline import begin_loading
     from plaudit.runs.pipeline.read import read_pipeline
     from plaudit.runs.pipeline.store import read_hub_names
@@ -114,9 +125,14 @@ def run(args: argparse.Namespace) -> int:
         seed=args.seed,
         device=args.device,
         jobs=args.jobs,
+        processes=args.processes,
         helper=args.helper,
         recorded=lambda name: {} if args.fresh else read_hub_names(folder_of(name)),
-        on_head=lambda head: begin_loading() if head.jobs > 1 and not (args.trace or args.dry_run) else None,
+        on_head=lambda head: (
+            begin_loading()
+            if max(head.jobs, head.processes or 1) > 1 and not (args.trace or args.dry_run)
+            else None
+        ),
     )
     out = folder_of(pipeline.name)
     if args.trace is not None:
@@ -128,7 +144,7 @@ def run(args: argparse.Namespace) -> int:
         return _print_lines(dry_run(pipeline, out, selection))
     try:
         with progress_reporter() as reporter, _attendant(args, out, reporter) as attendant:
-            folder = run_pipeline(pipeline, out, selection, reporter, attendant=attendant)
+            folder = run_pipeline(pipeline, out, selection, reporter, attendant=attendant, crew=crew)
     except StoppedError as stop:
         return report_stopped(stop)
     except WaitingError as waiting:
