@@ -2,6 +2,7 @@
 
     ROWS/rows-0.jsonl      {"is": "Example", "prompt": [1, 5], …}
     ROWS/rows-0.lines      where each line begins, 8 bytes each
+    ROWS/rows-0.prompts    of rows that have prompts, 8 bytes of each prompt's hash
 
 A row is a frozen dataclass of texts, numbers, tuples and other such dataclasses; what comes back is equal to
 what was put away. Nothing but the classes that a reader names is ever made of a file.
@@ -10,7 +11,6 @@ what was put away. Nothing but the classes that a reader names is ever made of a
 from __future__ import annotations
 
 import json
-import mmap
 import os
 from array import array
 from bisect import bisect_right
@@ -20,12 +20,18 @@ from functools import cache
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast, overload
+from weakref import finalize
+
+import numpy as np
+from numpy.typing import NDArray
 
 T = TypeVar("T")
 U = TypeVar("U")
 _CLASS = "is"
 _BITS = "bits"
 _PLAIN = "json"
+PromptsOf = Callable[[Sequence[int]], "NDArray[np.uint64] | None"]
+"""From the numbers of rows to eight bytes of the hashes of their prompts."""
 
 
 def cache_folder() -> Path:
@@ -42,9 +48,12 @@ class LazyRows(Sequence[T], Generic[T]):
     ([4, 9, 16], [16, 0], '1')
     """
 
-    def __init__(self, fetch: Callable[[int], T], numbers: Sequence[int]) -> None:
+    def __init__(
+        self, fetch: Callable[[int], T], numbers: Sequence[int], prompts: PromptsOf | None = None
+    ) -> None:
         self._fetch = fetch
         self.numbers = numbers
+        self._prompts = prompts
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -58,14 +67,18 @@ class LazyRows(Sequence[T], Generic[T]):
     def __getitem__(self, index: slice) -> LazyRows[T]: ...
     def __getitem__(self, index: int | slice) -> T | LazyRows[T]:
         if isinstance(index, slice):
-            return LazyRows(self._fetch, self.numbers[index])
+            return self.numbered(self.numbers[index])
         return self._fetch(self.numbers[index])
 
     def select(self, indices: Iterable[int]) -> LazyRows[T]:
         return self.numbered(array("Q", (self.numbers[index] for index in indices)))
 
     def numbered(self, numbers: Sequence[int]) -> LazyRows[T]:
-        return LazyRows(self._fetch, numbers)
+        return LazyRows(self._fetch, numbers, self._prompts)
+
+    def prompts(self) -> NDArray[np.uint64] | None:
+        """Eight bytes of the hash of each row's prompt, without reading rows; None where nobody kept them."""
+        return None if self._prompts is None else self._prompts(self.numbers)
 
     def map(self, make: Callable[[T], U]) -> LazyRows[U]:
         fetch = self._fetch
@@ -97,7 +110,12 @@ def joined(parts: Sequence[Sequence[T]]) -> Sequence[T]:
         part = bisect_right(ends, number)
         return parts[part][number - (ends[part - 1] if part else 0)]
 
-    return LazyRows(fetch, range(ends[-1]))
+    def prompts(numbers: Sequence[int]) -> NDArray[np.uint64] | None:
+        kept = [part.prompts() if isinstance(part, LazyRows) else None for part in parts]
+        every = [part for part in kept if part is not None]
+        return np.concatenate(every)[np.asarray(numbers)] if len(every) == len(parts) else None
+
+    return LazyRows(fetch, range(ends[-1]), prompts)
 
 
 class UnstorableError(Exception):
@@ -163,6 +181,7 @@ class RowWriter:
         """``stem`` without an ending: of the lines, and of where each begins."""
         self._lines = stem.with_suffix(".jsonl").open("wb")
         self._starts = stem.with_suffix(".lines").open("wb")
+        self._prompts = stem.with_suffix(".prompts").open("wb")
         self._end = 0
 
     def __enter__(self) -> RowWriter:
@@ -172,8 +191,8 @@ class RowWriter:
         self.close()
 
     def close(self) -> None:
-        self._lines.close()
-        self._starts.close()
+        for file in (self._lines, self._starts, self._prompts):
+            file.close()
 
     def add(self, row: object) -> None:
         try:
@@ -182,28 +201,35 @@ class RowWriter:
             raise UnstorableError(str(error)) from error
         self._starts.write(self._end.to_bytes(8, "little"))
         self._lines.write(line)
+        self._prompts.write(bytes.fromhex(getattr(row, "prompt_id", "")[:16]))
         self._end += len(line)
 
     def flush(self) -> None:
-        self._lines.flush()
-        self._starts.flush()
+        for file in (self._lines, self._starts, self._prompts):
+            file.flush()
 
 
 def stored_rows(stem: Path, classes: Mapping[str, type[Any]]) -> LazyRows[Any]:
     """The rows of a file that a `RowWriter` wrote."""
-    starts, written = array("Q"), stem.with_suffix(".lines").read_bytes()
     # Of a writer that was killed the last one may be a piece.
-    starts.frombytes(written[: len(written) // starts.itemsize * starts.itemsize])
-    if not starts:
-        return LazyRows(lambda number: number, range(0))
-    with stem.with_suffix(".jsonl").open("rb") as file:
-        lines = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    starts = np.fromfile(stem.with_suffix(".lines"), dtype="<u8").astype(np.uint64)
+    prompts = np.fromfile(stem.with_suffix(".prompts"), dtype="<u8").astype(np.uint64)
+    # Read and not mapped: what was read of a mapped file counts as this process's memory.
+    file = os.open(stem.with_suffix(".jsonl"), os.O_RDONLY | os.O_CLOEXEC)
+    ends = np.append(starts[1:], np.uint64(os.fstat(file).st_size))
 
     def fetch(number: int) -> Any:
-        line = lines[starts[number] : lines.find(b"\n", starts[number])]
-        return from_json(json.loads(line), classes)
+        begin = int(starts[number])
+        # By place and without a common position: forked workers read the same file.
+        return from_json(json.loads(os.pread(file, int(ends[number]) - begin, begin)), classes)
 
-    return LazyRows(fetch, range(len(starts)))
+    # It stays open, though its name may go, for as long as anybody can ask for a row.
+    finalize(fetch, os.close, file)
+
+    def prompts_of(numbers: Sequence[int]) -> NDArray[np.uint64]:
+        return prompts[np.asarray(numbers)]
+
+    return LazyRows(fetch, range(len(starts)), prompts_of if len(prompts) == len(starts) > 0 else None)
 
 
 class RowKeeper(Generic[T]):

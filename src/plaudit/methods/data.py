@@ -13,13 +13,17 @@ from functools import partial
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
+import numpy as np
+from numpy.typing import NDArray
+
 from plaudit.data.files import source_name
 from plaudit.data.read import ReadResult, read_records
 from plaudit.data.records import Record, Text
+from plaudit.engine.loop import MANY_MILLIONS, seed_number
 from plaudit.errors import UserError
 from plaudit.files import atomic
 from plaudit.files.data_sets import sources_of
-from plaudit.files.stored import joined, selected
+from plaudit.files.stored import LazyRows, joined, selected
 from plaudit.methods.config import RowSettings, RunConfig
 from plaudit.methods.shelf import CachedRows, open_shelf
 from plaudit.tokens.batch import Example
@@ -102,8 +106,10 @@ def load_rows(
         trained, separate = hold_out(everything, share, config.seed, families)
         held_out = selected(everything, separate)
         notes += (f"{len(separate)} of {len(everything)} rows are held out",)
-    weights = [weight for part, weight in sources for _ in range(len(part.encoding.examples))]
-    train = selected(everything, weighted(trained, weights, config.seed))
+    if any(weight != 1 for _, weight in sources):
+        weights = [weight for part, weight in sources for _ in range(len(part.encoding.examples))]
+        trained = weighted(trained, weights, config.seed)
+    train = selected(everything, trained)
     if not train:
         raise UserError(f"{config.data}: no row is left to train on; hold out less, or give more rows")
     return Rows(
@@ -152,6 +158,9 @@ def hold_out(
 
     The numbers of the rows that are trained, and of those that are held out.
     """
+    kept = examples.prompts() if isinstance(examples, LazyRows) and not families else None
+    if kept is not None and len(kept) >= MANY_MILLIONS:
+        return _hold_out_many(kept, share, seed)
     representative = families or {}
     prompt_ids: list[str] = []
     tokens: dict[str, bytes] = {}
@@ -170,6 +179,20 @@ def hold_out(
     for number, prompt_id in enumerate(prompt_ids):
         parts[family[prompt_id] in held_out_prompts].append(number)
     return parts
+
+
+def _hold_out_many(
+    prompt_of_row: NDArray[np.uint64], share: float, seed: int
+) -> tuple[array[int], array[int]]:
+    """The same by the hashes of prompts alone: as objects, those of ten million rows would fill memory."""
+    prompts, place_of_row = np.unique(prompt_of_row, return_inverse=True)
+    luck = np.random.Philox(key=seed_number(f"{seed}/held out")).random_raw(len(prompts))
+    count = min(math.ceil(share * len(prompts)), len(prompts) - 1)
+    aside = np.zeros(len(prompts), dtype=bool)
+    aside[np.argsort(luck, kind="stable")[:count]] = True
+    parts = (np.flatnonzero(aside[place_of_row] == side).astype(np.uint64) for side in (False, True))
+    trained, held_out = (array("Q", part.tobytes()) for part in parts)
+    return trained, held_out
 
 
 def _sort_key(tokens: Sequence[int]) -> bytes:
@@ -192,7 +215,9 @@ def prompt_families(records: Sequence[Record], encoding: EncodedRows[Example]) -
 
 def _leak_notes(train: Sequence[PromptRow], held_out: Sequence[PromptRow], name: str) -> Iterable[str]:
     """A note on held-out prompts that are also trained: what is measured on them is memory."""
-    trained = {example.prompt_id for example in train}
+    # The smaller set in memory: of millions of rows the other one would not fit.
+    asked = {example.prompt_id for example in held_out}
+    trained = {prompt_id for example in train if (prompt_id := example.prompt_id) in asked}
     count = sum(example.prompt_id in trained for example in held_out)
     if count:
         yield f"{count} of {len(held_out)} rows in {name} have a prompt that is also trained"
