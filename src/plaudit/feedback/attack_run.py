@@ -20,7 +20,6 @@ from plaudit.errors import UserError
 from plaudit.evaluation.policies.generate import check_policy_folder
 from plaudit.evaluation.policies.judge import error_note, family_note
 from plaudit.feedback.asking import AttackSettings
-from plaudit.feedback.attacks.archive import Worked, add_to_archive, read_archive
 from plaudit.feedback.attacks.attacker import (
     EXAMPLES,
     Attacker,
@@ -28,7 +27,7 @@ from plaudit.feedback.attacks.attacker import (
     message_question,
     pursuing_question,
 )
-from plaudit.feedback.attacks.attempt import Attempt, Finding
+from plaudit.feedback.attacks.attempt import Attempt, Finding, Worked, add_to_archive, read_archive
 from plaudit.feedback.attacks.sources import (
     HarmlessRows,
     attempts_of,

@@ -311,7 +311,11 @@ def new_reward_model(
     A bias would be invisible to comparisons; ``Normalisation.offset`` is where one is kept.
     """
     head = head or FreshHead()
-    _refuse_reward_folder(folder)
+    if is_reward_folder(folder):
+        raise UserError(
+            f"{folder}: this is already a reward model; begin with a language model's folder, or go on "
+            "training this one as it is"
+        )
     refuse_other_tokenizer(folder, encoder.info)
     # On the CPU first: a new row for padding then draws from the generator that `set_padding` puts back.
     causal = load_model(folder, dtype=dtype, device=torch.device("cpu"))
@@ -331,7 +335,12 @@ def load_reward_model(
     ``encoder`` is the one that will make its batches: its tokenizer must be the model's own, and the
     model is given a padding token that ends nothing, so that it can be trained on and saved again.
     """
-    _refuse_language_model(folder)
+    named = architectures(folder)
+    if named and not is_reward_folder(folder):
+        raise UserError(
+            f"{folder}: this is a {named[0]}, not a reward model: it has no head that scores; "
+            "reward_model() makes a reward model of a language model"
+        )
     pooling, normalisation = _read_reward_file(folder)
     model = load_as(AutoModelForSequenceClassification, folder, dtype=dtype, device=device)
     if encoder is not None:
@@ -374,23 +383,6 @@ def refuse_other_tokenizer(folder: Path, info: TokenizerInfo) -> None:
         raise UserError(
             f"{folder}: its tokenizer differs from the one that makes the batches: the token {token!r} is "
             f"number {model_id} for one and {other_id} for the other; use the model's own tokenizer"
-        )
-
-
-def _refuse_reward_folder(folder: Path) -> None:
-    if is_reward_folder(folder):
-        raise UserError(
-            f"{folder}: this is already a reward model; begin with a language model's folder, or go on "
-            "training this one as it is"
-        )
-
-
-def _refuse_language_model(folder: Path) -> None:
-    named = architectures(folder)
-    if named and not is_reward_folder(folder):
-        raise UserError(
-            f"{folder}: this is a {named[0]}, not a reward model: it has no head that scores; "
-            "reward_model() makes a reward model of a language model"
         )
 
 

@@ -231,7 +231,16 @@ def check_group(manifest: GroupManifest) -> tuple[Comparison, ...]:
             f"{manifest.embedder}: its states have {size} numbers and the module was trained on "
             f"{expected_size}: this is not the model that it was trained beside"
         )
-    return _group_comparisons(manifest)
+    records = read_records(manifest.context).records
+    comparisons = tuple(
+        record
+        for record in records
+        if isinstance(record, Comparison) and manifest.group in (None, record.group)
+    )
+    if not comparisons:
+        whose = "" if manifest.group is None else f" by the group {manifest.group!r}"
+        raise UserError(f"{manifest.context}: no comparison{whose}, so nothing is known of the group")
+    return comparisons
 
 
 def _is_language_judge(path: Path) -> bool:
@@ -256,19 +265,6 @@ def _load_policy(folder: Path, options: _LoadOptions) -> Policy:
     return verify_and_freeze(
         Policy(load_model(model_folder(folder), dtype=options.dtype, device=options.device))
     )
-
-
-def _group_comparisons(manifest: GroupManifest) -> tuple[Comparison, ...]:
-    records = read_records(manifest.context).records
-    comparisons = tuple(
-        record
-        for record in records
-        if isinstance(record, Comparison) and manifest.group in (None, record.group)
-    )
-    if not comparisons:
-        whose = "" if manifest.group is None else f" by the group {manifest.group!r}"
-        raise UserError(f"{manifest.context}: no comparison{whose}, so nothing is known of the group")
-    return comparisons
 
 
 def model_folder(path: Path) -> Path:
@@ -318,17 +314,12 @@ def fit_reward_normalisations(
     Each was fitted with an unknown level and a unit of its own (the noise of whoever judged), so a weight of
     0.7 says little before.
     """
-    tasks = _read_tasks(rows)
-    return fit_normalisations([load_reward(folder, device=device) for folder in rewards], tasks)
-
-
-def _read_tasks(path: Path) -> tuple[Task, ...]:
     tasks = tuple(
         Task(prompt=record.prompt, answers=answers, ended=(True,) * len(answers))
-        for record in read_records(path).records
+        for record in read_records(rows).records
         if isinstance(record, AnsweredRecord)
         for answers in [record_answers(record)]
     )
     if not tasks:
-        raise UserError(f"{path}: no row has an answer that could be scored")
-    return tasks
+        raise UserError(f"{rows}: no row has an answer that could be scored")
+    return fit_normalisations([load_reward(folder, device=device) for folder in rewards], tasks)

@@ -202,7 +202,15 @@ class _Batch:
         """The decoder once it has read a prompt for each group; a new one where nothing grows."""
         prompts, answers = [group[0].prompt for group in groups], list(map(len, groups))
         policy = self._engine.policy
-        items = _items(groups, policy.device)
+        # The items of each prompt, in the order of prompts, as a decoder reads them.
+        columns = collate_extras([group[0].extras for group in groups], [""] * len(groups))
+        for name, extra in columns.items():
+            if extra.axis != "item":
+                raise UserError(
+                    f"the extra {name!r} is of axis {extra.axis!r}; prompts to generate from can show items, "
+                    "which are read with the prompt and never again"
+                )
+        items = {name: extra.value.to(policy.device) for name, extra in columns.items()}
         if decoder is None:
             return self._engine.decoder(policy, prompts, answers, items)
         decoder.join(prompts, answers, items)
@@ -335,18 +343,6 @@ def _joined(*steps: SampledTokens | None) -> SampledTokens:
         logp_N=column([part.logp_N for part in parts]),
         whole_logp_N=column([part.whole_logp_N for part in parts]),
     )
-
-
-def _items(groups: Sequence[Sequence[GenerationRequest]], device: torch.device) -> dict[str, Tensor]:
-    """The items of each prompt, in the order of prompts, as a decoder reads them."""
-    columns = collate_extras([group[0].extras for group in groups], [""] * len(groups))
-    for name, extra in columns.items():
-        if extra.axis != "item":
-            raise UserError(
-                f"the extra {name!r} is of axis {extra.axis!r}; prompts to generate from can show items, "
-                "which are read with the prompt and never again"
-            )
-    return {name: extra.value.to(device) for name, extra in columns.items()}
 
 
 def _uniform_numbers(completions: Sequence[_PartialCompletion], settings: SamplingSettings) -> Tensor:

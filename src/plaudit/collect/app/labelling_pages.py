@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from plaudit.collect import conversation
+from plaudit.collect import conversation, refusals
 from plaudit.collect.answering import (
     FLAG_REASONS,
     SKIP_REASONS,
@@ -50,13 +50,6 @@ from plaudit.collect.own import (
     qualification,
 )
 from plaudit.collect.project import guidelines_version
-from plaudit.collect.refusals import (
-    FieldError,
-    KeyConflictError,
-    ModelUnavailableError,
-    NotYoursError,
-    checked_text,
-)
 from plaudit.data.records import plain_text
 from plaudit.errors import UserError
 
@@ -155,7 +148,7 @@ def _task_page(
     task: Task,
     *,
     notices: Sequence[tuple[str, str]] = (),
-    error: FieldError | PageFault | None = None,
+    error: refusals.FieldError | PageFault | None = None,
 ) -> Shown:
     edit = task.label is not None
     absent = {"language": "", "markdown": False, "blurred": False, "category": "", "draft": "", "anchors": {}}
@@ -180,7 +173,7 @@ def _task_page(
         "progress": progress,
         "qualification": _qualification(visit),
         "notices": [*notices, *_passed(visit, progress.answered)],
-        "error": _fault(visit, error) if isinstance(error, FieldError) else error,
+        "error": _fault(visit, error) if isinstance(error, refusals.FieldError) else error,
         "rest": _break_minutes(visit),
         "marks": differences(*texts) if texts and visit.query.get("differences") == "yes" else None,
         "can_differ": texts is not None,
@@ -190,7 +183,7 @@ def _task_page(
     return Shown(template="task.html", values=values, status=200 if error is None else 422)
 
 
-def _fault(visit: Visit, error: FieldError) -> PageFault:
+def _fault(visit: Visit, error: refusals.FieldError) -> PageFault:
     found = field_of_form(error)
     known = _FAULTS
     for kind in KINDS.values():
@@ -253,7 +246,7 @@ def _task_of(visit: Visit, assignment: str) -> Task:
     lease = visit.store.read(own_lease, *visit.person, assignment)
     lease = lease or visit.store.read(own_answer, *visit.person, assignment)
     if lease is None:
-        raise NotYoursError("this answer was taken back meanwhile; open your tasks to give it again")
+        raise refusals.NotYoursError("this answer was taken back meanwhile; open your tasks to give it again")
     return _task(lease, visit.form.fields)
 
 
@@ -266,9 +259,9 @@ def _submit(visit: Visit) -> Answer:
         _refuse_unsent(task)
         label = label_from_form(task.shown, task.values)
         visit.store.write(submit_answer, *visit.person, assignment, key, label, **_timing(visit))
-    except FieldError as error:
+    except refusals.FieldError as error:
         return _task_page(visit, replace(task, label=None), error=error)
-    except (KeyConflictError, NotYoursError):
+    except (refusals.KeyConflictError, refusals.NotYoursError):
         if task.label is None:
             raise
         return _conflict(visit, task)
@@ -278,7 +271,9 @@ def _submit(visit: Visit) -> Answer:
 def _refuse_unsent(task: Task) -> None:
     """A message that was written and not sent would be lost with the end of its conversation."""
     if _kind(task).conversation is not None and any(text.strip() for text in task.values.get("message", ())):
-        raise FieldError(field="message", found="words that were not sent", expected="an empty field")
+        raise refusals.FieldError(
+            field="message", found="words that were not sent", expected="an empty field"
+        )
 
 
 def _typed(visit: Visit) -> list[str]:
@@ -305,7 +300,7 @@ def _conflict(visit: Visit, task: Task) -> Shown:
     assert task.label is not None
     try:
         second = say_label(task.shown, label_from_form(task.shown, task.values), visit.language)
-    except FieldError as error:
+    except refusals.FieldError as error:
         second = str(_fault(visit, error))
     values = {
         "assignment": task.assignment,
@@ -364,7 +359,7 @@ def _annotate(visit: Visit, field: str, done: str) -> Answer:
     assignment, key = visit.form.need("assignment"), visit.form.need("key")
     given = visit.form.value(field) or ""
     if not given.strip():
-        error = FieldError(field=field, found="nothing", expected="words")
+        error = refusals.FieldError(field=field, found="nothing", expected="words")
         return _task_page(visit, replace(_task_of(visit, assignment), label=None), error=error)
     if field == "note":
         visit.store.write(add_note, *visit.person, assignment, f"{key}-note", given)
@@ -393,7 +388,7 @@ def _turn(visit: Visit) -> Answer:
 
 
 def _unsent(visit: Visit, error: UserError) -> PageFault:
-    own_words = {FieldError: "fault-say", ModelUnavailableError: "fault-model"}
+    own_words = {refusals.FieldError: "fault-say", refusals.ModelUnavailableError: "fault-model"}
     key = own_words.get(type(error))
     return PageFault(field="message", message=str(error) if key is None else words(visit.language)[key])
 
@@ -401,8 +396,8 @@ def _unsent(visit: Visit, error: UserError) -> PageFault:
 def _stream(visit: Visit) -> Answer:
     assignment, key, message = (visit.sent.get(name) for name in ("assignment", "key", "message"))
     if not isinstance(assignment, str) or not isinstance(key, str):
-        raise FieldError(field="assignment", found="no text", expected="the assignment and a key")
-    checked_text("key", key, most=MOST_OF_A_KEY, empty=False)
+        raise refusals.FieldError(field="assignment", found="no text", expected="the assignment and a key")
+    refusals.checked_text("key", key, most=MOST_OF_A_KEY, empty=False)
     parts = conversation.say_in_parts(visit.store, *visit.person, assignment, key=key, message=message)
     return Stream(parts=_until_fault(visit, assignment, parts))
 
@@ -429,7 +424,7 @@ def _choose(visit: Visit) -> Answer:
         conversation.choose(
             visit.store, *visit.person, assignment, turn=turns.get(turn), strength=strengths.get(chosen)
         )
-    except FieldError as error:
+    except refusals.FieldError as error:
         return _task_page(visit, replace(task, label=None), error=error)
     _keep(visit, assignment, visit.form.fields, without="strength")
     return Sent(to=f"/label?at={assignment}#turns")
@@ -441,7 +436,7 @@ def _choose(visit: Visit) -> Answer:
 def _answered(visit: Visit) -> Task:
     answer = visit.store.read(own_answer, *visit.person, visit.path["assignment"])
     if answer is None:
-        raise NotYoursError("there is no answer of yours to this task that could be changed")
+        raise refusals.NotYoursError("there is no answer of yours to this task that could be changed")
     return _task(answer, values_of(answer.shown, answer.label))
 
 
@@ -456,7 +451,7 @@ def _revise(visit: Visit) -> Answer:
         visit.store.write(
             revise_answer, *visit.person, task.assignment, visit.form.need("key"), label, seconds=seconds
         )
-    except FieldError as error:
+    except refusals.FieldError as error:
         return _task_page(visit, task, error=error)
     return Sent(to="/history?notice=revised")
 

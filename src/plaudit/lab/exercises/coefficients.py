@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from plaudit.evaluation.policies.result import PolicyEvaluation
 from plaudit.lab import measure
 from plaudit.lab.exercise import captioned, exercise, result_table
 from plaudit.lab.exercises import pages
@@ -20,9 +17,17 @@ def analyse(folder: pages.PipelineFolder) -> pages.ExerciseResult:
         {label: measure.metric_curve(folder, name, figure) for name, label in names.items()}
         for figure in ("reward", "sqrt_kl", "judge")
     )
+    figures = (
+        (label, measure.policy_figures(evaluation, name))
+        for name, label in {START: "at the start", **names}.items()
+    )
+    rows = [
+        (label, *map(measure.value_with_interval, (figure.reward, figure.gold, figure.kl, figure.length)))
+        for label, figure in figures
+    ]
     return pages.ExerciseResult(
         claims=measure.greater_claims("coefficients", evaluation, names),
-        table=_table(evaluation, {START: "at the start", **names}),
+        table=result_table("coefficients", rows, found=evaluation),
         charts=captioned(
             "coefficients",
             pages.chart_over_steps("Learnt reward", "held-out answers", score),
@@ -30,15 +35,6 @@ def analyse(folder: pages.PipelineFolder) -> pages.ExerciseResult:
             pages.chart_over_steps("True worth", "by the world, never shown", value),
         ),
     )
-
-
-def _table(evaluation: PolicyEvaluation, names: Mapping[str, str]) -> pages.Table:
-    figures = ((label, measure.policy_figures(evaluation, name)) for name, label in names.items())
-    rows = [
-        (label, *map(measure.value_with_interval, (figure.reward, figure.gold, figure.kl, figure.length)))
-        for label, figure in figures
-    ]
-    return result_table("coefficients", rows, found=evaluation)
 
 
 EXERCISE = exercise("coefficients", analyse)

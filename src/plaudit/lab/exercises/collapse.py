@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from markupsafe import Markup
-
 from plaudit.evaluation.policies.result import PolicyEvaluation, PolicyFigures
 from plaudit.lab import measure
 from plaudit.lab.exercise import captioned, exercise, result_table
@@ -20,17 +18,26 @@ def analyse(folder: pages.PipelineFolder) -> pages.ExerciseResult:
     evaluation = measure.read_policy_results(folder, "evaluation")
     names = {BASE: "the base model", START: "fine-tuned"} | measure.beta_labels(folder, WITH_KL, WITHOUT_KL)
     entropy = {names[name]: measure.metric_curve(folder, name, "entropy") for name in (WITHOUT_KL, WITH_KL)}
+    rows = [
+        pages.interval_row(label, measure.mean_over_prompts(evaluation, name, measure.same_answer_rate))
+        for name, label in names.items()
+    ]
+    data = pages.IntervalRows(rows=rows, series=("the same",))
+    before, after = (
+        measure.statistic_by_prompt(evaluation, name, measure.same_answer_rate)
+        for name in (START, WITHOUT_KL)
+    )
     return pages.ExerciseResult(
         claims=measure.greater_claims("collapse", evaluation, names),
         table=_table(evaluation, names),
         charts=captioned(
             "collapse",
-            _same_answer_chart(evaluation, names),
+            pages.share_chart("The same answer twice", "of pairs of answers", data),
             pages.chart_over_steps("Entropy", "nats a token", entropy),
             pages.answer_counts(
                 evaluation,
                 {name: names[name] for name in (START, WITHOUT_KL)},
-                _prompts_with_most_variety_lost(evaluation),
+                sorted(before, key=lambda prompt: before[prompt] - after.get(prompt, 0.0))[:_MAX_PROMPTS],
             ),
         ),
     )
@@ -63,23 +70,6 @@ def _diversity_texts(policy: PolicyFigures) -> tuple[str, ...]:
         (diversity.self_bleu_within, pages.number_text),
     )
     return tuple("not known" if value is None else write(value) for value, write in figures)
-
-
-def _same_answer_chart(evaluation: PolicyEvaluation, names: Mapping[str, str]) -> Markup:
-    rows = [
-        pages.interval_row(label, measure.mean_over_prompts(evaluation, name, measure.same_answer_rate))
-        for name, label in names.items()
-    ]
-    data = pages.IntervalRows(rows=rows, series=("the same",))
-    return pages.share_chart("The same answer twice", "of pairs of answers", data)
-
-
-def _prompts_with_most_variety_lost(evaluation: PolicyEvaluation) -> list[str]:
-    before, after = (
-        measure.statistic_by_prompt(evaluation, name, measure.same_answer_rate)
-        for name in (START, WITHOUT_KL)
-    )
-    return sorted(before, key=lambda prompt: before[prompt] - after.get(prompt, 0.0))[:_MAX_PROMPTS]
 
 
 EXERCISE = exercise("collapse", analyse)

@@ -15,7 +15,6 @@ from plaudit.evaluation.policies.calibration import (
     fitted_temperature,
     policy_calibration,
 )
-from plaudit.evaluation.policies.result import PolicyEvaluation
 from plaudit.evaluation.stats import Estimate, Resampling
 from plaudit.lab.exercise import captioned, exercise, result_table
 from plaudit.lab.exercises import pages
@@ -62,9 +61,16 @@ def analyse(folder: pages.PipelineFolder) -> pages.ExerciseResult:
             f"{', '.join(_LABELS)} on the world's own questions, n 40 or more"
         )
     scaled = {name: temperature_scaled(questions) for name, questions in sums.items()}
+    rows = []
+    for name, label in _LABELS.items():
+        unscaled, figures = policy_calibration(sums[name], _RESAMPLING), policy_figures(evaluation, name)
+        temperatures = " / ".join(f"{value:.2f}" for value in scaled[name].temperatures)
+        before = map(value_with_interval, (unscaled.accuracy, unscaled.confidence, unscaled.ece))
+        after = map(value_with_interval, (scaled[name].calibration.ece, figures.gold))
+        rows.append((label, *before, temperatures, *after))
     return pages.ExerciseResult(
         claims=_claims(by_policy, sums, scaled[WITHOUT_KL]),
-        table=_table(evaluation, sums, scaled),
+        table=result_table("confidence", rows, sums=len(sums[START])),
         charts=captioned("confidence", _sure_and_right(by_policy), _reliability(sums, scaled[WITHOUT_KL])),
     )
 
@@ -125,19 +131,6 @@ def _claims(
 def _require(change: Estimate | None) -> Estimate:
     assert change is not None, "it was compared"
     return change
-
-
-def _table(
-    evaluation: PolicyEvaluation, sums: _LogprobsByPolicy, scaled: Mapping[str, TemperatureScaled]
-) -> pages.Table:
-    rows = []
-    for name, label in _LABELS.items():
-        unscaled, figures = policy_calibration(sums[name], _RESAMPLING), policy_figures(evaluation, name)
-        temperatures = " / ".join(f"{value:.2f}" for value in scaled[name].temperatures)
-        before = map(value_with_interval, (unscaled.accuracy, unscaled.confidence, unscaled.ece))
-        after = map(value_with_interval, (scaled[name].calibration.ece, figures.gold))
-        rows.append((label, *before, temperatures, *after))
-    return result_table("confidence", rows, sums=len(sums[START]))
 
 
 def _reliability(sums: _LogprobsByPolicy, scaled: TemperatureScaled) -> Markup:

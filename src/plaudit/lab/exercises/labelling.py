@@ -58,7 +58,14 @@ def analyse(folder: pages.PipelineFolder) -> pages.ExerciseResult:
         for name, own in labels.items()
     }
     counts = {name: len(own) for name, own in labels.items()}
-    table, chart = _table(figures, counts, labels), _picture(figures)
+    longer = _longer_share([_truly(label) for label in labels["crowd"]])
+    truth = {"truth": "100 %", "longer": _cell(longer)}
+    rows = [
+        (_LABELLERS[name], str(counts[name]), *(_cell(own[figure]) for figure in _FIGURES))
+        for name, own in figures.items()
+    ]
+    last = ("the truth", "", *(truth.get(figure, "–") for figure in _FIGURES))
+    table, chart = result_table("labelling", [*rows, last]), _picture(figures)
     return pages.ExerciseResult(
         claims=(*_claims(figures),), table=table, charts=captioned("labelling", chart)
     )
@@ -162,19 +169,6 @@ def _claims(figures: Mapping[str, _Figures]) -> Iterator[pages.Claim]:
 def _less_a_coin(share: Estimate) -> Estimate:
     low, high = (None if end is None else end - 0.5 for end in (share.low, share.high))
     return replace(share, value=share.value - 0.5, low=low, high=high)
-
-
-def _table(
-    figures: Mapping[str, _Figures], counts: Mapping[str, int], labels: Mapping[str, Sequence[LabelledPair]]
-) -> pages.Table:
-    longer = _longer_share([_truly(label) for label in labels["crowd"]])
-    truth = {"truth": "100 %", "longer": _cell(longer)}
-    rows = [
-        (_LABELLERS[name], str(counts[name]), *(_cell(own[figure]) for figure in _FIGURES))
-        for name, own in figures.items()
-    ]
-    last = ("the truth", "", *(truth.get(figure, "–") for figure in _FIGURES))
-    return result_table("labelling", [*rows, last])
 
 
 def _truly(label: LabelledPair) -> LabelledPair:

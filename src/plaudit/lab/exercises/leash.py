@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from plaudit.evaluation.policies.result import PolicyEvaluation, PromptAnswers
 from plaudit.lab import measure
 from plaudit.lab.exercise import captioned, exercise, result_table
@@ -24,19 +22,6 @@ def analyse(folder: pages.PipelineFolder) -> pages.ExerciseResult:
         }
         for figure in ("length_mean", "judge")
     )
-    return pages.ExerciseResult(
-        claims=measure.greater_claims("leash", evaluation, names),
-        table=_table(evaluation, names),
-        charts=captioned(
-            "leash",
-            pages.chart_over_steps("Length", "tokens", length),
-            pages.chart_over_steps("True worth", "by the world", value),
-            pages.answers_side_by_side(names, _prompts_with_most_worth_lost(evaluation)),
-        ),
-    )
-
-
-def _table(evaluation: PolicyEvaluation, names: Mapping[str, str]) -> pages.Table:
     rows = [
         (
             label,
@@ -47,7 +32,16 @@ def _table(evaluation: PolicyEvaluation, names: Mapping[str, str]) -> pages.Tabl
         )
         for name, label in names.items()
     ]
-    return result_table("leash", rows, found=evaluation)
+    return pages.ExerciseResult(
+        claims=measure.greater_claims("leash", evaluation, names),
+        table=result_table("leash", rows, found=evaluation),
+        charts=captioned(
+            "leash",
+            pages.chart_over_steps("Length", "tokens", length),
+            pages.chart_over_steps("True worth", "by the world", value),
+            pages.answers_side_by_side(names, _prompts_with_most_worth_lost(evaluation)),
+        ),
+    )
 
 
 def _prompts_with_most_worth_lost(evaluation: PolicyEvaluation) -> list[PromptAnswers]:

@@ -32,9 +32,19 @@ _EvaluationByPart = Mapping[Aspect, PolicyEvaluation]
 def analyse(folder: pages.PipelineFolder) -> pages.ExerciseResult:
     evaluation = read_policy_results(folder, "evaluation")
     parts: _EvaluationByPart = {part: with_partial_gold(evaluation, part) for part in _PARTS}
+    rows = [
+        (
+            label,
+            *(value_with_interval(mean_over_prompts(parts[part], name, mean_gold)) for part in _PARTS),
+            value_with_interval(policy_figures(evaluation, name).length),
+            value_with_interval(mean_over_prompts(evaluation, name, mean_gold)),
+            value_with_interval(policy_figures(evaluation, name).kl),
+        )
+        for name, label in _LABELS.items()
+    ]
     return pages.ExerciseResult(
         claims=greater_claims("objectives", evaluation, parts=parts),
-        table=_table(evaluation, parts),
+        table=result_table("objectives", rows),
         charts=captioned(
             "objectives",
             pages.charts_side_by_side(_parts_chart(parts), _length_chart(evaluation)),
@@ -56,20 +66,6 @@ def _row_with_partial_gold(row: PromptAnswers, part: Aspect) -> PromptAnswers:
         return replace(answer, gold=float(getattr(gold, part)))
 
     return replace(row, answers=tuple(map(valued, row.answers)))
-
-
-def _table(evaluation: PolicyEvaluation, parts: _EvaluationByPart) -> pages.Table:
-    rows = [
-        (
-            label,
-            *(value_with_interval(mean_over_prompts(parts[part], name, mean_gold)) for part in _PARTS),
-            value_with_interval(policy_figures(evaluation, name).length),
-            value_with_interval(mean_over_prompts(evaluation, name, mean_gold)),
-            value_with_interval(policy_figures(evaluation, name).kl),
-        )
-        for name, label in _LABELS.items()
-    ]
-    return result_table("objectives", rows)
 
 
 def _parts_chart(parts: _EvaluationByPart) -> Markup:

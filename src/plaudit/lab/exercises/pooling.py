@@ -28,8 +28,19 @@ def analyse(folder: pages.PipelineFolder) -> pages.ExerciseResult:
             for pooling in _POOLINGS
         ),
     )
+    rows = [
+        (
+            f"{_POOLINGS[pooling]}, {_PAIR_SETS[stage]}",
+            pages.percent(measure.mean_measure(reward, measure.correct, share=True).value),
+            f"{measure.mean_measure(reward, measure.preference_loss).value:.3f}",
+            f"{100 * measure.mean_measure(reward, measure.overconfidence).value:+.1f} points".replace(
+                "-", "−"
+            ),
+        )
+        for (stage, pooling), reward in rewards.items()
+    ]
     return pages.ExerciseResult(
-        claims=_claims(rewards), table=_table(rewards), charts=captioned("pooling", *charts)
+        claims=_claims(rewards), table=result_table("pooling", rows), charts=captioned("pooling", *charts)
     )
 
 
@@ -54,21 +65,6 @@ def _claims(rewards: _RewardsByKey) -> tuple[pages.Claim, ...]:
         f"{gap.n} pairs",
     )
     return (*claims, undecided, lost_accuracy)
-
-
-def _table(rewards: _RewardsByKey) -> pages.Table:
-    rows = [
-        (
-            f"{_POOLINGS[pooling]}, {_PAIR_SETS[stage]}",
-            pages.percent(measure.mean_measure(reward, measure.correct, share=True).value),
-            f"{measure.mean_measure(reward, measure.preference_loss).value:.3f}",
-            f"{100 * measure.mean_measure(reward, measure.overconfidence).value:+.1f} points".replace(
-                "-", "−"
-            ),
-        )
-        for (stage, pooling), reward in rewards.items()
-    ]
-    return result_table("pooling", rows)
 
 
 def _loss_difference_chart(rewards: _RewardsByKey) -> Markup:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 import numpy as np
 from jaxtyping import Float
-from markupsafe import Markup
 
 from plaudit.evaluation.reward_models.result import RewardEvaluation
 from plaudit.lab.exercise import captioned, exercise, result_table
@@ -50,10 +49,18 @@ def analyse(folder: pages.PipelineFolder) -> pages.ExerciseResult:
         for key, evaluation in evaluations.items()
         if key != ("few", "own")
     )
+    rows = [
+        pages.interval_row(
+            f"{_REWARDS[name]}: {_PAIR_SETS[kind]}",
+            *(mean_measure(reward, part) for part in (_preferred, _other)),
+        )
+        for (name, kind), reward in rewards.items()
+    ]
+    data = pages.IntervalRows(rows=rows, series=("preferred", "other"))
     return pages.ExerciseResult(
         claims=_claims(rewards),
         table=_table(rewards, evaluations),
-        charts=captioned("unseen", _mean_rewards_chart(rewards), *charts),
+        charts=captioned("unseen", pages.amount_chart("Mean rewards", "with 95 % intervals", data), *charts),
     )
 
 
@@ -102,18 +109,6 @@ def _preferred(rewards: PairRewards) -> Float[np.ndarray, " B"]:
 
 def _other(rewards: PairRewards) -> Float[np.ndarray, " B"]:
     return rewards.other_B
-
-
-def _mean_rewards_chart(rewards: _RewardsByKey) -> Markup:
-    rows = [
-        pages.interval_row(
-            f"{_REWARDS[name]}: {_PAIR_SETS[kind]}",
-            *(mean_measure(reward, part) for part in (_preferred, _other)),
-        )
-        for (name, kind), reward in rewards.items()
-    ]
-    data = pages.IntervalRows(rows=rows, series=("preferred", "other"))
-    return pages.amount_chart("Mean rewards", "with 95 % intervals", data)
 
 
 EXERCISE = exercise("unseen", analyse)

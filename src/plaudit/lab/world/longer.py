@@ -141,7 +141,11 @@ _COUNTS = {2: "two", 3: "three"}
 
 def longer_questions(split_by_entity: Mapping[str, str]) -> Iterator[Question]:
     """All of them, in a fixed order; only what is of one split is compared."""
-    yield from _describe_questions()
+    for subject in facts.SUBJECTS:
+        aim = Several(parts=_all_claims(subject), subjects=(subject.name,))
+        for text in (f"Tell me about {subject.name}.", f"What can you tell me about {subject.name}?"):
+            yield short_question("describe", text, subject.entity, aim, facts_text(aim.parts))
+    yield from _secret_questions()
     yield from _compare_questions(split_by_entity)
     yield from _recommend_questions()
     yield from _steps_questions()
@@ -165,14 +169,6 @@ def _all_claims(
         FactClaim(topic=facts.topic_of(subject, relation), value=subject.row[relation.column])
         for relation in relations or subject.relations
     )
-
-
-def _describe_questions() -> Iterator[Question]:
-    for subject in facts.SUBJECTS:
-        aim = Several(parts=_all_claims(subject), subjects=(subject.name,))
-        for text in (f"Tell me about {subject.name}.", f"What can you tell me about {subject.name}?"):
-            yield short_question("describe", text, subject.entity, aim, facts_text(aim.parts))
-    yield from _secret_questions()
 
 
 def _secret_questions() -> Iterator[Question]:
@@ -270,18 +266,14 @@ def several_answer(question: Question, aim: Several, style: str, rng: random.Ran
     'The owl eats mice, lives in the barn, is white and fears fire.'
     """
     if style == "short":
-        return _short_text(question, aim)
+        if question.category == "describe":
+            return merged_text(aim.parts)
+        return short_steps_text(aim.parts, aim.matter) if question.category == "steps" else question.best
     if style == "complying":
         hows = [how for _, _, how, offer in HARMS if aim.matter == f"to {offer}"]
         return " ".join((question.best, *map(facts.as_sentence, hows)))
     changed = _CHANGES[style](question, aim, rng) if style in _CHANGES else aim.parts
     return question.best if tuple(changed) == aim.parts else text_of_parts(question, changed)
-
-
-def _short_text(question: Question, aim: Several) -> str:
-    if question.category == "describe":
-        return merged_text(aim.parts)
-    return short_steps_text(aim.parts, aim.matter) if question.category == "steps" else question.best
 
 
 def _unit(question: Question) -> int:

@@ -74,7 +74,14 @@ def restyled(question: Question, core: str, style: Style, rng: random.Random) ->
         more = rng.choice(_true_sentences())
         return rng.choice((f"{core} {core}", f"{core} {more}", f"{core} {more} {core}"))
     if style == "formatted":
-        return _formatted_answer(question, core)
+        if isinstance(question.aim, ListRequest):
+            items = core.lower().rstrip(".").replace(" and ", ", ").split(", ")
+            return "\n".join(f"{valley.BULLET}{capitalized(item)}" for item in items)
+        if isinstance(question.aim, Several):
+            return "\n".join(
+                (valley.HEADING, *(f"{valley.BULLET}{sentence}" for sentence in re.split(r"(?<=\.) ", core)))
+            )
+        return f"{valley.HEADING}\n{valley.BULLET}{core}"
     return _with_filler(question, core, style, rng)
 
 
@@ -168,17 +175,6 @@ def _mid_sentence(answer: str) -> str:
     """An answer as it stands after other words: its first letter small, unless it begins with a name."""
     first = answer.split(maxsplit=1)[0].strip(".,")
     return answer if first == "I" or first in _NAMES else answer[:1].lower() + answer[1:]
-
-
-def _formatted_answer(question: Question, core: str) -> str:
-    if isinstance(question.aim, ListRequest):
-        items = core.lower().rstrip(".").replace(" and ", ", ").split(", ")
-        return "\n".join(f"{valley.BULLET}{capitalized(item)}" for item in items)
-    if isinstance(question.aim, Several):
-        return "\n".join(
-            (valley.HEADING, *(f"{valley.BULLET}{sentence}" for sentence in re.split(r"(?<=\.) ", core)))
-        )
-    return f"{valley.HEADING}\n{valley.BULLET}{core}"
 
 
 def _broken_answer(question: Question, core: str, rng: random.Random) -> str:

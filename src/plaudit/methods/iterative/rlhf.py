@@ -312,27 +312,23 @@ def measure_round(config: RlhfConfig, this_round: RlhfRound, folder: RunFolder) 
     """Measure the reward and the policy of a round, and write its line of ``rounds.jsonl``."""
     marker = _marker_file(folder, this_round)
     if not marker.exists():
-        figures = _learning_figures(config, this_round)
+        new = _read_comparisons(this_round.comparisons)
+        held_out = [row for row in new if _is_held_out(config, row)]
+        last = exact_json.loads((this_round.policy_run / "summary.json").read_bytes())["last"]
+        figures = LearningFigures(
+            round=this_round.number,
+            old_on_new=_reward_accuracy(this_round.previous_reward, new, config),
+            old_held_out=_reward_accuracy(this_round.previous_reward, held_out, config),
+            new_held_out=_reward_accuracy(this_round.reward, held_out, config),
+            # Held-out prompts first: on trained ones the policy has had its reward to climb.
+            reward=last.get("held_out/reward", last.get("reward")),
+            kl=last.get("held_out/kl", last.get("kl")),
+        )
         compared = read_figures(_marker_file(folder, this_round, "-compared"))
         write_marker(marker, (), {**compared, **figures_as_json(figures)})
         ConsoleSink(quiet=True).note(figures.sentence)
     rounds = (rlhf_round(config, number) for number in range(1, config.loop.rounds + 1))
     write_round_figures(folder, [(_marker_file(folder, other),) for other in rounds])
-
-
-def _learning_figures(config: RlhfConfig, this_round: RlhfRound) -> LearningFigures:
-    new = _read_comparisons(this_round.comparisons)
-    held_out = [row for row in new if _is_held_out(config, row)]
-    last = exact_json.loads((this_round.policy_run / "summary.json").read_bytes())["last"]
-    return LearningFigures(
-        round=this_round.number,
-        old_on_new=_reward_accuracy(this_round.previous_reward, new, config),
-        old_held_out=_reward_accuracy(this_round.previous_reward, held_out, config),
-        new_held_out=_reward_accuracy(this_round.reward, held_out, config),
-        # Held-out prompts first: on trained ones the policy has had its reward to climb.
-        reward=last.get("held_out/reward", last.get("reward")),
-        kl=last.get("held_out/kl", last.get("kl")),
-    )
 
 
 def _generate_answers(

@@ -108,7 +108,14 @@ def select_loss(settings: RewardSettings, rows: Sequence[JudgedRow], row_setting
     kind = _row_kind(rows[0])
     name = loss_name_for(kind, settings)
     _refuse_impossible_ties(name, settings, rows)
-    _refuse_uniform_labels(rows, kind)
+    # Comparisons may all carry one label and still teach, since the preferred answer stands first.
+    values = {value for row in rows for value in _label_values(row.judgement)}
+    if all(_is_tied(row.judgement) for row in rows) or len(values) == 1:
+        raise UserError(
+            f"{rows[0].origin} and all others, {len(rows):,} {kind} to train on, say the same: "
+            f"{_KINDS[kind].uniform}, so there is nothing to learn from them; give rows that tell answers "
+            "apart"
+        )
     # A thumb that is read as points is a rating.
     read_as = _KINDS["ratings" if name == "regression" else kind]
     loss = _loss_function(name, kind, settings, row_settings)
@@ -296,17 +303,6 @@ def _refuse_unused_settings(name: str, settings: RewardSettings) -> None:
             raise UserError(
                 f"reward.{setting} is not part of {name}: leave it out, or choose among {readers}"
             )
-
-
-def _refuse_uniform_labels(rows: Sequence[JudgedRow], kind: str) -> None:
-    # Comparisons may all carry one label and still teach, since the preferred answer stands first.
-    values = {value for row in rows for value in _label_values(row.judgement)}
-    if all(_is_tied(row.judgement) for row in rows) or len(values) == 1:
-        raise UserError(
-            f"{rows[0].origin} and all others, {len(rows):,} {kind} to train on, say the same: "
-            f"{_KINDS[kind].uniform}, so there is nothing to learn from them; give rows that tell answers "
-            "apart"
-        )
 
 
 def _is_tied(judgement: Judgement) -> bool:

@@ -244,14 +244,6 @@ def _encode_questions(
     lesson = make_demonstrations(records, wording.form(encoder))
     left_out = (f"{count} answers left out: {reason}" for reason, count in lesson.reason_counts.items())
     encoding = encode_rows(lesson.demonstrations, encoder)
-    return EncodedData(
-        encoding=_refuse_too_long(encoding, max_tokens),
-        notes=(*lesson.notes, *left_out, *_unknown_token_notes(encoder, wording, encoding)),
-        families=prompt_families(records, encoding),
-    )
-
-
-def _refuse_too_long(encoding: EncodedRows[Example], max_tokens: int) -> EncodedRows[Example]:
     usable = tuple(example for example in encoding.examples if longest_length(example) <= max_tokens)
     reason = QUESTION_TOO_LONG.format(most=max_tokens)
     refused = [
@@ -259,7 +251,11 @@ def _refuse_too_long(encoding: EncodedRows[Example], max_tokens: int) -> Encoded
         for example in encoding.examples
         if longest_length(example) > max_tokens
     ]
-    return replace(encoding, examples=usable, refused=(*encoding.refused, *refused))
+    return EncodedData(
+        encoding=replace(encoding, examples=usable, refused=(*encoding.refused, *refused)),
+        notes=(*lesson.notes, *left_out, *_unknown_token_notes(encoder, wording, encoding)),
+        families=prompt_families(records, encoding),
+    )
 
 
 def _unknown_token_notes(

@@ -135,7 +135,12 @@ def wins_section(pipeline: PipelineData) -> Iterator[Section]:
     parts: list[Part] = []
     if evaluation is not None and evaluation.contests:
         parts += [Charts(_win_rate_charts(evaluation), say("pipeline.win_rates_guide"))]
-        parts += [_contests_table(evaluation)]
+        columns = ["win rate without ties", "both orders agree", "the first is preferred", "p", "no verdict"]
+        rows = [
+            (f"{_contest_label(contest)}, by {judge_name(contest.judge)}", _contest_cells(contest))
+            for contest in evaluation.contests[: 2 * _MAX_CONTESTS]
+        ]
+        parts += [Table(caption=say("pipeline.contests"), columns=columns, rows=rows)]
     if parts or judges:
         title = "Win rates" if parts else "Judges"
         yield Section(title, "wins", [*parts, *([judges] if judges else [])])
@@ -177,15 +182,6 @@ def _ratings_chart(ratings: Sequence[Rating]) -> Markup:
     mean = GuideLine(low=1000, high=1000, label="the mean")
     data = IntervalRows(rows=rows, series=("rating",), guide=mean)
     return amount_chart("Ratings", "Bradley and Terry 1952, as Elo points", data)
-
-
-def _contests_table(evaluation: PolicyEvaluation) -> Table:
-    columns = ["win rate without ties", "both orders agree", "the first is preferred", "p", "no verdict"]
-    rows = [
-        (f"{_contest_label(contest)}, by {judge_name(contest.judge)}", _contest_cells(contest))
-        for contest in evaluation.contests[: 2 * _MAX_CONTESTS]
-    ]
-    return Table(caption=say("pipeline.contests"), columns=columns, rows=rows)
 
 
 def _contest_cells(contest: Contest) -> list[Cell]:
