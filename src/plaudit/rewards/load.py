@@ -43,21 +43,15 @@ from plaudit.rewards.combine.manifest import (
 from plaudit.rewards.learned.group import GroupReward
 from plaudit.rewards.learned.process import StepReward
 from plaudit.rewards.learned.scalar import ImplicitReward, LearnedReward
+from plaudit.rewards.llm import generative
 from plaudit.rewards.llm.critic import CritiqueReward
-from plaudit.rewards.llm.generative import (
-    LANGUAGE_JUDGE_FILE,
-    LanguageJudgeModel,
-    RewardInWords,
-    read_language_judge_spec,
-    reply_probabilities,
-)
 from plaudit.rewards.llm.pairwise import PairwiseRanker
 from plaudit.rollouts.local import LocalSampler
 from plaudit.tokens.encode import AnsweredRecord, make_encoder, record_answers
 
 
-class GenerativeReward(RewardInWords):
-    def __init__(self, model: LanguageJudgeModel) -> None:
+class GenerativeReward(generative.RewardInWords):
+    def __init__(self, model: generative.LanguageJudgeModel) -> None:
         """Take a language judge that was trained with the settings of a generative reward."""
         settings = model.spec.settings
         assert isinstance(settings, GenerativeRewardSettings)
@@ -69,7 +63,7 @@ class GenerativeReward(RewardInWords):
 
     def probabilities(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
         """P(good) / (P(good) + P(bad)) of every answer: σ of the score."""
-        return self._score_answers(tasks, lambda logps: reply_probabilities(logps)[0])
+        return self._score_answers(tasks, lambda logps: generative.reply_probabilities(logps)[0])
 
     def _score_answers(
         self, tasks: Sequence[Task], score: Callable[[Sequence[float]], float]
@@ -95,11 +89,11 @@ def load_language_judge(
     It is called what the folder is called; a run's ``model`` folder is called what the run is.
     """
     path = model_folder(folder)
-    spec = read_language_judge_spec(path)
+    spec = generative.read_language_judge_spec(path)
     target = device_of(device) if isinstance(device, str) else device
     products = precision(dtype, target).products if isinstance(dtype, str) else dtype
     policy = _load_policy(path, _LoadOptions(device=target, dtype=products))
-    model = LanguageJudgeModel(_reward_name(path), policy, make_encoder(path), spec)
+    model = generative.LanguageJudgeModel(_reward_name(path), policy, make_encoder(path), spec)
     if isinstance(spec.settings, GenerativeRewardSettings):
         return GenerativeReward(model)
     if isinstance(spec.settings, PairwiseRankerSettings):
@@ -244,7 +238,7 @@ def check_group(manifest: GroupManifest) -> tuple[Comparison, ...]:
 
 
 def _is_language_judge(path: Path) -> bool:
-    return (model_folder(path) / LANGUAGE_JUDGE_FILE).is_file()
+    return (model_folder(path) / generative.LANGUAGE_JUDGE_FILE).is_file()
 
 
 def _reward_model_folder(path: Path) -> Path:

@@ -18,19 +18,10 @@ import numpy as np
 from plaudit.collect import log
 from plaudit.collect.export import last_of_labels
 from plaudit.collect.kinds import KINDS
-from plaudit.collect.quality import bias, skill
+from plaudit.collect.quality import bias, result, skill
 from plaudit.collect.quality.agreement import Values, agreements
 from plaudit.collect.quality.bias import Course, drifts
 from plaudit.collect.quality.gathering import Choices, Gathered, gather
-from plaudit.collect.quality.result import (
-    AgreementRow,
-    Consensus,
-    Drift,
-    Figure,
-    PersonQuality,
-    Proposal,
-    Quality,
-)
 from plaudit.collect.quality.skill import FIRST, TIE
 from plaudit.collect.store import LabelStore
 from plaudit.evaluation.stats import Resampling
@@ -59,19 +50,19 @@ class Standards:
     """The median of people's agreement with the others."""
 
 
-Rule = Callable[[PersonQuality, Standards], str | None]
+Rule = Callable[[result.PersonQuality, Standards], str | None]
 """The reason that a rule gives, in words; None where it does not apply."""
 
 
-def _certainly_below(figure: Figure, bound: float) -> bool:
+def _certainly_below(figure: result.Figure, bound: float) -> bool:
     return figure.high is not None and figure.high < bound
 
 
-def _interval(figure: Figure) -> str:
+def _interval(figure: result.Figure) -> str:
     return f"{figure.low:.0%} to {figure.high:.0%}"
 
 
-def _gold_fails(person: PersonQuality, standards: Standards) -> str | None:
+def _gold_fails(person: result.PersonQuality, standards: Standards) -> str | None:
     gold = person.gold
     if gold.value is None or not _certainly_below(gold, standards.gold_floor):
         return None
@@ -81,11 +72,13 @@ def _gold_fails(person: PersonQuality, standards: Standards) -> str | None:
     )
 
 
-def _does_not_read(person: PersonQuality, standards: Standards) -> str | None:
+def _does_not_read(person: result.PersonQuality, standards: Standards) -> str | None:
     return _seems_not_to_read(person, standards, certain=True)
 
 
-def _seems_not_to_read(person: PersonQuality, standards: Standards, *, certain: bool = False) -> str | None:
+def _seems_not_to_read(
+    person: result.PersonQuality, standards: Standards, *, certain: bool = False
+) -> str | None:
     found, usual = person.skill, standards.skill
     if found.value is None or usual is None or found.value >= LEAST_SKILL * usual:
         return None
@@ -106,7 +99,7 @@ def _seems_not_to_read(person: PersonQuality, standards: Standards, *, certain: 
     )
 
 
-def _gold_is_low(person: PersonQuality, standards: Standards) -> str | None:
+def _gold_is_low(person: result.PersonQuality, standards: Standards) -> str | None:
     gold = person.gold
     if (
         gold.value is None
@@ -120,7 +113,7 @@ def _gold_is_low(person: PersonQuality, standards: Standards) -> str | None:
     )
 
 
-def _prefers_a_place(person: PersonQuality, standards: Standards) -> str | None:
+def _prefers_a_place(person: result.PersonQuality, standards: Standards) -> str | None:
     first = person.first
     if first.value is None or person.place_p is None or person.place_p >= SURE:
         return None
@@ -132,7 +125,7 @@ def _prefers_a_place(person: PersonQuality, standards: Standards) -> str | None:
     )
 
 
-def _differs_from_others(person: PersonQuality, standards: Standards) -> str | None:
+def _differs_from_others(person: result.PersonQuality, standards: Standards) -> str | None:
     found, usual = person.held_out, standards.held_out
     # A tenth apart and not a hair: with a thousand labels any difference is certain.
     if found.value is None or usual is None or not _certainly_below(found, usual - 0.1):
@@ -143,30 +136,30 @@ def _differs_from_others(person: PersonQuality, standards: Standards) -> str | N
     )
 
 
-def _contradicts_itself(person: PersonQuality, standards: Standards) -> str | None:
+def _contradicts_itself(person: result.PersonQuality, standards: Standards) -> str | None:
     if person.consistency.value is None or not _certainly_below(person.consistency, LEAST_CONSISTENCY):
         return None
     found = person.consistency
     return f"answers {found.value:.0%} of {found.n} repeated tasks as before ({_interval(found)})"
 
 
-def _is_fast(person: PersonQuality, standards: Standards) -> str | None:
+def _is_fast(person: result.PersonQuality, standards: Standards) -> str | None:
     if person.seconds is None or standards.seconds is None or person.seconds >= TOO_FAST * standards.seconds:
         return None
     return f"takes {person.seconds:.1f} s a label in the median, where {standards.seconds:.1f} s is usual"
 
 
-def _has_drifted(person: PersonQuality, standards: Standards) -> str | None:
+def _has_drifted(person: result.PersonQuality, standards: Standards) -> str | None:
     reasons = [_drift_words(drift) for drift in person.drift if drift.p < SURE and _is_worse(drift)]
     return "; ".join(reasons) or None
 
 
-def _is_worse(drift: Drift) -> bool:
+def _is_worse(drift: result.Drift) -> bool:
     # Faster is no fault by itself: everybody gets faster. Half the time is.
     return drift.now < (drift.before / 2 if drift.what == "seconds" else drift.before)
 
 
-def _drift_words(drift: Drift) -> str:
+def _drift_words(drift: result.Drift) -> str:
     if drift.what == "seconds":
         return (
             f"took {drift.now:.1f} s for the last 50 labels, {drift.before:.1f} s before (p = {drift.p:.2g})"
@@ -192,7 +185,7 @@ WATCH: Mapping[str, Rule] = {
 """Rules of which one is enough to propose to watch somebody."""
 
 
-def standards_of(cards: Sequence[PersonQuality], gold_floor: float) -> Standards:
+def standards_of(cards: Sequence[result.PersonQuality], gold_floor: float) -> Standards:
     seconds = [card.seconds for card in cards if card.seconds is not None]
     # Three at least: of two people the slower one is half of what is usual.
     held_out = [card.held_out.value for card in cards if card.held_out.value is not None]
@@ -205,9 +198,9 @@ def standards_of(cards: Sequence[PersonQuality], gold_floor: float) -> Standards
     )
 
 
-def proposals(cards: Sequence[PersonQuality], standards: Standards) -> tuple[Proposal, ...]:
+def proposals(cards: Sequence[result.PersonQuality], standards: Standards) -> tuple[result.Proposal, ...]:
     """What the rules propose, suspensions first; nothing of those whom it holds for already."""
-    found = list[Proposal]()
+    found = list[result.Proposal]()
     for card in cards:
         if card.standing in ("suspended", "failed", "erased"):
             continue
@@ -217,7 +210,7 @@ def proposals(cards: Sequence[PersonQuality], standards: Standards) -> tuple[Pro
         )
         standing = "suspended" if severe else "watch"
         if severe or (mild and card.standing != "watch"):
-            found.append(Proposal(name=card.name, standing=standing, reasons=(*severe, *mild)))
+            found.append(result.Proposal(name=card.name, standing=standing, reasons=(*severe, *mild)))
     return tuple(
         sorted(found, key=lambda proposal: (proposal.standing != "suspended", -len(proposal.reasons)))
     )
@@ -234,7 +227,7 @@ NO_OTHERS = "nobody else answered the same"
 _RESAMPLING = Resampling(times=1000)
 
 
-def quality(store: LabelStore, project: str) -> Quality:
+def quality(store: LabelStore, project: str) -> result.Quality:
     """How far the labels of a project can be trusted, as of now."""
     with store.looking() as look:
         look.settings(project)
@@ -242,7 +235,7 @@ def quality(store: LabelStore, project: str) -> Quality:
         found = gather(look.connection, project)
     compared = None if found.choices is None else _Compared(found, found.choices)
     cards = _cards(found, compared)
-    return Quality(
+    return result.Quality(
         project=project,
         kind=found.project.ask,
         seq=seq,
@@ -257,7 +250,7 @@ def quality(store: LabelStore, project: str) -> Quality:
     )
 
 
-def _agreement_rows(found: Gathered) -> Iterator[AgreementRow]:
+def _agreement_rows(found: Gathered) -> Iterator[result.AgreementRow]:
     trusted = np.array([not person.excluded for person in found.people], dtype=bool)
     whole = {aspect: values.where(trusted[values.person_B]) for aspect, values in found.values.items()}
     if "" in whole:
@@ -273,9 +266,9 @@ def _agreement_rows(found: Gathered) -> Iterator[AgreementRow]:
                 yield _agreement_row(values.where(values.guidelines_B == version), "guidelines", name)
 
 
-def _agreement_row(values: Values, part: str, name: str) -> AgreementRow:
+def _agreement_row(values: Values, part: str, name: str) -> result.AgreementRow:
     figures = agreements(values, _RESAMPLING)
-    return AgreementRow(
+    return result.AgreementRow(
         part=part,
         name=name,
         level=values.level,
@@ -309,22 +302,22 @@ class _Compared:
         self.judged_B = has_others_B & (votes.choice_B != TIE) & (np.abs(first_B - 0.5) > 1e-9)
         self.agrees_B = (first_B > 0.5) == (votes.choice_B == FIRST)
 
-    def skill_of(self, person: int) -> Figure:
+    def skill_of(self, person: int) -> result.Figure:
         shared = int(self.shared_J[person])
         if not shared:
-            return Figure(value=None, reason=NO_OTHERS)
-        return Figure(
+            return result.Figure(value=None, reason=NO_OTHERS)
+        return result.Figure(
             value=float(self.skill.theta_J[person]),
             low=float(self.low_J[person]),
             high=float(self.high_J[person]),
             n=shared,
         )
 
-    def held_out(self, person: int) -> Figure:
+    def held_out(self, person: int) -> result.Figure:
         """The share of preferences that the others share."""
         rows_B = self.judged_B & (self.votes.person_B == person)
         if not rows_B.any():
-            return Figure(value=None, reason=NO_OTHERS)
+            return result.Figure(value=None, reason=NO_OTHERS)
         prompts = self.choices.prompt_U[self.votes.pair_B[rows_B]]
         return bias.clustered_share(self.agrees_B[rows_B], prompts)
 
@@ -351,9 +344,9 @@ class _Compared:
             votes.setdefault(item, []).append(agrees)
         return {item: 2 * sum(found) > len(found) for item, found in votes.items()}
 
-    def consensus(self) -> Consensus:
+    def consensus(self) -> result.Consensus:
         first_U = self.skill.first_U
-        return Consensus(
+        return result.Consensus(
             pairs=self.votes.pairs,
             labels=len(self.votes.choice_B),
             certain=float((np.abs(first_U - 0.5) >= 0.45).mean()),
@@ -377,7 +370,7 @@ def alternates(shown_B: np.ndarray) -> bool:
     return changes / n >= 0.8 and math.exp(-2 * n * (changes / n - 0.5) ** 2) < 1e-3
 
 
-def _cards(found: Gathered, compared: _Compared | None) -> tuple[PersonQuality, ...]:
+def _cards(found: Gathered, compared: _Compared | None) -> tuple[result.PersonQuality, ...]:
     rows_of = [list[int]() for _ in found.people]
     for row, item in enumerate(found.items):
         rows_of[item.person].append(row)
@@ -403,12 +396,12 @@ def _cards(found: Gathered, compared: _Compared | None) -> tuple[PersonQuality, 
 
 def _card(
     found: Gathered, compared: _Compared | None, number: int, rows: Sequence[int], drift: tuple
-) -> PersonQuality:
+) -> result.PersonQuality:
     person, items = found.people[number], [found.items[row] for row in rows]
     seconds = [item.seconds for item in items if item.seconds is not None]
-    nothing = Figure(value=None, reason=NOT_COMPARED)
+    nothing = result.Figure(value=None, reason=NOT_COMPARED)
     habit, clicks = ("", {}) if compared is None else compared.habit(number)
-    return PersonQuality(
+    return result.PersonQuality(
         name=person.name,
         standing=person.standing,
         labels=len(items),

@@ -25,6 +25,7 @@ from plaudit.data.read import DEFAULT_OPTIONS, ReadOptions, ReadResult, open_row
 from plaudit.data.records import Comparison, Ranking, Record, Task, plain_text
 from plaudit.data.transforms import some_of
 from plaudit.errors import UserError
+from plaudit.evaluation.reward_models import result
 from plaudit.evaluation.reward_models.accuracy import (
     accuracy,
     accuracy_by_strength,
@@ -50,15 +51,6 @@ from plaudit.evaluation.reward_models.pairs import (
     score_records,
     score_tasks,
     scored_pairs,
-)
-from plaudit.evaluation.reward_models.result import (
-    Benchmark,
-    BestOfNCurve,
-    Ceiling,
-    Mistake,
-    Probes,
-    RewardEvaluation,
-    Section,
 )
 from plaudit.evaluation.stats import Estimate, Resampling, bootstrap_mean
 from plaudit.rewards.base import Reward, refusal_reasons
@@ -88,7 +80,7 @@ class RankingScores:
         return max(self.right) - min(self.right)
 
 
-def score_rewardbench(pairs: Sequence[ScoredPair], resampling: Resampling) -> Benchmark:
+def score_rewardbench(pairs: Sequence[ScoredPair], resampling: Resampling) -> result.Benchmark:
     """RewardBench's four sections and their plain mean; equal rewards are wrong."""
     sections = []
     for name, subsets in REWARDBENCH_SECTIONS.items():
@@ -103,7 +95,7 @@ def score_rewardbench(pairs: Sequence[ScoredPair], resampling: Resampling) -> Be
         )
         subsets_present = {pair.category for pair in section_pairs}
         sections.append(
-            Section(name=name, score=score, subsets=tuple(s for s in subsets if s in subsets_present))
+            result.Section(name=name, score=score, subsets=tuple(s for s in subsets if s in subsets_present))
         )
     subsets_of_sections = {subset for subsets in REWARDBENCH_SECTIONS.values() for subset in subsets}
     other_subsets = sorted({pair.category or "without a subset" for pair in pairs} - subsets_of_sections)
@@ -118,7 +110,7 @@ def score_rewardbench(pairs: Sequence[ScoredPair], resampling: Resampling) -> Be
 
 def score_rewardbench2(
     rankings: Sequence[Ranking], scores: ScoresByAnswer, ids: Mapping[str, str], resampling: Resampling
-) -> Benchmark:
+) -> result.Benchmark:
     """RewardBench 2's six subsets and their plain mean; ``ids`` names the row of each origin."""
     sections, notes = [], []
     unscored = sum(_ranking_scores(ranking, scores) is None for ranking in rankings)
@@ -133,7 +125,7 @@ def score_rewardbench2(
         else:
             score = _best_of_four_score(section_rankings, scores, resampling)
         if score is not None:
-            sections.append(Section(name=name, score=score, subsets=(name,)))
+            sections.append(result.Section(name=name, score=score, subsets=(name,)))
     other_subsets = sorted(
         {ranking.category or "without a subset" for ranking in rankings} - set(REWARDBENCH2_SUBSETS)
     )
@@ -219,15 +211,15 @@ def _ranking_scores(ranking: Ranking, scores: ScoresByAnswer) -> RankingScores |
 
 
 def _benchmark_result(
-    name: str, sections: Sequence[Section], notes: Sequence[str], *, section_names: Sequence[str]
-) -> Benchmark:
+    name: str, sections: Sequence[result.Section], notes: Sequence[str], *, section_names: Sequence[str]
+) -> result.Benchmark:
     missing_sections = [name for name in section_names if name not in {section.name for section in sections}]
     missing_note = (
         [f"no overall score: the data hold nothing of {', '.join(missing_sections)}"]
         if missing_sections
         else []
     )
-    return Benchmark(
+    return result.Benchmark(
         name=name,
         # fsum: the same mean in whatever order sections come.
         overall=None
@@ -260,7 +252,7 @@ class RewardEvaluationData:
     """The true utility, where it is known."""
     sampled: Sequence[Task] = ()
     """Answers that a policy gave to some prompts, for the best-of-n curve; needs ``truth``."""
-    ceiling: Ceiling | None = None
+    ceiling: result.Ceiling | None = None
     """Of the accuracy, where it is known from elsewhere than repeated judgements."""
     learnt_from: frozenset[str] | None = None
     """The annotators whose labels the models learnt from, where that is known."""
@@ -272,7 +264,7 @@ class RewardEvaluationData:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluatedReward:
-    evaluation: RewardEvaluation
+    evaluation: result.RewardEvaluation
     pairs: tuple[ScoredPair, ...]
 
 
@@ -318,11 +310,11 @@ def _reward_evaluation(
     resampling: Resampling,
     scores: ScoresByAnswer,
     pairs: Sequence[ScoredPair],
-) -> RewardEvaluation:
+) -> result.RewardEvaluation:
     scored = [pair for pair in pairs if has_verdict(pair)]
     columns = pair_columns(scored)
     categories = accuracy_slices(scored, lambda pair: pair.category, resampling)
-    return RewardEvaluation(
+    return result.RewardEvaluation(
         model=reward.name,
         data=data.name,
         pairs=len(pairs),
@@ -353,13 +345,15 @@ def _reward_evaluation(
 
 def _probes(
     reward: Reward, data: RewardEvaluationData, resampling: Resampling, scored: Sequence[ScoredPair]
-) -> Probes:
+) -> result.Probes:
     scores = score_tasks(data.flat_errors, reward)
     flat_errors = probe_flat_errors(data.flat_errors, scores, data.flat_errors_by_annotators, resampling)
     return replace(probe_biases(scored), flat_errors=flat_errors)
 
 
-def _best_of_n(reward: Reward, data: RewardEvaluationData, resampling: Resampling) -> BestOfNCurve | None:
+def _best_of_n(
+    reward: Reward, data: RewardEvaluationData, resampling: Resampling
+) -> result.BestOfNCurve | None:
     if not data.sampled or data.truth is None:
         return None
     proxies, truths = (score_tasks(data.sampled, scorer) for scorer in (reward, data.truth))
@@ -368,7 +362,7 @@ def _best_of_n(reward: Reward, data: RewardEvaluationData, resampling: Resamplin
 
 def _score_benchmark(
     data: RewardEvaluationData, scores: ScoresByAnswer, pairs: Sequence[ScoredPair], resampling: Resampling
-) -> Benchmark | None:
+) -> result.Benchmark | None:
     if data.layout == "rewardbench":
         return score_rewardbench(pairs, resampling)
     if data.layout == "rewardbench2":
@@ -377,16 +371,16 @@ def _score_benchmark(
     return None
 
 
-def _worst_mistakes(scored: Sequence[ScoredPair]) -> tuple[Mistake, ...]:
+def _worst_mistakes(scored: Sequence[ScoredPair]) -> tuple[result.Mistake, ...]:
     """The wrong pairs with the largest reward gaps, one a prompt, at most `MAX_MISTAKES` of them."""
     wrong = [pair for pair in scored if reward_gap(pair) * (pair.p_first - 0.5) < 0]
-    mistakes: dict[object, Mistake] = {}
+    mistakes: dict[object, result.Mistake] = {}
     # Equal margins by origin, so that the same data always show the same mistakes.
     for pair in sorted(wrong, key=lambda pair: (-abs(reward_gap(pair)), pair.origin)):
         preferred = 0 if pair.p_first > 0.5 else 1
         mistakes.setdefault(
             pair.prompt,
-            Mistake(
+            result.Mistake(
                 prompt=plain_text(pair.prompt),
                 preferred=pair.answers[preferred],
                 other=pair.answers[1 - preferred],

@@ -19,13 +19,7 @@ from plaudit.runs.report.charts.axes import SERIES_CLASSES
 from plaudit.runs.report.charts.intervals import IntervalRows, amount_chart, share_chart
 from plaudit.runs.report.charts.lines import ColumnsByName, overlaid_charts
 from plaudit.runs.report.page import render, write_page
-from plaudit.runs.report.pipeline.data import (
-    PipelineData,
-    StageData,
-    is_evaluation,
-    is_pipeline,
-    read_pipeline_folder,
-)
+from plaudit.runs.report.pipeline import data
 from plaudit.runs.report.pipeline.findings import best_policy_summary, contest_against_reference
 from plaudit.runs.report.pipeline.sections import split_curves
 from plaudit.runs.report.run.data import MetricColumn, read_run_data
@@ -38,7 +32,7 @@ class ComparedRun:
     """A run with the unique name that the page gives it."""
 
     name: str
-    pipeline: PipelineData
+    pipeline: data.PipelineData
 
     @property
     def outcome(self) -> str:
@@ -75,16 +69,16 @@ def differing_settings(runs: Sequence[ComparedRun]) -> dict[str, tuple[str, ...]
     return {name: values_by_run for name, values_by_run in values.items() if len(set(values_by_run)) > 1}
 
 
-def _read_run(folder: Path) -> PipelineData:
-    if is_pipeline(folder) or is_evaluation(folder) or not (folder / "config.yaml").is_file():
-        return read_pipeline_folder(folder)
+def _read_run(folder: Path) -> data.PipelineData:
+    if data.is_pipeline(folder) or data.is_evaluation(folder) or not (folder / "config.yaml").is_file():
+        return data.read_pipeline_folder(folder)
     run = read_run_data(folder)
     state = "done" if run.finished else "begun"
-    stage = StageData(name="training", number=1, kind="", state=state, folder=folder, training_run=run)
-    return PipelineData(path=folder, name=run.name, config=run.config, stages=(stage,))
+    stage = data.StageData(name="training", number=1, kind="", state=state, folder=folder, training_run=run)
+    return data.PipelineData(path=folder, name=run.name, config=run.config, stages=(stage,))
 
 
-def _read_settings(pipeline: PipelineData) -> Any:
+def _read_settings(pipeline: data.PipelineData) -> Any:
     try:
         return yaml.safe_load(pipeline.config) or {}
     except yaml.YAMLError as error:
@@ -107,10 +101,10 @@ def _flatten(setting: Any, name: str) -> Iterator[tuple[str, str]]:
 _MAX_SETTINGS = 80
 _MAX_VALUE_LENGTH = 80
 _WIN_RATE_TITLE = "Win rate"
-FigureOf = Callable[[PipelineData, PolicyFigures], Estimate | None]
+FigureOf = Callable[[data.PipelineData, PolicyFigures], Estimate | None]
 
 
-def win_rate(pipeline: PipelineData, policy: PolicyFigures) -> Estimate | None:
+def win_rate(pipeline: data.PipelineData, policy: PolicyFigures) -> Estimate | None:
     contest = contest_against_reference(pipeline.evaluation, policy.name) if pipeline.evaluation else None
     return contest and contest.raw
 

@@ -11,17 +11,9 @@ from markupsafe import Markup
 
 from plaudit.data.records import text_to_json
 from plaudit.errors import UserError
+from plaudit.evaluation.reward_models import result
 from plaudit.evaluation.reward_models.evaluate import EvaluatedReward
 from plaudit.evaluation.reward_models.pairs import ScoredPair
-from plaudit.evaluation.reward_models.result import (
-    BestOfNCurve,
-    Margins,
-    Odds,
-    Probe,
-    Probes,
-    RewardEvaluation,
-    Slice,
-)
 from plaudit.files.atomic import AtomicFile, make_output_folder
 from plaudit.runs.report import parts as html
 from plaudit.runs.report.charts.axes import Span
@@ -90,12 +82,12 @@ def _score_row(names: Sequence[str], pair_by_model: Sequence[ScoredPair]) -> dic
     }
 
 
-def write_reward_page(evaluations: Sequence[RewardEvaluation], path: Path) -> Path:
+def write_reward_page(evaluations: Sequence[result.RewardEvaluation], path: Path) -> Path:
     """Writes the page of these models to ``path`` and returns it; a reader sees the old page or the new."""
     return write_page(reward_page(evaluations), path)
 
 
-def reward_page(evaluations: Sequence[RewardEvaluation]) -> str:
+def reward_page(evaluations: Sequence[result.RewardEvaluation]) -> str:
     if not evaluations:
         raise UserError("a page needs at least one evaluation: name a reward model")
     models = reported_models(evaluations)
@@ -124,7 +116,7 @@ _MAX_ROWS = 24
 _MAX_MISTAKES = 12
 _MAX_TEXT_LENGTH = 1000
 _MAX_FACT_LENGTH = 120
-_SlicesOf = Callable[[RewardEvaluation], tuple[Slice, ...]]
+_SlicesOf = Callable[[result.RewardEvaluation], tuple[result.Slice, ...]]
 _DIVISIONS: tuple[tuple[str, bool, _SlicesOf], ...] = (
     ("By category", True, lambda evaluation: evaluation.categories),
     ("By strength of the preference", False, lambda evaluation: evaluation.strengths),
@@ -200,13 +192,13 @@ def _accuracy_chart(
     return share_chart(title, f"{unit}{limit_note}", data)
 
 
-def _accuracy_row(name: str, slices: Sequence[Slice | None]) -> IntervalRow:
+def _accuracy_row(name: str, slices: Sequence[result.Slice | None]) -> IntervalRow:
     pairs = max(part.accuracy.n for part in slices if part is not None)
     label = f"{shortened(name, MAX_NAME_LENGTH) if name else '(empty)'} · {counted(pairs, 'pair')}"
     return html.interval_row(label, *(part and part.accuracy for part in slices))
 
 
-def _slice_named(evaluation: RewardEvaluation, slices_of: _SlicesOf, name: str) -> Slice | None:
+def _slice_named(evaluation: result.RewardEvaluation, slices_of: _SlicesOf, name: str) -> result.Slice | None:
     return next((part for part in slices_of(evaluation) if part.name == name), None)
 
 
@@ -221,8 +213,8 @@ def _ceiling_guide(models: Sequence[ReportedModel]) -> GuideLine | None:
 def _accuracy_table(
     title: str, models: Sequence[ReportedModel], slices_of: _SlicesOf, names: Sequence[str]
 ) -> html.Table:
-    def accuracy(name: str) -> Callable[[RewardEvaluation], html.Cell]:
-        def write(evaluation: RewardEvaluation) -> html.Cell:
+    def accuracy(name: str) -> Callable[[result.RewardEvaluation], html.Cell]:
+        def write(evaluation: result.RewardEvaluation) -> html.Cell:
             part = _slice_named(evaluation, slices_of, name)
             return html.estimate_cell(part and part.accuracy, percent)
 
@@ -279,7 +271,7 @@ def _calibration_sentences(model: ReportedModel) -> Iterator[str]:
 
 def _calibration_table(models: Sequence[ReportedModel]) -> html.Table:
 
-    def margin(part: Callable[[Margins], float]) -> Callable[[RewardEvaluation], html.Cell]:
+    def margin(part: Callable[[result.Margins], float]) -> Callable[[result.RewardEvaluation], html.Cell]:
         return lambda judged: html.value_cell(None if judged.margins is None else part(judged.margins))
 
     rows = {
@@ -315,7 +307,7 @@ def _probes_part(model: ReportedModel) -> html.Part:
     return html.Box("pair", [forest_plot(title, "with the feature, others held fixed", data), texts])
 
 
-def _probes_sentences(probes: Probes) -> Iterator[str]:
+def _probes_sentences(probes: result.Probes) -> Iterator[str]:
     if not probes.features:
         yield _as_sentence(probes.words or html.say("reward.unprobed"))
     else:
@@ -337,12 +329,12 @@ def _with_full_stop(words: str) -> str:
     return words if words.endswith(".") else f"{words}."
 
 
-def _odds_row(probe: Probe) -> IntervalRow:
+def _odds_row(probe: result.Probe) -> IntervalRow:
     label = f"{probe.what} · {counted(probe.pairs, 'pair')}"
     return IntervalRow(label=label, spans=(_odds_span(probe.model), _odds_span(probe.annotators)))
 
 
-def _odds_span(odds: Odds | None) -> Span | None:
+def _odds_span(odds: result.Odds | None) -> Span | None:
     return None if odds is None else Span(value=odds.ratio, low=odds.low, high=odds.high)
 
 
@@ -359,7 +351,7 @@ def _best_of_n_section(models: Sequence[ReportedModel]) -> html.Section:
     )
 
 
-def _truth_chart(curves: Sequence[tuple[ReportedModel, BestOfNCurve]]) -> Markup:
+def _truth_chart(curves: Sequence[tuple[ReportedModel, result.BestOfNCurve]]) -> Markup:
     lines = [
         BandLine(
             label=model.name if len(curves) > 1 else "chosen by the model",
@@ -379,7 +371,7 @@ def _truth_chart(curves: Sequence[tuple[ReportedModel, BestOfNCurve]]) -> Markup
     return band_chart(title, unit, data, note=html.say("reward.kl_bound"))
 
 
-def _proxy_chart(model: ReportedModel, curve: BestOfNCurve) -> Markup:
+def _proxy_chart(model: ReportedModel, curve: result.BestOfNCurve) -> Markup:
     points = tuple((sqrt(at.kl), Span(value=at.proxy)) for at in curve.points)
     lines = [BandLine(label="reward", points=points)]
     data = BandChart(lines=lines, named_positions=_n_labels(curve), names_title="n")
@@ -387,11 +379,11 @@ def _proxy_chart(model: ReportedModel, curve: BestOfNCurve) -> Markup:
     return band_chart(title, "of the same answers, over √KL", data)
 
 
-def _n_labels(curve: BestOfNCurve) -> list[tuple[float, str]]:
+def _n_labels(curve: result.BestOfNCurve) -> list[tuple[float, str]]:
     return [(sqrt(at.kl), str(at.n)) for at in curve.points]
 
 
-def _best_of_n_sentence(model: ReportedModel, curve: BestOfNCurve) -> str:
+def _best_of_n_sentence(model: ReportedModel, curve: result.BestOfNCurve) -> str:
     first, last = curve.points[0], curve.points[-1]
     best = max(curve.points, key=lambda at: at.truth.value)
     low, high = best.truth.low, last.truth.high
@@ -419,8 +411,8 @@ def _benchmark_sections(models: Sequence[ReportedModel]) -> Iterator[html.Sectio
         )
 
 
-def _score_cell(part: str) -> Callable[[RewardEvaluation], html.Cell]:
-    def write(evaluation: RewardEvaluation) -> html.Cell:
+def _score_cell(part: str) -> Callable[[result.RewardEvaluation], html.Cell]:
+    def write(evaluation: result.RewardEvaluation) -> html.Cell:
         sections = evaluation.benchmark.sections if evaluation.benchmark else ()
         return html.estimate_cell(
             next((section.score for section in sections if section.name == part), None), percent
@@ -448,7 +440,7 @@ def _mistakes_section(models: Sequence[ReportedModel]) -> html.Section:
     return html.Section("Where it is sure and wrong", "mistakes", parts)
 
 
-def _left_out_lines(evaluation: RewardEvaluation) -> Iterator[str]:
+def _left_out_lines(evaluation: result.RewardEvaluation) -> Iterator[str]:
     if evaluation.ties is not None:
         yield html.say("reward.ties_left_out", ties=evaluation.ties)
     if evaluation.equal:
