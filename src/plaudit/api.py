@@ -274,19 +274,15 @@ def _evaluate_policies(models: Any, data: Rows, options: _PolicyOptions) -> Poli
     from plaudit.evaluation.run import requested_prompts, requested_settings
 
     settings = requested_settings(options)
-    folders = _policy_folders(models)
+    named = models if isinstance(models, Mapping) else {Path(models).name: models}
+    folders = {
+        str(name): model.folder if isinstance(model, TrainingResult) else hub.local_path(model, "model")
+        for name, model in cast("Mapping[str, Any]", named).items()
+    }
     with _as_file(data) as path:
         prompts = requested_prompts(Namespace(prompts=path, n=options.n, seed=options.seed))
     check_policies(folders, prompts, settings)
     return evaluate_policies(folders, prompts, _scorers(options), settings)
-
-
-def _policy_folders(models: Any) -> dict[str, Path]:
-    named = models if isinstance(models, Mapping) else {Path(models).name: models}
-    return {
-        str(name): model.folder if isinstance(model, TrainingResult) else hub.local_path(model, "model")
-        for name, model in cast("Mapping[str, Any]", named).items()
-    }
 
 
 def _scorers(options: _PolicyOptions) -> Scorers:

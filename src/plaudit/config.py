@@ -156,21 +156,17 @@ def _describe_member(member: object) -> str:
 
 def _convert_to(value: object, member: object) -> object:
     if get_origin(member) is Literal:
-        return _choice(value, get_args(member))
+        for choice in get_args(member):
+            # As text, since YAML reads a choice named 8 as a number; what is kept is the choice itself.
+            if str(choice) == str(value):
+                return choice
+        raise ValueError(value)
     if get_origin(member) is tuple:
         return _items(value, item_type(member))
     for kind, (_, read) in _SCALAR_TYPES.items():
         if member is kind:
             return read(value)
     raise TypeError(f"a setting cannot be of type {member}")
-
-
-def _choice(value: object, choices: tuple[object, ...]) -> object:
-    for choice in choices:
-        # As text, since YAML reads a choice named 8 as a number; what is kept is the choice itself.
-        if str(choice) == str(value):
-            return choice
-    raise ValueError(value)
 
 
 def _items(value: object, item_value_type: object) -> tuple[object, ...]:
@@ -462,18 +458,7 @@ SettingValues = Mapping[SettingPath, object]
 
 def resolve(config_type: type[ConfigT], file_values: SettingValues, command_line: SettingValues) -> ConfigT:
     """The config; a setting that nobody gave and that has no default is named."""
-    values = _merge(file_values, command_line, config_type)
-    missing = ", ".join(setting.option for setting in missing_settings(config_type, values))
-    if missing:
-        raise UserError(f"missing: {missing}; give it as an option or in the file of --config")
-    implied = getattr(config_type, "implied_settings", None)
-    return _build(config_type, values if implied is None else {**implied(values), **values})
-
-
-def _merge(
-    file_values: SettingValues, command_line: SettingValues, config_type: type
-) -> dict[SettingPath, object]:
-    merged = {**file_values, **command_line}
+    values = {**file_values, **command_line}
     for setting in all_settings(config_type):
         depth = len(setting.path)
         # One option such as --lora.rank turns its whole group on, over a file that has it off.
@@ -483,8 +468,12 @@ def _merge(
         if command_line.get(setting.path) is False:
             off, on = setting.option.replace("--", "--no-"), "--" + ".".join(group_paths[0])
             raise UserError(f"{off} turns off what {on} sets; leave one of them out")
-        merged[setting.path] = True
-    return merged
+        values[setting.path] = True
+    missing = ", ".join(setting.option for setting in missing_settings(config_type, values))
+    if missing:
+        raise UserError(f"missing: {missing}; give it as an option or in the file of --config")
+    implied = getattr(config_type, "implied_settings", None)
+    return _build(config_type, values if implied is None else {**implied(values), **values})
 
 
 def _is_on(setting: Setting, values: SettingValues) -> bool:

@@ -11,7 +11,7 @@ import pytest
 from examples.mind_server.server import MindServer
 from plaudit.cli.main import main
 from plaudit.feedback.attacks import target
-from plaudit.feedback.attacks.archive import read_archive
+from plaudit.feedback.attacks.attempt import read_archive
 from plaudit.feedback.attacks.summary import AttackReport, Rate, read_attack
 from plaudit.lab.world import base_model_folder
 from plaudit.lab.world.attacks import JUDGE, REFUSAL

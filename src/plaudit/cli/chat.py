@@ -10,19 +10,8 @@ from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from plaudit.cli import sample
 from plaudit.cli.parser import Subparsers, refuse_missing_models
-from plaudit.cli.sample import (
-    BestOf,
-    add_best_of_options,
-    add_model_options,
-    best_of_choice,
-    ending_note,
-    escape_terminal,
-    load_samplers,
-    make_console,
-    sampling_settings,
-    stream_answer,
-)
 from plaudit.config import did_you_mean
 from plaudit.data.records import Message, assistant_turn, user_turn
 from plaudit.errors import UserError
@@ -45,18 +34,18 @@ def add_parser(subparsers: Subparsers) -> None:
     text = "hold a conversation with one model, or the same one with several"
     chat = subparsers.add_parser("chat", help=text, description=text.capitalize())
     chat.add_argument("--system", metavar="TEXT", help="what every conversation begins with")
-    add_best_of_options(chat)
-    add_model_options(chat, max_tokens=256)
+    sample.add_best_of_options(chat)
+    sample.add_model_options(chat, max_tokens=256)
     chat.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    settings = sampling_settings(args)
+    settings = sample.sampling_settings(args)
     if args.system is not None and not args.system.strip():
         raise UserError("--system is empty; give the words, or leave it out")
-    best_of = best_of_choice(args)
+    best_of = sample.best_of_choice(args)
     refuse_missing_models(*args.model)
-    samplers = load_samplers(args)
+    samplers = sample.load_samplers(args)
     opening = () if args.system is None else (Message(role="system", content=args.system),)
     for name, sampler in samplers.items():
         _refuse_without_chat_template(name, sampler, opening)
@@ -109,7 +98,7 @@ def _read_typed_line(console: Console) -> str | None:
 def _read_piped_line(console: Console) -> str | None:
     line = _read_line("")
     if line is not None:
-        console.print(f"> {escape_terminal(line)}", style="bold")
+        console.print(f"> {sample.escape_terminal(line)}", style="bold")
     return line
 
 
@@ -130,10 +119,10 @@ class ChatSession:
         samplers: dict[str, LocalSampler],
         settings: SamplingSettings,
         opening: tuple[Message, ...],
-        best_of: BestOf | None = None,
+        best_of: sample.BestOf | None = None,
     ) -> None:
         """Begin; every conversation opens with these turns. With ``best_of`` a reward chooses each reply."""
-        self.console = make_console()
+        self.console = sample.make_console()
         self._samplers = samplers
         self._best_of = best_of
         self._settings = settings
@@ -183,7 +172,7 @@ class ChatSession:
                 return self._best_reply(self._best_of, sampler, turns, settings)
             # closing: a reply that is stopped leaves the decoder's attention, and frees its cache, at once.
             with closing(sampler.stream(turns, settings)) as stream:
-                stream_answer(self.console, stream, received)
+                sample.stream_answer(self.console, stream, received)
         except KeyboardInterrupt:
             self._print_dim(" … (stopped)")
             return "".join(received) or None
@@ -193,7 +182,11 @@ class ChatSession:
         return "".join(received)
 
     def _best_reply(
-        self, best_of: BestOf, sampler: LocalSampler, turns: tuple[Message, ...], settings: SamplingSettings
+        self,
+        best_of: sample.BestOf,
+        sampler: LocalSampler,
+        turns: tuple[Message, ...],
+        settings: SamplingSettings,
     ) -> str | None:
         """The reply that the reward scores highest of several; it comes in one piece, once all are there."""
         from plaudit.evaluation.policies.generate import EvaluationPrompt
@@ -203,8 +196,8 @@ class ChatSession:
         if choice.answer is None:
             self._print_dim(choice.note)
             return None
-        self.console.out(escape_terminal(choice.answer.text), end="", highlight=False)
-        self._print_dim(f"{ending_note(choice.answer)} {choice.note}")
+        self.console.out(sample.escape_terminal(choice.answer.text), end="", highlight=False)
+        self._print_dim(f"{sample.ending_note(choice.answer)} {choice.note}")
         return choice.answer.text
 
     def _undo(self) -> None:

@@ -6,14 +6,7 @@ import argparse
 from itertools import islice
 from pathlib import Path
 
-from plaudit.cli.parser import (
-    Subparsers,
-    add_row_options,
-    given_path,
-    model_path,
-    refuse_missing_models,
-    row_options,
-)
+from plaudit.cli import parser
 from plaudit.data.files import source_name
 from plaudit.data.formats.layout import ReadOptions
 from plaudit.data.formats.registry import FORMATS
@@ -26,32 +19,32 @@ from plaudit.files import hub
 _FORMATS = ", ".join(layout.name for layout in FORMATS)
 
 
-def add_parser(subparsers: Subparsers) -> None:
+def add_parser(subparsers: parser.Subparsers) -> None:
     data = subparsers.add_parser("data")
     verbs = data.add_subparsers(dest="data_verb", required=True, metavar="inspect|convert|folds")
     inspect = verbs.add_parser("inspect", help="say what a file holds and what is wrong with it")
     add = inspect.add_argument
-    add("file", type=given_path, metavar="FILE", help="JSONL, JSON, CSV, Parquet, datasets folder")
+    add("file", type=parser.given_path, metavar="FILE", help="JSONL, JSON, CSV, Parquet, datasets folder")
     add("--limit", type=int, metavar="N", help="look at the first N rows only")
-    add("--model", type=model_path, metavar="DIR", help="show three rows as this model's tokens")
+    add("--model", type=parser.model_path, metavar="DIR", help="show three rows as this model's tokens")
     add("--template", type=Path, metavar="FILE", help="with a chat template of your own")
     convert = verbs.add_parser("convert", help="write a file in plaudit's layout or TRL's")
     add = convert.add_argument
-    add("file", type=given_path, metavar="IN", help="what to read")
-    add("out", type=given_path, metavar="OUT", help="what to write: .jsonl, .jsonl.gz or .parquet")
+    add("file", type=parser.given_path, metavar="IN", help="what to read")
+    add("out", type=parser.given_path, metavar="OUT", help="what to write: .jsonl, .jsonl.gz or .parquet")
     add("--to", choices=[*OUTPUT_FORMATS], default="plaudit", help="default: plaudit")
     add("--threshold", type=float, default=0.01, help="share of bad rows (default: 0.01)")
     add("--preferred", action="store_true", help="write the preferred answers only")
     folds = verbs.add_parser("folds", help="divide rows by who judged them, to hold people out")
     add = folds.add_argument
-    add("file", type=given_path, metavar="IN", help="rows that name their annotators")
-    add("out", type=given_path, metavar="DIR", help="fold-1/train.jsonl, test.jsonl … go there")
+    add("file", type=parser.given_path, metavar="IN", help="rows that name their annotators")
+    add("out", type=parser.given_path, metavar="DIR", help="fold-1/train.jsonl, test.jsonl … go there")
     add("--groups", type=int, default=5, metavar="N", help="groups of people (default: 5)")
     add("--test", type=float, default=0.2, metavar="X", help="share of prompts kept from all (default: 0.2)")
     add("--threshold", type=float, default=0.01, help="share of bad rows (default: 0.01)")
     add("--seed", type=int, default=0, help="which prompts (default: 0)")
     for verb in (inspect, convert, folds):
-        add_row_options(verb.add_argument, formats=_FORMATS)
+        parser.add_row_options(verb.add_argument, formats=_FORMATS)
         verb.add_argument("--split", metavar="NAME", help="which split of a datasets folder to read")
         verb.add_argument("--ties", choices=["soft", "drop"], default="soft", help="HelpSteer3's ties")
         verb.add_argument("--neutral", type=float, default=0.5, help="label of PRM800K's neutral steps")
@@ -66,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
 def _inspect(args: argparse.Namespace) -> int:
     if args.limit is not None and args.limit < 1:
         raise UserError(f"--limit {args.limit}: expected 1 or more")
-    refuse_missing_models(args.model)
+    parser.refuse_missing_models(args.model)
     if args.template is not None and args.model is None:
         raise UserError("--template shows rows as a model's tokens: say which with --model DIR")
     stream = open_rows(args.file, format=args.format, options=_read_options(args))
@@ -135,4 +128,4 @@ def _folds(args: argparse.Namespace) -> int:
 
 
 def _read_options(args: argparse.Namespace) -> ReadOptions:
-    return row_options(args, ties=args.ties, neutral=args.neutral, split=args.split)
+    return parser.row_options(args, ties=args.ties, neutral=args.neutral, split=args.split)

@@ -167,14 +167,11 @@ def refuse_missing_inputs(config: Any) -> None:
         word = str(_setting_value(config, key))
         hub.refuse_address(word)
         if SEVERAL not in word and word.endswith(tuple(READERS)):
-            _refuse_missing_file(Path(word))
-
-
-def _refuse_missing_file(path: Path) -> None:
-    if not path.exists():
-        neighbours = [child.name for child in path.parent.iterdir()] if path.parent.is_dir() else []
-        hint = did_you_mean(path.name, neighbours) or ". Check the name."
-        raise UserError(f"{path}: there is no such file{hint}")
+            path = Path(word)
+            if not path.exists():
+                neighbours = [child.name for child in path.parent.iterdir()] if path.parent.is_dir() else []
+                hint = did_you_mean(path.name, neighbours) or ". Check the name."
+                raise UserError(f"{path}: there is no such file{hint}")
 
 
 def _setting_value(config: Any, key: str) -> Any:
@@ -387,7 +384,11 @@ class Parser(argparse.ArgumentParser):
             add_options_on_use, self.add_options_on_use = self.add_options_on_use, None
             add_options_on_use(self, arguments[0] if arguments and arguments[0] else ())
         if "--set" in self._option_string_actions and arguments and arguments[0]:
-            _refuse_settings_in_a_row(arguments[0])
+            # Complain about ``--set a.b=1 c.d=2``, whose second setting would be taken for a file.
+            words = arguments[0]
+            for option, _, behind in zip(words, words[1:], words[2:], strict=False):
+                if option == "--set" and re.match(r"[\w-]+\.[\w.-]+=", behind):
+                    raise UserError(f"--set takes one setting; write --set {behind} for the next")
         namespace, unknown = super().parse_known_args(*arguments, **settings)
         if unknown:
             word = unknown[0].partition("=")[0]
@@ -401,13 +402,6 @@ class Parser(argparse.ArgumentParser):
             choices = [str(choice) for choice in action.choices]
             hint = did_you_mean(str(value), choices) or f"; choose from {', '.join(choices)}"
             raise argparse.ArgumentError(action, f"there is no {value!r}{hint}")
-
-
-def _refuse_settings_in_a_row(words: Sequence[str]) -> None:
-    """Complain about ``--set a.b=1 c.d=2``, whose second setting would be taken for a file."""
-    for option, _, behind in zip(words, words[1:], words[2:], strict=False):
-        if option == "--set" and re.match(r"[\w-]+\.[\w.-]+=", behind):
-            raise UserError(f"--set takes one setting; write --set {behind} for the next")
 
 
 Subparsers: TypeAlias = "argparse._SubParsersAction[Parser]"

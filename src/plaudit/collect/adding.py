@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -112,7 +112,11 @@ def add_tasks(change: Transaction, name: str, bodies: Iterable[object], *, actor
     added, repeated, first = 0, 0, None
     # In parts: databases bound how many parameters the look for known ids may have.
     for start in range(0, len(checked), _BATCH):
-        fresh = _unknown(change, name, checked[start : start + _BATCH])
+        # The tasks that are not there yet, by id: what is the same word for word is the same task.
+        # One that is there twice in a call becomes one task too, and is counted as repeated.
+        by_id = {task_id(body): body for body in checked[start : start + _BATCH]}
+        there = {row.id for row in change.connection.execute(_THERE, {"p": name, "ids": [*by_id]})}
+        fresh = {wanted: body for wanted, body in by_id.items() if wanted not in there}
         repeated += len(checked[start : start + _BATCH]) - len(fresh)
         if not fresh:
             continue
@@ -133,14 +137,6 @@ def _checked(number: int, body: object, settings: Project) -> dict[str, Any]:
         return check_task(body, settings)
     except FieldError as fault:
         raise fault.under(f"task {number}, {fault.field}") from fault
-
-
-def _unknown(change: Transaction, name: str, bodies: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The tasks that are not there yet, by id: what is the same word for word is the same task."""
-    # One that is there twice in a call becomes one task too, and is counted as repeated.
-    by_id = {task_id(body): body for body in bodies}
-    there = {row.id for row in change.connection.execute(_THERE, {"p": name, "ids": [*by_id]})}
-    return {wanted: body for wanted, body in by_id.items() if wanted not in there}
 
 
 def content_key(body: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import bindparam, delete, exists, func, insert, literal_column, select, update
 
-from plaudit.collect import log, views
+from plaudit.collect import log, refusals, views
 from plaudit.collect.adding import Added, add_tasks, content_key, ids_by_content, task_id
 from plaudit.collect.answers import check_label, whole_label
 from plaudit.collect.desk import JUDGED_BY, SENT, key_of, own_assignment, person_row, prolong, task_of
@@ -18,14 +18,6 @@ from plaudit.collect.log import Entry
 from plaudit.collect.own import HOLDING, conclude_qualification
 from plaudit.collect.people import annotator_named
 from plaudit.collect.project import Project
-from plaudit.collect.refusals import (
-    MOST_CHARACTERS,
-    FieldError,
-    KeyConflictError,
-    NotYoursError,
-    check_choice,
-    checked_text,
-)
 from plaudit.collect.store import Receipt, Transaction, later, parsed, receipt_of, request_digest
 from plaudit.collect.tables import annotator, assignment, draft, label, task
 from plaudit.collect.tasks import check_task, plain_object, shown_task
@@ -100,7 +92,7 @@ def submit_answer(
         return change.record_once(entry, request)
     # Skipped and ended ones are taken: late work is work, and counts while a place is free.
     if row.state == "answered":
-        raise NotYoursError("this task is answered already; revise the answer, or undo it")
+        raise refusals.NotYoursError("this task is answered already; revise the answer, or undo it")
     _refuse_ended_work(row)
     settings = change.settings(name)
     body = {
@@ -135,7 +127,7 @@ def _with_conversation(row: Any, settings: Project, label: Any) -> Any:
 
 def _refuse_ended_work(row: Any) -> None:
     if row.standing in ("suspended", "failed", "erased"):
-        raise NotYoursError("your work in this project is over; what you answered stays as it is")
+        raise refusals.NotYoursError("your work in this project is over; what you answered stays as it is")
 
 
 def _is_surplus(change: Transaction, row: Any, *, holds: bool) -> bool:
@@ -160,7 +152,7 @@ def _checked_timing(**timing: object) -> dict[str, Any]:
         if value is None:
             continue
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= most:
-            raise FieldError(field=name, found=repr(value), expected=f"a number from 0 to {most:g}")
+            raise refusals.FieldError(field=name, found=repr(value), expected=f"a number from 0 to {most:g}")
         checked[name] = float(value)
     return checked
 
@@ -240,7 +232,7 @@ def _take_in(change: Transaction, name: str, given: Iterable[GivenAnswer]) -> Ta
             person = pseudonyms.get(answer.person) or annotator_named(change, name, answer.person)
             pseudonyms[answer.person] = person
             surplus = _take_in_one(change, name, person, answer)
-        except FieldError as fault:
+        except refusals.FieldError as fault:
             raise fault.under(f"{answer.origin}, {fault.field}") from fault
         if surplus is None:
             repeated += 1
@@ -261,8 +253,8 @@ def _take_in_one(change: Transaction, name: str, person: str, answer: GivenAnswe
     try:
         if row.sent is not None and change.earlier(entry, request) is not None:
             return None
-    except KeyConflictError as error:
-        raise KeyConflictError(
+    except refusals.KeyConflictError as error:
+        raise refusals.KeyConflictError(
             f"{answer.origin}: another answer of {person} to the same task was taken in before, and stays; "
             "put the row back as it was, or name another annotator in it"
         ) from error
@@ -287,12 +279,12 @@ def _take_in_one(change: Transaction, name: str, person: str, answer: GivenAnswe
 def _refuse_given_before(row: Any, person: str, answer: GivenAnswer) -> None:
     # Nobody erased is among them: who has no name any more cannot be named by a file.
     if row.standing in ("suspended", "failed"):
-        raise NotYoursError(
+        raise refusals.NotYoursError(
             f"{answer.origin}: {person} is {row.standing} in project {row.project}, so no answer is taken "
             "in; leave the rows out, or set the standing to active first"
         )
     if row.given:
-        raise NotYoursError(
+        raise refusals.NotYoursError(
             f"{answer.origin}: {person} was given this task in the app, where the answer counts; leave the "
             "row out, or name another annotator in it"
         )
@@ -300,12 +292,12 @@ def _refuse_given_before(row: Any, person: str, answer: GivenAnswer) -> None:
 
 def skip_task(change: Transaction, name: str, person: str, wanted: str, key: str, reason: str) -> Receipt:
     """Give a task back, and say why; somebody else is given the place."""
-    check_choice("reason", reason, SKIP_REASONS)
+    refusals.check_choice("reason", reason, SKIP_REASONS)
     row, entry = _sent(change, name, person, wanted, kind="released", key=key)
     request = {"assignment": wanted, "reason": reason}
     # Asked of a new send only: a repeated one finds its task skipped already, by itself.
     if row.sent is None and row.state in ("answered", "skipped"):
-        raise NotYoursError(f"this task is {row.state} already")
+        raise refusals.NotYoursError(f"this task is {row.state} already")
     receipt = change.record_once(replace(entry, body={"reason": reason}), request)
     change.connection.execute(_DRAFT_OUT, {"a": wanted})
     return receipt
@@ -355,7 +347,7 @@ def _revise(
         return change.record_once(entry, request)
     current = change.connection.execute(_LABEL, {"a": wanted}).first()
     if current is None:
-        raise NotYoursError("there is no answer of yours to this task that could be changed")
+        raise refusals.NotYoursError("there is no answer of yours to this task that could be changed")
     _refuse_ended_work(row)
     # What came too late to count stays so: a correction gains no place.
     replaced = {"replaces": current.seq, "surplus": bool(current.surplus), "number": current.number}
@@ -366,11 +358,11 @@ def save_draft(change: Transaction, name: str, person: str, wanted: str, answer:
     """Remember half an answer, and prolong its lease; gives the lease's new end."""
     row = own_assignment(change, name, person, wanted)
     if row.state == "answered":
-        raise NotYoursError("this task is answered already")
+        raise refusals.NotYoursError("this task is answered already")
     if not isinstance(answer, dict):
-        raise FieldError(field="label", found=type(answer).__name__, expected="an object")
+        raise refusals.FieldError(field="label", found=type(answer).__name__, expected="an object")
     words = json.dumps(plain_object(Node(value=answer, path="label")))
-    _save(change, row, "label", checked_text("label", words, most=MOST_CHARACTERS))
+    _save(change, row, "label", refusals.checked_text("label", words, most=refusals.MOST_CHARACTERS))
     return _prolong(change, row)
 
 
@@ -394,21 +386,21 @@ def save_conversation(
 ) -> None:
     row = own_assignment(change, name, person, wanted)
     if row.state == "answered":
-        raise NotYoursError("this conversation is over: its answer was sent")
+        raise refusals.NotYoursError("this conversation is over: its answer was sent")
     _save(change, row, "conversation", json.dumps(turns))
     _prolong(change, row)
 
 
 def add_note(change: Transaction, name: str, person: str, wanted: str, key: str, text: object) -> Receipt:
-    words = {"text": checked_text("text", text)}
+    words = {"text": refusals.checked_text("text", text)}
     return _comment(change, name, person, wanted, key, kind="noted", words=words)
 
 
 def report_task(
     change: Transaction, name: str, person: str, wanted: str, key: str, reason: str, text: object = ""
 ) -> Receipt:
-    check_choice("reason", reason, FLAG_REASONS)
-    words = {"reason": reason, "text": checked_text("text", text)}
+    refusals.check_choice("reason", reason, FLAG_REASONS)
+    words = {"reason": reason, "text": refusals.checked_text("text", text)}
     return _comment(change, name, person, wanted, key, kind="flagged", words=words)
 
 

@@ -147,7 +147,14 @@ def values_of(shown: Shown, label: Label) -> dict[str, list[str]]:
     {'strength': ['0'], 'why': ['Same.']}
     """
     if _SAVED in label:
-        return _saved_values(label[_SAVED])
+        saved = label[_SAVED]
+        # Drafts come over the API too: what is no form is left out, and the page is shown without it.
+        fields = saved.items() if isinstance(saved, dict) else ()
+        return {
+            name: [value for value in values if isinstance(value, str)]
+            for name, values in fields
+            if isinstance(values, list) and is_answer_field(name)
+        }
     values = KINDS[shown["kind"]].values(shown, label)
     # In a form nothing and an empty text are the same.
     return {name: [*map(str, given)] for name, given in values.items() if any(str(value) for value in given)}
@@ -160,16 +167,6 @@ def draft_of(form: Form) -> dict[str, Any]:
     {'form': {'why': ['Since']}}
     """
     return {_SAVED: {name: [*values] for name, values in form.items() if is_answer_field(name)}}
-
-
-def _saved_values(saved: object) -> dict[str, list[str]]:
-    # Drafts come over the API too: what is no form is left out, and the page is shown without it.
-    fields = saved.items() if isinstance(saved, dict) else ()
-    return {
-        name: [value for value in values if isinstance(value, str)]
-        for name, values in fields
-        if isinstance(values, list) and is_answer_field(name)
-    }
 
 
 def is_answer_field(name: str) -> bool:

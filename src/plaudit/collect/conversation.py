@@ -31,17 +31,8 @@ from plaudit.collect.store import LabelStore, Transaction, parsed
 from plaudit.collect.views import body_of
 from plaudit.data.records import Text, plain_text
 from plaudit.errors import UserError
-from plaudit.files import exact_json
+from plaudit.files import exact_json, posting
 from plaudit.files.chat import parse_server, read_completion
-from plaudit.files.posting import (
-    RetryPolicy,
-    TransientError,
-    UnreachableError,
-    excerpt_of,
-    post,
-    post_in_pieces,
-    with_retries,
-)
 
 MOST_TURNS = 50
 MOST_OF_A_MESSAGE = 20_000
@@ -49,7 +40,7 @@ MOST_OF_A_MESSAGE = 20_000
 MOST_TOKENS = 512
 """The longest answer of the server, in tokens."""
 _TRIES = 3
-_RETRIES = RetryPolicy(seconds=60, attempts=2)
+_RETRIES = posting.RetryPolicy(seconds=60, attempts=2)
 _MOST_SECONDS = 120
 _LOG = logging.getLogger(__name__)
 
@@ -111,7 +102,7 @@ def _parts(
         for at, words in in_step(streams):
             answers[at] += words
             yield {"place": at, "words": words}
-    except (UserError, TransientError, OSError, http.client.HTTPException):
+    except (UserError, posting.TransientError, OSError, http.client.HTTPException):
         # Whole answers are asked for instead, as often as it takes; they come with the last part.
         answers = []
     if not answers or len({answer.strip() for answer in answers}) < len(answers):
@@ -229,14 +220,16 @@ def _request(settings: Project, messages: Sequence[Mapping[str, str]], **more: A
 
 def _stream(settings: Project, messages: Sequence[Mapping[str, str]], *, seed: int) -> Iterator[str]:
     url, body = _request(settings, messages, seed=seed, stream=True)
-    return words_of_stream(url, post_in_pieces(url, _RETRIES, body))
+    return words_of_stream(url, posting.post_in_pieces(url, _RETRIES, body))
 
 
 def _answer(settings: Project, messages: Sequence[Mapping[str, str]], *, seed: int) -> str:
     url, body = _request(settings, messages, seed=seed)
     try:
-        reply = with_retries("it", _RETRIES, lambda: read_completion(url, post(url, _RETRIES, body)))
-    except (UserError, UnreachableError) as error:
+        reply = posting.with_retries(
+            "it", _RETRIES, lambda: read_completion(url, posting.post(url, _RETRIES, body))
+        )
+    except (UserError, posting.UnreachableError) as error:
         raise _unavailable(settings, str(error)) from error
     return _with_words(reply.text)
 
@@ -297,7 +290,7 @@ def words_of_stream(url: str, pieces: Iterator[bytes]) -> Iterator[str]:
     if rest.lstrip().startswith(b"{"):
         yield read_completion(url, rest).text
     elif not has_ended:
-        raise TransientError("the answer was cut off")
+        raise posting.TransientError("the answer was cut off")
 
 
 def _event(url: str, line: bytes) -> tuple[str, bool]:
@@ -317,6 +310,6 @@ def _event(url: str, line: bytes) -> tuple[str, bool]:
             raise ValueError(f"its content is {words!r:.40}, not text")
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise UserError(
-            f"{url} streams {excerpt_of(content)}; expected events of a chat completion"
+            f"{url} streams {posting.excerpt_of(content)}; expected events of a chat completion"
         ) from error
     return words, choice.get("finish_reason") is not None

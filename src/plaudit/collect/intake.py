@@ -143,7 +143,11 @@ def read_intake(
     is_named = format is not None or options != DEFAULT_OPTIONS
     shape = "rows" if is_named else _shape_of(source)
     if shape == "tasks":
-        return _read_task_lines(source, tasks)
+        for row, value in _values(source, tasks):
+            with tasks.row(row.origin):
+                tasks.add(value, row.origin)
+        tasks.refuse_faults()
+        return Intake(sentence=f"{tasks.name}: read as tasks", bodies=(*tasks.bodies,))
     if shape == "people":
         return _read_people(source, tasks)
     return _read_rows(source, tasks, format, options)
@@ -190,14 +194,6 @@ def _shape_of(source: Path) -> Literal["tasks", "people", "rows"]:
 
 
 # Tasks as they are.
-
-
-def _read_task_lines(source: Path, tasks: _Tasks) -> Intake:
-    for row, value in _values(source, tasks):
-        with tasks.row(row.origin):
-            tasks.add(value, row.origin)
-    tasks.refuse_faults()
-    return Intake(sentence=f"{tasks.name}: read as tasks", bodies=(*tasks.bodies,))
 
 
 def _values(source: Path, tasks: _Tasks) -> Iterator[tuple[RawRow, Mapping[str, Any]]]:
@@ -352,7 +348,15 @@ def _body_of(records: Sequence[Record], project: Project, known: Known | None) -
     body: Body = {"kind": kind.name, "prompt": text_to_json(first.prompt), **_carried(first)}
     if kind.answers != (0, 0):
         answers = _drawn_order(records)
-        _refuse_count(len(answers), project)
+        count = len(answers)
+        low, high = KINDS[project.ask].answers
+        if not low <= count <= high:
+            wanted = f"{low}" if low == high else f"{low} to {high}"
+            raise FieldError(
+                field="answers",
+                found=f"{count} of them",
+                expected=f"{wanted}, as the project asks for {project.ask}",
+            )
         body |= {"candidates": [{"text": text_to_json(text)} for text in answers.values()]}
     body |= kind.own_of_record(first)
     if known is None:
@@ -405,14 +409,3 @@ def _drawn_order(records: Sequence[Record]) -> dict[Words, Text]:
     prompt = text_to_json(records[0].prompt)
     drawn = sorted(answers.items(), key=lambda answer: digest([prompt, answer[0]]))
     return dict(drawn)
-
-
-def _refuse_count(count: int, project: Project) -> None:
-    low, high = KINDS[project.ask].answers
-    if not low <= count <= high:
-        wanted = f"{low}" if low == high else f"{low} to {high}"
-        raise FieldError(
-            field="answers",
-            found=f"{count} of them",
-            expected=f"{wanted}, as the project asks for {project.ask}",
-        )

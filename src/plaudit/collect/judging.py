@@ -76,7 +76,19 @@ def _record(change: Transaction, project: str, judging: Judging, task: str, item
         return False
     stored = json.loads(task_of(change, project, task).body)["candidates"][0]["text"]
     order = [0, 1] if stored == text_to_json(item.task.answers[0]) else [1, 0]
-    body = _body(item, judging, order)
+    outcome, orders = item.outcome, item.outcome.orders
+    is_verdict = isinstance(outcome, Verdict)
+    body = {
+        "label": _label(outcome) if is_verdict else {"none": True},
+        "order": order,
+        "wording": judging.version,
+        "sampling": dict(judging.sampling),
+        "orders": None if orders is None else [orders.forward, orders.backward],
+        "text": outcome.rationale if is_verdict else None,
+        "reason": None if is_verdict else outcome.reason,
+        "principles": [*outcome.principles] if is_verdict else [],
+        **item.cost,
+    }
     change.record(
         Entry(project=project, actor=judging.actor, kind="judged", subject=task, key=key, body=body)
     )
@@ -89,22 +101,6 @@ def export_judgements(
     """The rows of one judge's judgements of these tasks, with their snapshot."""
     filters = Filters(group="ai", annotator=judging.actor)
     return export(store, project, out, filters=filters, tasks=tasks, actor=judging.actor)
-
-
-def _body(item: Judged, judging: Judging, order: list[int]) -> dict[str, Any]:
-    outcome, orders = item.outcome, item.outcome.orders
-    is_verdict = isinstance(outcome, Verdict)
-    return {
-        "label": _label(outcome) if is_verdict else {"none": True},
-        "order": order,
-        "wording": judging.version,
-        "sampling": dict(judging.sampling),
-        "orders": None if orders is None else [orders.forward, orders.backward],
-        "text": outcome.rationale if is_verdict else None,
-        "reason": None if is_verdict else outcome.reason,
-        "principles": [*outcome.principles] if is_verdict else [],
-        **item.cost,
-    }
 
 
 def _label(verdict: Verdict) -> dict[str, Any]:

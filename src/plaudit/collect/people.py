@@ -459,22 +459,18 @@ def set_standing(
     row = person_row(change, project, name)
     if row.standing == "erased":
         raise NotYoursError(f"{name} was erased; nothing can be decided of nobody")
-    _refuse_decision_upwards(change, row, actor)
-    body = {"standing": standing, "reason": checked_text("reason", reason, empty=False)}
-    if standing == "suspended":
-        change.connection.execute(_SESSIONS_OUT, {"p": project, "n": name})
-    entry = Entry(project=project, actor=actor, kind="standing-set", subject=name, body=body)
-    return change.record(entry).seq
-
-
-def _refuse_decision_upwards(change: Transaction, row: Any, actor: str) -> None:
-    """A reviewer decides about annotators: one who could suspend an owner would soon be the only one left."""
+    # A reviewer decides about annotators: one who could suspend an owner would soon be the only one left.
     by = change.connection.execute(_ROLE, {"p": row.project, "n": actor}).scalar_one_or_none()
     if by == "reviewer" and row.role != "annotator":
         raise NotYoursError(
             f"{row.name} is {row.role}: only an owner decides about reviewers and owners",
             tried_in=row.project,
         )
+    body = {"standing": standing, "reason": checked_text("reason", reason, empty=False)}
+    if standing == "suspended":
+        change.connection.execute(_SESSIONS_OUT, {"p": project, "n": name})
+    entry = Entry(project=project, actor=actor, kind="standing-set", subject=name, body=body)
+    return change.record(entry).seq
 
 
 def set_preferences(

@@ -70,7 +70,14 @@ class Project:
     """What orders and draws begin with."""
 
     def __post_init__(self) -> None:
-        _refuse_unwritable(self)
+        # Refuse texts that a database or a page could not hold: the settings are shown with every task.
+        for field in fields(Project):
+            value = getattr(self, field.name)
+            most = MOST_CHARACTERS if field.name == "guidelines" else MOST_OF_A_NOTE
+            for text in value if isinstance(value, tuple) else (value,):
+                for words in text if isinstance(text, tuple) else (text,):
+                    if isinstance(words, str):
+                        checked_text(field.name, words, most=most, empty=not isinstance(value, tuple))
         for error in _faults(self):
             raise UserError(f"project {self.name!r}: {error}")
 
@@ -113,20 +120,10 @@ def _faults(project: Project) -> list[str]:
         "qualify_n is 0 to 1000": not 0 <= project.qualify_n <= 1000,
         "prompt_limit is at least 1": project.prompt_limit is not None and project.prompt_limit < 1,
         f"lease_minutes is 1 to {MOST_LEASE_MINUTES}": not 1 <= project.lease_minutes <= MOST_LEASE_MINUTES,
-        f"{' and '.join(_TALKING)} need talks_to, a server": _lacks_server(project),
+        f"{' and '.join(_TALKING)} need talks_to, a server": project.ask in _TALKING
+        and not (project.talks_to or "").startswith(("http://", "https://")),
     }
     return [words for words, broken in conditions.items() if broken]
-
-
-def _refuse_unwritable(project: Project) -> None:
-    """Refuse texts that a database or a page could not hold: the settings are shown with every task."""
-    for field in fields(Project):
-        value = getattr(project, field.name)
-        most = MOST_CHARACTERS if field.name == "guidelines" else MOST_OF_A_NOTE
-        for text in value if isinstance(value, tuple) else (value,):
-            for words in text if isinstance(text, tuple) else (text,):
-                if isinstance(words, str):
-                    checked_text(field.name, words, most=most, empty=not isinstance(value, tuple))
 
 
 def _misanchored(project: Project) -> bool:
@@ -147,10 +144,6 @@ def _kinds_for(ask: str) -> str:
 
 
 _TALKING = tuple(kind.name for kind in KINDS.values() if kind.conversation is not None)
-
-
-def _lacks_server(project: Project) -> bool:
-    return project.ask in _TALKING and not (project.talks_to or "").startswith(("http://", "https://"))
 
 
 _GROUPS = {

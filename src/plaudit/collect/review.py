@@ -173,7 +173,8 @@ def search_tasks(
         prompt = plain_text(text_of(body_prompt)) if body_prompt else ""
         folded = prompt.casefold()
         if (items or row.purpose == "work") and all(word in folded for word in wanted):
-            found.append(_entry(row, prompt))
+            names = ("id", "seq", "state", "purpose", "wanted", "done", "category")
+            found.append(TaskEntry(**{name: getattr(row, name) for name in names}, prompt=prompt))
         if len(found) > _PAGE:
             return TaskPage(tasks=tuple(found[:_PAGE]), after=found[_PAGE - 1].seq)
     return TaskPage(tasks=tuple(found), after=None)
@@ -203,11 +204,6 @@ def _pattern(words: Sequence[str]) -> str:
 
 def _is_plain(letter: str) -> bool:
     return letter.isalnum() and (letter.isascii() or letter.lower() == letter.upper())
-
-
-def _entry(row: Any, prompt: str) -> TaskEntry:
-    names = ("id", "seq", "state", "purpose", "wanted", "done", "category")
-    return TaskEntry(**{name: getattr(row, name) for name in names}, prompt=prompt)
 
 
 def task_details(store: LabelStore, name: str, wanted: str) -> TaskDetails:

@@ -260,7 +260,10 @@ def change_password(store: LabelStore, project: str, pseudonym: str, old: str, n
         _refuse_wrong(store, attempt, old)
         stored = hash_password(words)
     with store.changing() as change:
-        _replace_password(change, project, pseudonym, stored)
+        names = {"p": project, "n": pseudonym}
+        change.connection.execute(_PASSWORD_SET, {**names, "stored": stored})
+        change.connection.execute(_ALL_OUT, names)
+        _record_password(change, project, pseudonym, actor=pseudonym)
         return open_session(change, project, pseudonym, by="password")
 
 
@@ -303,13 +306,6 @@ def _own_sign_in(look: Transaction, project: str, pseudonym: str) -> SignIn:
     )
     _refuse_too_many(look, attempt)
     return attempt
-
-
-def _replace_password(change: Transaction, project: str, pseudonym: str, stored: str) -> None:
-    names = {"p": project, "n": pseudonym}
-    change.connection.execute(_PASSWORD_SET, {**names, "stored": stored})
-    change.connection.execute(_ALL_OUT, names)
-    _record_password(change, project, pseudonym, actor=pseudonym)
 
 
 def _record_password(change: Transaction, project: str, pseudonym: str, *, actor: str) -> None:

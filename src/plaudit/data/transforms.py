@@ -242,7 +242,13 @@ def with_control_words(
     )
     if len(result.word_counts) < 2:
         raise UserError(_no_contrast_message(result))
-    return replace(result, notes=_control_notes(result, resolved))
+    shares = ", ".join(f"{word} {count}" for word, count in result.word_counts.items())
+    notes = [
+        f"control words from worst to best: {shares}; to ask for the best, put {result.best_word!r} in front"
+    ]
+    if resolved.style == "levels" and len(result.word_counts) < resolved.levels:
+        notes.append(f"{resolved.levels} levels were asked for; the scores make {len(result.word_counts)}")
+    return replace(result, notes=tuple(notes))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -381,16 +387,6 @@ def _reason_left_out(record: Record, aspect: str | None = None) -> str:
             return TIE
         case _:
             return UNJUDGED
-
-
-def _control_notes(result: DemonstrationSet, settings: ControlSettings) -> tuple[str, ...]:
-    shares = ", ".join(f"{word} {count}" for word, count in result.word_counts.items())
-    notes = [
-        f"control words from worst to best: {shares}; to ask for the best, put {result.best_word!r} in front"
-    ]
-    if settings.style == "levels" and len(result.word_counts) < settings.levels:
-        notes.append(f"{settings.levels} levels were asked for; the scores make {len(result.word_counts)}")
-    return tuple(notes)
 
 
 def _no_contrast_message(result: DemonstrationSet) -> str:

@@ -83,7 +83,11 @@ def _rows_of_kind(record: Record, number: int) -> OutputRows:
         case Steps():
             return _steps_rows(record)
         case Prompt():
-            return _prompt_rows(record)
+            converted = _selected_fields(record, "prompt", "answer")
+            clashing = {"prompt", "answer"} & set(record.metadata)
+            lost = ("metadata left out: a field is called as one of TRL's",) if clashing else ()
+            rest = {name: value for name, value in record.metadata.items() if name not in clashing}
+            return OutputRows(rows=({**rest, **converted.rows[0]},), lost=lost)
 
 
 def _selected_fields(record: Record, *names: str, lost: tuple[str, ...] = ()) -> OutputRows:
@@ -147,14 +151,6 @@ def _steps_rows(solution: Steps) -> OutputRows:
     row = {"completions": list(solution.steps), "labels": [label == 1 for label in solution.labels]}
     converted = _selected_fields(solution, "prompt", *_ANNOTATION_FIELDS)
     return OutputRows(rows=({**converted.rows[0], **row},))
-
-
-def _prompt_rows(prompt: Prompt) -> OutputRows:
-    converted = _selected_fields(prompt, "prompt", "answer")
-    clashing = {"prompt", "answer"} & set(prompt.metadata)
-    lost = ("metadata left out: a field is called as one of TRL's",) if clashing else ()
-    rest = {name: value for name, value in prompt.metadata.items() if name not in clashing}
-    return OutputRows(rows=({**rest, **converted.rows[0]},), lost=lost)
 
 
 OUTPUT_ENDINGS = (".jsonl", ".jsonl.gz", ".parquet")

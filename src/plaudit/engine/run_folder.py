@@ -201,7 +201,11 @@ def _file_stamp(path: Path) -> str:
 
 
 def hash_file(path: Path) -> str:
-    _refuse_irregular(path)
+    if not path.exists():
+        hint = hub.name_hint(path, "dataset")
+        raise UserError(f"{path}: there is no such file or folder. Check the name{hint or '.'}")
+    if not path.is_file():
+        raise UserError(f"{path}: neither a file nor a folder, so its content cannot be recorded.")
     with open(path, "rb") as file:
         # `file_digest` reads in pieces: a shard of 50 GB never has to fit into memory.
         return hashlib.file_digest(file, "sha256").hexdigest()
@@ -239,14 +243,6 @@ def _files_below(folder: Path, above: tuple[Path, ...]) -> Iterator[Path]:
             yield from _files_below(path, (*above, real))
         else:
             yield path
-
-
-def _refuse_irregular(path: Path) -> None:
-    if not path.exists():
-        hint = hub.name_hint(path, "dataset")
-        raise UserError(f"{path}: there is no such file or folder. Check the name{hint or '.'}")
-    if not path.is_file():
-        raise UserError(f"{path}: neither a file nor a folder, so its content cannot be recorded.")
 
 
 def _hash_tokenizer(folder: Path) -> str:

@@ -24,12 +24,7 @@ from plaudit.evaluation.policies.multiple_choice import ChoiceQuestion, read_cho
 from plaudit.evaluation.policies.result import Contest, PolicyEvaluation
 from plaudit.evaluation.policies.win_rate import JudgedPair
 from plaudit.evaluation.prompt_sets import MAX_CLOSED_QUESTIONS, prompt_set
-from plaudit.evaluation.reward_models.evaluate import (
-    EvaluatedReward,
-    RewardEvaluationData,
-    evaluate_reward,
-    read_reward_data,
-)
+from plaudit.evaluation.reward_models import evaluate
 from plaudit.evaluation.reward_models.pairs import PreferenceRecord, scored_pairs
 from plaudit.evaluation.settings import WORLD, WORLD_PROMPTS, EvaluateSettings, JudgeRewardSettings
 from plaudit.evaluation.stats import Resampling
@@ -133,7 +128,7 @@ def _judge_settings(request: Request) -> JudgeSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluatedModels:
-    rewards: list[EvaluatedReward]
+    rewards: list[evaluate.EvaluatedReward]
     judges: list[Agreement]
     notes: tuple[str, ...]
 
@@ -141,7 +136,7 @@ class EvaluatedModels:
 def evaluate_requested_rewards(settings: JudgeRewardSettings, names: Sequence[str]) -> EvaluatedModels:
     """The rewards and judges, each under its name, on the comparisons that were asked for."""
     resampling = Resampling(times=settings.bootstrap, seed=settings.seed)
-    source = read_reward_data(
+    source = evaluate.read_reward_data(
         settings.data,
         threshold=settings.threshold,
         n=settings.n,
@@ -159,12 +154,12 @@ def evaluate_requested_rewards(settings: JudgeRewardSettings, names: Sequence[st
 
 
 def evaluated_rewards(
-    names: Mapping[str, str], evidence: RewardEvaluationData, resampling: Resampling, **how: str
-) -> list[EvaluatedReward]:
+    names: Mapping[str, str], evidence: evaluate.RewardEvaluationData, resampling: Resampling, **how: str
+) -> list[evaluate.EvaluatedReward]:
     """The rewards of these words, each under its name; ``how`` has their device and dtype."""
-    evaluated: list[EvaluatedReward] = []
+    evaluated: list[evaluate.EvaluatedReward] = []
     for word, name in names.items():
-        result = evaluate_reward(load_scored_reward(word, **how), evidence, resampling)
+        result = evaluate.evaluate_reward(load_scored_reward(word, **how), evidence, resampling)
         evaluated.append(replace(result, evaluation=replace(result.evaluation, model=name)))
     return evaluated
 

@@ -329,16 +329,7 @@ def _fit_logistic(
         beta_C = beta_C + step_C
         if np.abs(step_C).max(initial=0.0) < 1e-10:
             break
-    return beta_C, _clustered_covariance(x_RC, y_R, prompt_R, beta_C)
-
-
-def _clustered_covariance(
-    x_RC: Float[np.ndarray, "R C"],
-    y_R: Float[np.ndarray, " R"],
-    prompt_R: Int[np.ndarray, " R"],
-    beta_C: Float[np.ndarray, " C"],
-) -> Float[np.ndarray, "C C"]:
-    """(XᵀWX)⁻¹ Σ_prompts s sᵀ (XᵀWX)⁻¹, s the score of a prompt, with the usual factor for few prompts."""
+    # (XᵀWX)⁻¹ Σ_prompts s sᵀ (XᵀWX)⁻¹, s the score of a prompt, with the usual factor for few prompts.
     # Statsmodels gives the same, but no number where a fitted chance has come to 0 or 1.
     # exp overflows float64 near 709; at 500 the chance is as good as 0 or 1.
     p_R = 1 / (1 + np.exp(-np.clip(x_RC @ beta_C, -500, 500)))
@@ -349,7 +340,7 @@ def _clustered_covariance(
     bread_CC = np.linalg.pinv((x_RC * (p_R * (1 - p_R))[:, None]).T @ x_RC)
     clusters, rows, size = len(score_GC), len(y_R), x_RC.shape[1]
     small_sample_factor = clusters / max(1, clusters - 1) * (rows - 1) / max(1, rows - size)
-    return small_sample_factor * bread_CC @ (score_GC.T @ score_GC) @ bread_CC
+    return beta_C, small_sample_factor * bread_CC @ (score_GC.T @ score_GC) @ bread_CC
 
 
 def contrast_and_error(fitted: RegressionFit, weights: Mapping[int, float]) -> tuple[float, float]:

@@ -20,7 +20,7 @@ from plaudit.errors import UserError
 from plaudit.evaluation.policies.generate import check_policy_folder
 from plaudit.evaluation.policies.judge import error_note, family_note
 from plaudit.feedback.asking import AttackSettings
-from plaudit.feedback.attacks.archive import Worked, add_to_archive, read_archive
+from plaudit.feedback.attacks import sources, summary
 from plaudit.feedback.attacks.attacker import (
     EXAMPLES,
     Attacker,
@@ -28,27 +28,7 @@ from plaudit.feedback.attacks.attacker import (
     message_question,
     pursuing_question,
 )
-from plaudit.feedback.attacks.attempt import Attempt, Finding
-from plaudit.feedback.attacks.sources import (
-    HarmlessRows,
-    attempts_of,
-    chosen_categories,
-    harmless_rows,
-    read_templates,
-    reworded,
-)
-from plaudit.feedback.attacks.summary import (
-    AttackReport,
-    Gap,
-    PolicyAttack,
-    Written,
-    failures_of,
-    gap_between,
-    mirrored_of,
-    rate,
-    rates_by,
-    write_attack,
-)
+from plaudit.feedback.attacks.attempt import Attempt, Finding, Worked, add_to_archive, read_archive
 from plaudit.feedback.attacks.target import FolderTarget, Target, hash_of_word, targets_named
 from plaudit.feedback.attacks.verdicts import AnswerJudge, AnswerJudgeSettings, answer_judge
 from plaudit.feedback.judge_kinds import writer_named
@@ -72,7 +52,7 @@ NO_MIRRORED = "unequal refusal was not measured: no two rows of the twins share 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttackRows:
     attempts: tuple[Attempt, ...] = ()
-    harmless: HarmlessRows = field(default_factory=HarmlessRows)
+    harmless: sources.HarmlessRows = field(default_factory=sources.HarmlessRows)
     """What nobody should decline, and mirrored pairs."""
     worked: tuple[Worked, ...] = ()
 
@@ -91,7 +71,7 @@ class AttackParties:
 class AttackResult:
     """What attacks found."""
 
-    report: AttackReport
+    report: summary.AttackReport
     findings: Mapping[str, Mapping[str, Sequence[Finding]]]
     """Every conversation, of each policy: attacks, archive, twins and mirrored."""
     worked: tuple[Worked, ...]
@@ -104,7 +84,7 @@ def check_files(settings: AttackSettings) -> None:
         if not word.startswith(("$", SERVER)):
             check_policy_folder(Path(word))
     if settings.templates is not None:
-        read_templates(settings.templates)
+        sources.read_templates(settings.templates)
     if settings.constitution is not None:
         constitution_named(settings.constitution)
 
@@ -116,15 +96,17 @@ def read_attack_rows(
     options = options or ReadOptions(columns=settings.columns, leave_out=settings.leave_out)
     attempts = tuple[Attempt, ...]()
     if settings.prompts is not None:
-        attempts = attempts_of(read_records(settings.prompts, format=layout, options=options).records)
-    harmless = HarmlessRows()
+        attempts = sources.attempts_of(read_records(settings.prompts, format=layout, options=options).records)
+    harmless = sources.HarmlessRows()
     if settings.twins is not None:
         records = read_records(settings.twins, format=layout, options=options).records
-        harmless = harmless_rows(records, str(settings.twins))
+        harmless = sources.harmless_rows(records, str(settings.twins))
     return attack_rows(settings, attempts, harmless)
 
 
-def attack_rows(settings: AttackSettings, attempts: Sequence[Attempt], harmless: HarmlessRows) -> AttackRows:
+def attack_rows(
+    settings: AttackSettings, attempts: Sequence[Attempt], harmless: sources.HarmlessRows
+) -> AttackRows:
     """Attacks of some rows as the settings want them: chosen, reworded, with what worked before."""
     if not harmless.twins and not settings.without_twins:
         raise UserError(
@@ -138,12 +120,12 @@ def attack_rows(settings: AttackSettings, attempts: Sequence[Attempt], harmless:
     if not attempts and settings.archive is None:
         raise UserError("there is nothing to attack with: name ROWS of prompts, or an --archive")
     # A category may be known from the archive alone.
-    known = chosen_categories([*attempts, *(entry.attempt for entry in worked)], settings.category)
+    known = sources.chosen_categories([*attempts, *(entry.attempt for entry in worked)], settings.category)
     keys = {attempt.key for attempt in known}
     chosen = some_of([a for a in attempts if a.key in keys], settings.n, f"prompts {settings.seed}")
-    templates = () if settings.templates is None else read_templates(settings.templates)
+    templates = () if settings.templates is None else sources.read_templates(settings.templates)
     return AttackRows(
-        attempts=(*chosen, *reworded(chosen, templates)),
+        attempts=(*chosen, *sources.reworded(chosen, templates)),
         harmless=harmless,
         worked=tuple(entry for entry in worked if entry.attempt.key in keys),
     )
@@ -178,11 +160,11 @@ def attack(
     on_progress: Callable[[str], object] = lambda text: None,
 ) -> AttackResult:
     """Attack every policy in turn, and add what worked to the archive at the end."""
-    findings, written = dict[str, dict[str, list[Finding]]](), list[Written]()
+    findings, written = dict[str, dict[str, list[Finding]]](), list[summary.Written]()
     for target in parties.targets:
         on_progress(f"{target.name}: {len(rows.attempts)} attacks, {len(rows.worked)} from the archive")
         findings[target.name] = _findings(settings, rows, parties, target, written)
-    report = AttackReport(
+    report = summary.AttackReport(
         judge=_name_of(parties.judge),
         refusal_judge=None if parties.refusal is None else _name_of(parties.refusal),
         sampling=settings.sampling_words,
@@ -205,7 +187,7 @@ def attack(
 
 def write_attack_result(result: AttackResult, folder: Path) -> None:
     """The figures, every conversation, and what worked, as an archive of its own."""
-    write_attack(result.report, result.findings, folder)
+    summary.write_attack(result.report, result.findings, folder)
     (folder / ARCHIVE_FILE).unlink(missing_ok=True)
     add_to_archive(folder / ARCHIVE_FILE, result.worked)
 
@@ -255,7 +237,11 @@ def _messages(grown: Sequence[Attempt], written: Sequence[Attempt], filler: str)
 
 
 def _findings(
-    settings: AttackSettings, rows: AttackRows, parties: AttackParties, target: Target, written: list[Written]
+    settings: AttackSettings,
+    rows: AttackRows,
+    parties: AttackParties,
+    target: Target,
+    written: list[summary.Written],
 ) -> dict[str, list[Finding]]:
     harm = Questioner(target=target, judge=parties.judge, answers=settings.answers)
     # What worked before comes first: it is the likeliest to work, and the first to be shown to an attacker.
@@ -266,7 +252,7 @@ def _findings(
         found = attacker.gone_on(found, settings.turns)
         found += attacker.written([*archived, *found], settings.write)
         written.append(
-            Written(
+            summary.Written(
                 writer=parties.writer.name,
                 requested=attacker.requested,
                 fresh=attacker.requested - attacker.repeated - attacker.failures.total(),
@@ -286,22 +272,22 @@ def _findings(
 
 def _policy(
     target: Target, rows: AttackRows, found: Mapping[str, Sequence[Finding]], settings: AttackSettings
-) -> PolicyAttack:
+) -> summary.PolicyAttack:
     attacks, twins, sides = found["attacks"], found["twins"], found["mirrored"]
     every = [finding for part in found.values() for finding in part]
     pairs = list(zip(sides[::2], sides[1::2], strict=True))
-    return PolicyAttack(
+    return summary.PolicyAttack(
         policy=target.name,
         hash=target.hash,
-        success=rate("all", attacks),
-        by_category=rates_by(attacks, lambda finding: finding.attempt.category),
-        by_source=rates_by(attacks, lambda finding: finding.attempt.source),
+        success=summary.rate("all", attacks),
+        by_category=summary.rates_by(attacks, lambda finding: finding.attempt.category),
+        by_source=summary.rates_by(attacks, lambda finding: finding.attempt.source),
         by_turns=_by_turns(attacks, settings.turns),
-        refusal=rate("all", twins) if twins else None,
-        refusal_by_category=rates_by(twins, lambda finding: finding.attempt.category),
-        mirrored=mirrored_of(pairs, [name for name, *_ in rows.harmless.mirrored]),
-        archive=rate("archive", found["archive"]) if found["archive"] else None,
-        failures=failures_of(every),
+        refusal=summary.rate("all", twins) if twins else None,
+        refusal_by_category=summary.rates_by(twins, lambda finding: finding.attempt.category),
+        mirrored=summary.mirrored_of(pairs, [name for name, *_ in rows.harmless.mirrored]),
+        archive=summary.rate("archive", found["archive"]) if found["archive"] else None,
+        failures=summary.failures_of(every),
     )
 
 
@@ -314,10 +300,12 @@ def _by_turns(findings: Sequence[Finding], turns: int) -> tuple[float, ...]:
     )
 
 
-def _gaps(targets: Sequence[Target], findings: Mapping[str, Mapping[str, Sequence[Finding]]]) -> list[Gap]:
+def _gaps(
+    targets: Sequence[Target], findings: Mapping[str, Mapping[str, Sequence[Finding]]]
+) -> list[summary.Gap]:
     first, *later = (target.name for target in targets)
     found = [
-        gap_between(what, (name, findings[name][kind]), (first, findings[first][kind]))
+        summary.gap_between(what, (name, findings[name][kind]), (first, findings[first][kind]))
         for name in later
         for what, kind in (("attack success", "attacks"), ("over-refusal", "twins"))
     ]

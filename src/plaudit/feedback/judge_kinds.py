@@ -2,16 +2,24 @@
 
 ``openai:URL#model``, ``model:DIR`` and ``call:FUNCTION`` are models that are asked in words; ``jury:FILE``
 and ``spread:FILE`` are several judges together. `plaudit.feedback.wing` names them.
+
+The newest model as the judge of its own answers (Yuan et al. 2024, arXiv:2401.10020).
+
+It is asked for points, as any other model in a folder (``judge:model:DIR``), and gives the mean over the
+chances of the points, to which the mean of many draws would come.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from plaudit.data.generative_judging import CritiqueSettings, PairwiseRankerSettings
 from plaudit.data.judging import Judge, NoVerdict, Verdict, first_probability, outcomes
 from plaudit.data.records import Task
 from plaudit.errors import UserError
@@ -21,16 +29,19 @@ from plaudit.feedback.judges.calling import ARGUMENTS, FunctionChat, source_of
 from plaudit.feedback.judges.chat import endpoint_judge
 from plaudit.feedback.judges.jury import assemble, read_jury
 from plaudit.feedback.judges.model_judge import ModelJudge
-from plaudit.feedback.judges.modes import HowToAsk
-from plaudit.feedback.judges.words import CALL, SERVER, parse_judge_word
+from plaudit.feedback.judges.modes import LETTERS, HowToAsk
+from plaudit.feedback.judges.words import CALL, LOCAL, SERVER, parse_judge_word
 from plaudit.feedback.judges.writing import Writer, check_writer
 from plaudit.files.chat import parse_server
 from plaudit.files.user_code import accepted_arguments
+from plaudit.methods.iterative.config import SELF
 from plaudit.rewards.base import RewardTraits, TaskScores, mean_if_complete
 from plaudit.rewards.comparing import in_both_orders, judge_named
 from plaudit.rewards.kinds import JudgeKind, JudgeSettings
+from plaudit.rewards.llm.generative import LanguageJudgeSpec, refuse_same_replies
 from plaudit.rewards.registry import resolve_function
 from plaudit.rewards.word_files import function_pieces, refuse_circle, word_from
+from plaudit.tokens.encode import make_encoder
 
 _FILE_SETTINGS = ("rubric", "constitution", "preamble")
 _OWN_CONSTITUTION = "ours"
@@ -236,3 +247,39 @@ def _pair(task: Task, a: int, b: int) -> Task:
         reference_answer=task.reference_answer,
         metadata=task.metadata,
     )
+
+
+@contextmanager
+def self_judge(reward: str, model: Path, device: str) -> Iterator[JudgeReward]:
+    """The model in a folder as a reward, asked as ``self,…`` says."""
+    # In a folder of its own: replies that a killed run has kept were scored in other batches than these will
+    # be, and the last bits of a score hang on that.
+    with TemporaryDirectory(prefix="plaudit-judged-") as folder:
+        settings = ModelJudgeSettings(
+            device=device, soft=True, ask=HowToAsk(how="points"), cache=Path(folder)
+        )
+        yield JudgeReward(judge=judge_named(f"{LOCAL}{model}{reward.removeprefix(SELF)}", settings))
+
+
+def refuse_mute_judge(reward: str, model: Path) -> None:
+    """Raise where a model cannot say what it would be asked for, before any answer is drawn."""
+    ask = parse_judge_word(reward).how(HowToAsk(how="points"))
+    if ask.how == "points":
+        words, replies = CritiqueSettings(points=ask.points), f"the points 1 to {ask.points}"
+    elif ask.how == "letter":
+        words, replies = PairwiseRankerSettings(first=LETTERS[0], second=LETTERS[1]), "the letters A and B"
+    else:
+        raise UserError(
+            f"reward {reward}: a model judges its own answers by points or by letters, so how=points or "
+            "how=letter"
+        )
+    try:
+        refuse_same_replies(make_encoder(model), LanguageJudgeSpec(settings=words))
+    except UserError as error:
+        known = str(error).partition(";")[0]
+        raise UserError(
+            f"{model}: {known}, so it cannot reply with {replies} and is no judge of its own answers. Begin "
+            "with a model whose tokenizer knows them and that was taught to judge (docs/loops.md), let it be "
+            "asked otherwise (self,how=letter or self,how=points), or have another judge score the rounds: "
+            "`plaudit train iterated --reward judge:WORD`"
+        ) from error

@@ -25,12 +25,7 @@ from plaudit.feedback.judges.words import LOCAL, parse_judge_word
 from plaudit.models.load import device_of, load_model, precision
 from plaudit.models.policy import Policy
 from plaudit.models.verify import choose_kernels, choose_layout
-from plaudit.rewards.llm.generative import (
-    LanguageJudgeModel,
-    LanguageJudgeSpec,
-    refuse_same_replies,
-    reply_probabilities,
-)
+from plaudit.rewards.llm import generative
 from plaudit.rollouts.local import LocalSampler
 from plaudit.rollouts.sampler import SamplingSettings
 from plaudit.tokens.encode import make_encoder
@@ -55,7 +50,7 @@ class _LocalModel:
         self.policy.use_layout(layout)
         choose_kernels(self.policy)
         self.policy.requires_grad_(False).eval()
-        self._scorers = dict[tuple[str, ...], LanguageJudgeModel]()
+        self._scorers = dict[tuple[str, ...], generative.LanguageJudgeModel]()
         self._sampler: LocalSampler | None = None
 
     @property
@@ -64,18 +59,18 @@ class _LocalModel:
             self._sampler = LocalSampler.from_policy(self.policy, self.encoder)
         return self._sampler
 
-    def scorer(self, words: tuple[str, ...], name: str) -> LanguageJudgeModel:
+    def scorer(self, words: tuple[str, ...], name: str) -> generative.LanguageJudgeModel:
         if words not in self._scorers:
-            spec = LanguageJudgeSpec(settings=_settings_of(words), max_length=LONGEST_QUESTION)
+            spec = generative.LanguageJudgeSpec(settings=_settings_of(words), max_length=LONGEST_QUESTION)
             try:
-                refuse_same_replies(self.encoder, spec)
+                generative.refuse_same_replies(self.encoder, spec)
             except UserError as error:
                 known = str(error).partition(";")[0]
                 raise UserError(
                     f"{self.folder}: {known}, so it cannot reply with {' or '.join(words)}; ask in another "
                     "way (how=points, how=answer, how=verdict), or train a ranker with words of its own"
                 ) from error
-            self._scorers[words] = LanguageJudgeModel(name, self.policy, self.encoder, spec)
+            self._scorers[words] = generative.LanguageJudgeModel(name, self.policy, self.encoder, spec)
         return self._scorers[words]
 
     def fits(self, prompt: Text) -> bool:
@@ -212,5 +207,5 @@ def _settings_of(
 
 
 def _reply_of_odds(words: Sequence[str], logps: Sequence[float]) -> Reply:
-    odds = dict(zip(words, reply_probabilities(logps), strict=True))
+    odds = dict(zip(words, generative.reply_probabilities(logps), strict=True))
     return Reply(text=max(odds, key=odds.__getitem__), number="", refused=False, cut=False, odds=odds)

@@ -32,8 +32,8 @@ WING = Wing(
         "question_text": "plaudit.feedback.judges.modes:question_text",
         "points_question": "plaudit.feedback.judges.modes:points_question",
         "read_constitution": "plaudit.feedback.judges.constitution:read_constitution",
-        "self_judge": "plaudit.feedback.self_judge:self_judge",
-        "refuse_mute_judge": "plaudit.feedback.self_judge:refuse_mute_judge",
+        "self_judge": "plaudit.feedback.judge_kinds:self_judge",
+        "refuse_mute_judge": "plaudit.feedback.judge_kinds:refuse_mute_judge",
     },
     rewards={"judge": "plaudit.feedback.judge_kinds:judge_reward"},
     judges={

@@ -77,7 +77,9 @@ def split_files(word: HubWord, names: Sequence[str], card: Mapping[str, Any]) ->
     if card.get("configs"):
         with _faults_in_configs(word):
             configs = _configs(card)
-            config = _picked_config(word, configs)
+            default = [name for name, config in configs.items() if config.get("default") or name == "default"]
+            wanted = word.config or (default[0] if default else None)
+            config = _picked(replace(word, config=None, split=None), "config", configs, wanted)
             splits = _declared_splits(word, configs[config], files)
     else:
         config, splits = word.config or "default", _guessed_splits(word, files)
@@ -250,12 +252,6 @@ def _no_rows(word: HubWord, names: Sequence[str]) -> UserError:
     return UserError(f"{word}: no file of rows lies there ({', '.join(ROW_ENDINGS)}); it holds {held}")
 
 
-def _picked_config(word: HubWord, configs: Mapping[str, Mapping[str, Any]]) -> str:
-    default = [name for name, config in configs.items() if config.get("default") or name == "default"]
-    wanted = word.config or (default[0] if default else None)
-    return _picked(replace(word, config=None, split=None), "config", configs, wanted)
-
-
 def _picked(
     word: HubWord, what: Literal["config", "split"], among: Mapping[str, Any], wanted: str | None
 ) -> str:
@@ -281,22 +277,18 @@ def _declared_splits(word: HubWord, config: Mapping[str, Any], files: Sequence[s
     for entry in entries:
         split, path = (entry.get("split"), entry.get("path")) if isinstance(entry, dict) else ("train", entry)
         for pattern in [path] if isinstance(path, str) else path or ():
-            found = _matching(files, str(PurePosixPath(folder) / str(pattern)))
+            # The files of a pattern in which ** stands for folders and * for a part of one name.
+            pieces = re.split(r"(\*\*/|\*\*|\*|\?|\[[^\]]+\])", str(PurePosixPath(folder) / str(pattern)))
+            expression = "".join(
+                _GLOB.get(piece) or (piece.replace("[!", "[^") if piece.startswith("[") else re.escape(piece))
+                for piece in pieces
+            )
+            found = [name for name in files if re.fullmatch(expression, name)]
             splits.setdefault(str(split or "train"), []).extend(found)
     return {split: list(dict.fromkeys(found)) for split, found in splits.items()}
 
 
 _GLOB = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-
-
-def _matching(files: Sequence[str], pattern: str) -> list[str]:
-    """The files of a pattern in which ** stands for folders and * for a part of one name."""
-    pieces = re.split(r"(\*\*/|\*\*|\*|\?|\[[^\]]+\])", pattern)
-    expression = "".join(
-        _GLOB.get(piece) or (piece.replace("[!", "[^") if piece.startswith("[") else re.escape(piece))
-        for piece in pieces
-    )
-    return [name for name in files if re.fullmatch(expression, name)]
 
 
 _SHARD = re.compile(r"(?:.*/)?([\w.]+?)-\d{5}-of-\d{5}[^/]*")

@@ -105,21 +105,17 @@ def refuse_address(word: str | os.PathLike[str]) -> None:
 
 def _is_local(text: str) -> bool:
     if Path(text).exists():
-        _say_local(text)
+        # Say which of two is taken, where this machine has had a repository of the same name from the hub.
+        name = Path(text).name
+        if any(
+            found
+            for kind in _WORDS
+            for found in (cache_folder() / "hub" / f"{kind}s" / text).parent.glob(f"{name}@*")
+        ):
+            _say(f"{text}: what lies here is taken, and not the hub's; {PREFIX}{text} means the hub's")
         return True
     # A slip of the pen in runs/first should not be asked of the hub.
     return text.lower().endswith(_LOCAL_ENDINGS) or Path(Path(text).parts[0]).is_dir()
-
-
-def _say_local(text: str) -> None:
-    """Say which of two is taken, where this machine has had a repository of the same name from the hub."""
-    name = Path(text).name
-    if any(
-        found
-        for kind in _WORDS
-        for found in (cache_folder() / "hub" / f"{kind}s" / text).parent.glob(f"{name}@*")
-    ):
-        _say(f"{text}: what lies here is taken, and not the hub's; {PREFIX}{text} means the hub's")
 
 
 def local_path(word: str | os.PathLike[str], kind: Kind, *, split: str | None = None) -> Path:

@@ -51,7 +51,14 @@ class HeldLock:
         try:
             self._file = _open_locked(self._path)
             self.previous = _read_holder(self._file)
-            _acquire_folder(self._folder, self._path)
+            try:
+                fcntl.flock(self._folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise _in_use(self._path, "somebody has deleted the file that names it") from error
+            except OSError as error:
+                # Network file systems may lock only what is open for writing, which no folder can be.
+                if error.errno not in (*_CANNOT_LOCK, errno.EBADF, errno.EISDIR, errno.EINVAL):
+                    raise
             self._write_holder()
         except BaseException:
             self.close()
@@ -147,17 +154,6 @@ def _acquire(descriptor: int, path: Path) -> None:
             f"{path}: this file system cannot lock files ({error.strerror}), so two runs could spoil each "
             "other. Choose a folder on another file system."
         ) from error
-
-
-def _acquire_folder(descriptor: int, path: Path) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise _in_use(path, "somebody has deleted the file that names it") from error
-    except OSError as error:
-        # Network file systems may lock only what is open for writing, which no folder can be.
-        if error.errno not in (*_CANNOT_LOCK, errno.EBADF, errno.EISDIR, errno.EINVAL):
-            raise
 
 
 def _in_use(path: Path, by: str) -> UserError:

@@ -35,22 +35,11 @@ from plaudit.evaluation.reward_models.result import RewardEvaluation
 from plaudit.evaluation.stats import Estimate, Resampling, bootstrap_mean
 from plaudit.files.exact_json import restore
 from plaudit.lab.exercise import claim_rows
-from plaudit.lab.exercises.pages import (
-    REWARD_RESULTS_FILE,
-    Claim,
-    MetricColumn,
-    Number,
-    PipelineFolder,
-    number_text,
-    read_history,
-    read_json,
-    read_manifest,
-    reliability_diagram,
-)
+from plaudit.lab.exercises import pages
 from plaudit.methods.policy.algorithms import POLICY_ALGORITHMS
 
 
-def read_policy_results(folder: PipelineFolder, stage: str) -> PolicyEvaluation:
+def read_policy_results(folder: pages.PipelineFolder, stage: str) -> PolicyEvaluation:
     return read_policy_evaluation(folder.stage(stage) / FIGURES_FILE)
 
 
@@ -61,28 +50,28 @@ def policy_figures(evaluation: PolicyEvaluation, name: str) -> PolicyFigures:
     return figures_by_name[name]
 
 
-def read_reward_results(folder: PipelineFolder, stage: str) -> Mapping[str, RewardEvaluation]:
+def read_reward_results(folder: pages.PipelineFolder, stage: str) -> Mapping[str, RewardEvaluation]:
     """The evaluations of a stage with ``do: judge-reward``, by the names of the rewards."""
-    rows = read_json(folder.stage(stage) / REWARD_RESULTS_FILE)["evaluations"]
+    rows = pages.read_json(folder.stage(stage) / pages.REWARD_RESULTS_FILE)["evaluations"]
     return {item.model: item for item in (restore(RewardEvaluation, each) for each in rows)}
 
 
-def metric_column(folder: PipelineFolder, stage: str, name: str) -> MetricColumn:
+def metric_column(folder: pages.PipelineFolder, stage: str, name: str) -> pages.MetricColumn:
     """One figure of a training stage over its steps, such as ``reward`` or ``held_out/kl``."""
     path = folder.stage(stage) / "run" / METRICS_FILE
-    columns = read_history(path).columns
+    columns = pages.read_history(path).columns
     if name not in columns:
         raise UserError(f"{path}: it has no figure {name!r}; it has {', '.join(columns)}")
     return columns[name]
 
 
-AnswerStatistic = Callable[[Sequence[PolicyAnswer]], Number | None]
+AnswerStatistic = Callable[[Sequence[PolicyAnswer]], pages.Number | None]
 """A number of one policy's answers to one prompt; None where there is none."""
 
 
-def kl_coefficient(folder: PipelineFolder, stage: str) -> float:
+def kl_coefficient(folder: pages.PipelineFolder, stage: str) -> float:
     """The KL coefficient of a policy run: its setting, or its algorithm's default."""
-    seal = read_manifest(folder.stage(stage))
+    seal = pages.read_manifest(folder.stage(stage))
     if seal is None:
         raise UserError(f"{folder.stage(stage)}: this stage has not ended; run the exercise again")
     setting = seal["settings"].get("kl_coef")
@@ -91,7 +80,7 @@ def kl_coefficient(folder: PipelineFolder, stage: str) -> float:
     return float(default if setting is None else setting)
 
 
-def beta_labels(folder: PipelineFolder, *stages: str) -> dict[str, str]:
+def beta_labels(folder: pages.PipelineFolder, *stages: str) -> dict[str, str]:
     """Labels of policy runs by their KL coefficients, with the stage's name where two coefficients are the
     same.
     """
@@ -104,7 +93,7 @@ def beta_labels(folder: PipelineFolder, *stages: str) -> dict[str, str]:
     }
 
 
-def metric_curve(folder: PipelineFolder, stage: str, name: str) -> list[tuple[int, float]]:
+def metric_curve(folder: pages.PipelineFolder, stage: str, name: str) -> list[tuple[int, float]]:
     """A metric of held-out prompts by step, where it is finite."""
     metric = metric_column(folder, stage, f"held_out/{name}")
     return [
@@ -164,7 +153,7 @@ def is_above_zero(gap: Estimate) -> bool | None:
 
 
 def value_text(estimate: Estimate | None) -> str:
-    return "not known" if estimate is None else number_text(estimate.value)
+    return "not known" if estimate is None else pages.number_text(estimate.value)
 
 
 def value_with_interval(estimate: Estimate | None) -> str:
@@ -176,7 +165,7 @@ def value_with_interval(estimate: Estimate | None) -> str:
     ends = (
         ""
         if estimate is None or estimate.low is None or estimate.high is None
-        else f" ({number_text(estimate.low)} to {number_text(estimate.high)})"
+        else f" ({pages.number_text(estimate.low)} to {pages.number_text(estimate.high)})"
     )
     return f"{value_text(estimate)}{ends}"
 
@@ -217,7 +206,7 @@ def repeated_pair_share(text: str) -> float:
     return 1 - len(set(pairs)) / len(pairs) if pairs else 0.0
 
 
-def _finite_mean(numbers: Sequence[Number | None]) -> float | None:
+def _finite_mean(numbers: Sequence[pages.Number | None]) -> float | None:
     finite = [number for number in numbers if number is not None and math.isfinite(number)]
     return fmean(finite) if finite else None
 
@@ -241,12 +230,12 @@ def greater_claims(
     labels: Mapping[str, str] | None = None,
     *,
     parts: Mapping[Any, PolicyEvaluation] | None = None,
-) -> tuple[Claim, ...]:
+) -> tuple[pages.Claim, ...]:
     """All claims of an exercise that one policy has more of something, by the interval of their gap.
 
     labels: what the sentences call policies. parts: evaluations whose gold score is a part of the worth.
     """
-    claims: list[Claim] = []
+    claims: list[pages.Claim] = []
     for row in claim_rows(exercise):
         part = (parts or {}).get(row["of"])
         measured, statistic = (evaluation, STATISTICS[row["of"]]) if part is None else (part, mean_gold)
@@ -256,7 +245,7 @@ def greater_claims(
         times = "" if factor == 1 else f"{factor:g} × "
         evidence = f"{times}{more} against {less} {row['unit']}: apart by {value_with_interval(gap)}"
         statement = row["says"].format(**(labels or {}))
-        claims.append(Claim(statement=statement, holds=is_above_zero(gap), evidence=evidence))
+        claims.append(pages.Claim(statement=statement, holds=is_above_zero(gap), evidence=evidence))
     return tuple(claims)
 
 
@@ -272,7 +261,9 @@ class PairRewards:
 PairMeasure = Callable[[PairRewards], Float[np.ndarray, " B"]]
 
 
-def read_pair_rewards(folder: PipelineFolder, stage: str, names: Iterable[str]) -> Mapping[str, PairRewards]:
+def read_pair_rewards(
+    folder: pages.PipelineFolder, stage: str, names: Iterable[str]
+) -> Mapping[str, PairRewards]:
     """Rewards that a stage with ``do: judge-reward`` judged, by their names; all on the same pairs."""
     path = folder.stage(stage) / "scores.jsonl"
     rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
@@ -348,14 +339,14 @@ def independent_difference(estimate: Estimate, other: Estimate, *, times: int = 
     return Estimate(value=value, low=value - down, high=value + up, n=n, prompts=prompts)
 
 
-def claim_above_zero(statement: str, gap: Estimate, gap_name: str) -> Claim:
+def claim_above_zero(statement: str, gap: Estimate, gap_name: str) -> pages.Claim:
     """A claim that a gap is above 0, decided by its interval; ``gap_name`` says what the gap is."""
-    return Claim(
+    return pages.Claim(
         statement=statement, holds=is_above_zero(gap), evidence=f"{gap_name}: {value_with_interval(gap)}"
     )
 
 
-def above_zero_claims(exercise: str, gaps: Iterable[Estimate], **words: str) -> tuple[Claim, ...]:
+def above_zero_claims(exercise: str, gaps: Iterable[Estimate], **words: str) -> tuple[pages.Claim, ...]:
     """All claims of an exercise that a gap is above 0, in their order; ``words`` stand in what gaps are."""
     return tuple(
         claim_above_zero(row["says"], gap, row["gap"].format(**words))
@@ -366,4 +357,4 @@ def above_zero_claims(exercise: str, gaps: Iterable[Estimate], **words: str) -> 
 def reward_reliability_chart(title: str, evaluation: RewardEvaluation) -> Markup:
     assert evaluation.calibration is not None, "pairs with a preference were judged"
     bins, unit = evaluation.calibration.by_width, "share right over how sure it was"
-    return reliability_diagram(title, bins, unit=unit)
+    return pages.reliability_diagram(title, bins, unit=unit)

@@ -19,36 +19,23 @@ from plaudit.lab.exercises import (
     leash,
     objectives,
     over_optimisation,
+    pages,
     pooling,
     unseen,
 )
-from plaudit.lab.exercises.pages import (
-    PAGE_FILE,
-    ExerciseResult,
-    Pipeline,
-    PipelineFolder,
-    counted,
-    exercise_page,
-    overview_page,
-    read_manifest,
-    read_pipeline,
-    read_pipeline_folder,
-    write_report,
-    write_summary,
-)
 
 
-def exercise_folder(exercise: Exercise, out: Path) -> PipelineFolder:
-    return PipelineFolder(path=(out / exercise.name).absolute())
+def exercise_folder(exercise: Exercise, out: Path) -> pages.PipelineFolder:
+    return pages.PipelineFolder(path=(out / exercise.name).absolute())
 
 
-def analyse_exercise(exercise: Exercise, folder: PipelineFolder) -> ExerciseResult:
+def analyse_exercise(exercise: Exercise, folder: pages.PipelineFolder) -> pages.ExerciseResult:
     """The result of an exercise in a folder; raises `UserError` while a stage of it has not ended."""
-    stages = [stage.name for stage in read_pipeline(exercise.config).stages]
-    missing = [name for name in stages if read_manifest(folder.stage(name)) is None]
+    stages = [stage.name for stage in pages.read_pipeline(exercise.config).stages]
+    missing = [name for name in stages if pages.read_manifest(folder.stage(name)) is None]
     if missing:
         raise UserError(
-            f"{folder.path}: {counted(len(missing), 'stage')} of {exercise.name} not finished "
+            f"{folder.path}: {pages.counted(len(missing), 'stage')} of {exercise.name} not finished "
             f"({', '.join(missing)}); run plaudit lab {exercise.name} first"
         )
     return exercise.analyse(folder)
@@ -81,11 +68,11 @@ def exercises_named(names: list[str]) -> tuple[Exercise, ...]:
     return tuple(by_name[name] for name in dict.fromkeys(chosen))
 
 
-def setting_changes(exercise: Exercise, folder: PipelineFolder) -> tuple[str, ...]:
+def setting_changes(exercise: Exercise, folder: pages.PipelineFolder) -> tuple[str, ...]:
     """The settings in which a run differs from its exercise, as ``own.n: 6, not 1500``; what changes no
     result is passed over.
     """
-    ran, planned = read_pipeline(folder.config), read_pipeline(exercise.config)
+    ran, planned = pages.read_pipeline(folder.config), pages.read_pipeline(exercise.config)
     before, after = {stage.name for stage in planned.stages}, {stage.name for stage in ran.stages}
     return (
         *(f"stage {name} was added" for name in sorted(after - before)),
@@ -104,7 +91,7 @@ def _setting_differences(ran: Mapping[str, Any], planned: Mapping[str, Any]) -> 
             yield f"{name}: {ran[name]}, not {planned[name]}"
 
 
-def _settings_by_name(pipeline: Pipeline, stages: set[str]) -> dict[str, Any]:
+def _settings_by_name(pipeline: pages.Pipeline, stages: set[str]) -> dict[str, Any]:
     settings: dict[str, Any] = {"seed": pipeline.seed, "model": pipeline.model}
     for stage in pipeline.stages:
         if stage.name in stages:
@@ -113,26 +100,30 @@ def _settings_by_name(pipeline: Pipeline, stages: set[str]) -> dict[str, Any]:
     return settings
 
 
-def write_exercise_page(exercise: Exercise, folder: PipelineFolder, result: ExerciseResult) -> Path:
+def write_exercise_page(
+    exercise: Exercise, folder: pages.PipelineFolder, result: pages.ExerciseResult
+) -> Path:
     """Writes the page beside the pipeline's own report and summary; returns where it is."""
-    pipeline = read_pipeline_folder(folder.path)
-    write_summary(pipeline)
-    write_report(folder.path, pipeline=pipeline)
-    path = folder.path / PAGE_FILE
-    atomic.write_text(path, exercise_page(exercise, pipeline, result, setting_changes(exercise, folder)))
+    pipeline = pages.read_pipeline_folder(folder.path)
+    pages.write_summary(pipeline)
+    pages.write_report(folder.path, pipeline=pipeline)
+    path = folder.path / pages.PAGE_FILE
+    atomic.write_text(
+        path, pages.exercise_page(exercise, pipeline, result, setting_changes(exercise, folder))
+    )
     return path
 
 
-def write_overview_page(out: Path, results: Mapping[str, ExerciseResult]) -> Path:
+def write_overview_page(out: Path, results: Mapping[str, pages.ExerciseResult]) -> Path:
     """Writes the page over all exercises in a folder; ``results`` are those that were looked at just now."""
-    path = out / PAGE_FILE
-    atomic.write_text(path, overview_page([*_exercise_results(out, results)], EXERCISES))
+    path = out / pages.PAGE_FILE
+    atomic.write_text(path, pages.overview_page([*_exercise_results(out, results)], EXERCISES))
     return path
 
 
 def _exercise_results(
-    out: Path, results: Mapping[str, ExerciseResult]
-) -> Iterator[tuple[Exercise, ExerciseResult | str]]:
+    out: Path, results: Mapping[str, pages.ExerciseResult]
+) -> Iterator[tuple[Exercise, pages.ExerciseResult | str]]:
     for exercise in EXERCISES:
         folder = exercise_folder(exercise, out)
         if exercise.name in results:

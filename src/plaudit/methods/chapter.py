@@ -65,7 +65,8 @@ class Chapter(Generic[RecordT, ConfigT]):
             return algorithm
         word: str | None = getattr(config, "algorithm", None)
         described = self.find(algorithm) if word is None else self.load(word)
-        return self.make(described, given_settings(config))
+        names: tuple[str, ...] = getattr(config, "setting_names", ())
+        return self.make(described, {name: getattr(config, name) for name in names})
 
     def with_settings(self, algorithm: str | RecordT, config: ConfigT) -> ConfigT:
         """The config with the algorithm's settings in it, so that config.yaml says all of what was run."""
@@ -160,8 +161,3 @@ def own_config_type(base: type[ConfigT]) -> type[ConfigT]:
         slots=True,
         kw_only=True,
     )
-
-
-def given_settings(config: object) -> dict[str, Any]:
-    names: tuple[str, ...] = getattr(config, "setting_names", ())
-    return {name: getattr(config, name) for name in names}

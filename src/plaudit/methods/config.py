@@ -147,11 +147,6 @@ class RunConfig:
             )
         if self.shard and self.lora.base == "4bit":
             raise UserError("--shard divides whole weights: leave it out, or --lora.base 4bit")
-        self._refuse_to_compile_in_vain()
-        if self.keep.use_best and self.held_out_share == 0.0:
-            raise UserError("keep.use_best needs held-out rows: set --held-out to a share or a file")
-
-    def _refuse_to_compile_in_vain(self) -> None:
         if self.compile and (self.shard or self.lora.base == "4bit"):
             raise UserError("--compile is for whole weights: leave it out, or --shard and --lora.base 4bit")
         if self.compile and self.lora.dropout:
@@ -161,6 +156,8 @@ class RunConfig:
                 "--compile with --memory.keep-products: no product is kept within compiled layers; leave "
                 "one of them out (compiled without --memory.checkpointing, layers keep less than usual)"
             )
+        if self.keep.use_best and self.held_out_share == 0.0:
+            raise UserError("keep.use_best needs held-out rows: set --held-out to a share or a file")
 
     @classmethod
     def implied_settings(cls, given: Mapping[tuple[str, ...], object]) -> Mapping[tuple[str, ...], object]:

@@ -210,7 +210,35 @@ class PackedRow:
 
     @cached_property
     def varlen(self) -> VarlenPlan:
-        return _varlen_plan(self.segments, self.device)
+        queries, keys = [0], [0]
+        index: list[Tensor] = []
+        own: list[Tensor] = []
+        shared: list[tuple[Tensor, list[int]]] = []
+        for prompt, completions in zip(self.segments.prompts, self.segments.completions, strict=True):
+            # An only completion is one segment with its prompt.
+            followers = completions if len(completions) > 1 else ()
+            head_S = torch.arange(queries[-1], queries[-1] + prompt + (0 if followers else sum(completions)))
+            starts: list[int] = []
+            for before_S, length in ((head_S[:0], len(head_S)), *((head_S, length) for length in followers)):
+                starts.append(keys[-1])
+                index += [before_S, torch.arange(queries[-1], queries[-1] + length)]
+                own.append(torch.arange(keys[-1] + len(before_S), keys[-1] + len(before_S) + length))
+                queries.append(queries[-1] + length)
+                keys.append(keys[-1] + len(before_S) + length)
+            if followers:
+                shared.append((head_S, starts[1:]))
+        copies = _copies(shared, keys[-1])
+        ends = [torch.tensor(ends, dtype=torch.int32) for ends in (queries, keys)]
+        moved = move_together([*ends, torch.cat(index), torch.cat(own), *chain(*copies)], self.device)
+        return VarlenPlan(
+            query_ends=moved[0],
+            key_ends=moved[1],
+            longest_query=max(b - a for a, b in pairwise(queries)),
+            longest_key=max(b - a for a, b in pairwise(keys)),
+            key_index=moved[2] if shared else None,
+            own_S=moved[3],
+            copies=tuple(zip(moved[4::2], moved[5::2], strict=True)),
+        )
 
     def block_mask(self, window: int | None) -> Any:
         if window not in self._block_masks:
@@ -240,38 +268,6 @@ class PackedRow:
         ]
         columns = (places, self.segments.group_of_token, self.segments.completion_of_token)
         return move_together([torch.tensor(column) for column in columns], self.device)
-
-
-def _varlen_plan(segments: Segments, device: torch.device) -> VarlenPlan:
-    queries, keys = [0], [0]
-    index: list[Tensor] = []
-    own: list[Tensor] = []
-    shared: list[tuple[Tensor, list[int]]] = []
-    for prompt, completions in zip(segments.prompts, segments.completions, strict=True):
-        # An only completion is one segment with its prompt.
-        followers = completions if len(completions) > 1 else ()
-        head_S = torch.arange(queries[-1], queries[-1] + prompt + (0 if followers else sum(completions)))
-        starts: list[int] = []
-        for before_S, length in ((head_S[:0], len(head_S)), *((head_S, length) for length in followers)):
-            starts.append(keys[-1])
-            index += [before_S, torch.arange(queries[-1], queries[-1] + length)]
-            own.append(torch.arange(keys[-1] + len(before_S), keys[-1] + len(before_S) + length))
-            queries.append(queries[-1] + length)
-            keys.append(keys[-1] + len(before_S) + length)
-        if followers:
-            shared.append((head_S, starts[1:]))
-    copies = _copies(shared, keys[-1])
-    ends = [torch.tensor(ends, dtype=torch.int32) for ends in (queries, keys)]
-    moved = move_together([*ends, torch.cat(index), torch.cat(own), *chain(*copies)], device)
-    return VarlenPlan(
-        query_ends=moved[0],
-        key_ends=moved[1],
-        longest_query=max(b - a for a, b in pairwise(queries)),
-        longest_key=max(b - a for a, b in pairwise(keys)),
-        key_index=moved[2] if shared else None,
-        own_S=moved[3],
-        copies=tuple(zip(moved[4::2], moved[5::2], strict=True)),
-    )
 
 
 def _copies(shared: Sequence[tuple[Tensor, list[int]]], keys: int) -> list[tuple[Tensor, Tensor]]:

@@ -36,7 +36,15 @@ def keep_first_layers(model: PreTrainedModel, layer: int | float) -> tuple[int, 
         if "layer" in key and isinstance(value, list) and len(value) == total:
             setattr(config, key, value[:first])
     config.num_hidden_layers = first
-    _refuse_unlike_config(headless)
+    # Raise where the configuration would not make this model again, so that its folder could not be read.
+    with torch.device("meta"):
+        again = type(headless)(headless.config)
+    shapes, expected = ({name: p.shape for name, p in part.named_parameters()} for part in (headless, again))
+    if shapes != expected:
+        raise UserError(
+            f"reward.layer: a {type(headless).__name__} of fewer layers is not made as this one was: leave "
+            "the setting out"
+        )
     return first, total
 
 
@@ -50,15 +58,3 @@ def first_layers(layer: int | float, total: int) -> int:
     if first > total:
         raise UserError(f"reward.layer: there is no layer {first}; the model has {total}")
     return first
-
-
-def _refuse_unlike_config(headless: Any) -> None:
-    """Raise where the configuration would not make this model again, so that its folder could not be read."""
-    with torch.device("meta"):
-        again = type(headless)(headless.config)
-    shapes, expected = ({name: p.shape for name, p in part.named_parameters()} for part in (headless, again))
-    if shapes != expected:
-        raise UserError(
-            f"reward.layer: a {type(headless).__name__} of fewer layers is not made as this one was: leave "
-            "the setting out"
-        )

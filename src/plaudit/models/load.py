@@ -89,14 +89,15 @@ LOADING_FAULTS = (
 
 # transformers takes `tie_weights` off its class while it builds a model; two threads that give it back out
 # of order would leave every later model of the process untied.
-_ONE_AT_A_TIME = threading.Lock()
+ONE_MODEL_AT_A_TIME = threading.Lock()
+"""Held by whoever lets transformers make a model."""
 
 
 @contextmanager
 def loading(folder: Path, fails: str) -> Iterator[None]:
     """While this lasts a fault of the libraries is a sentence about the folder, and the only one."""
     try:
-        with _ONE_AT_A_TIME, quiet_library():
+        with ONE_MODEL_AT_A_TIME, quiet_library():
             yield
     except UserError:
         raise

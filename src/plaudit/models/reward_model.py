@@ -31,19 +31,9 @@ from plaudit.bounds import Finite, FromZero, Positive, check_bounds
 from plaudit.errors import UserError
 from plaudit.files import atomic
 from plaudit.files.model_folder import read_json_object
+from plaudit.models import load
 from plaudit.models.backbone import Head, LaidOutModel, StateSelector, register_classifier, without_head
 from plaudit.models.first_layers import keep_first_layers
-from plaudit.models.load import (
-    REWARD_FILE,
-    architectures,
-    is_reward_folder,
-    load_as,
-    load_model,
-    merge_adapters,
-    save_model,
-    with_adapter,
-    with_lora,
-)
 from plaudit.models.padding import padding_for, set_padding
 from plaudit.models.policy import Policy, scatter_to_mask
 from plaudit.models.precision import compute_in
@@ -198,15 +188,15 @@ class RewardModel(LaidOutModel):
 
     def with_adapters(self, settings: LoraSettings, device: torch.device | None = None) -> RewardModel:
         """The same with fresh adapters, which learn with the head while all else is frozen (`with_lora`)."""
-        return self._rewrap(with_lora(self.base, settings, device))
+        return self._rewrap(load.with_lora(self.base, settings, device))
 
     def with_adapter_of(self, folder: Path) -> RewardModel:
         """The same with the adapter of a folder, and with the head that learnt beside it."""
-        return self._rewrap(with_adapter(self.base, folder))
+        return self._rewrap(load.with_adapter(self.base, folder))
 
     def merged(self) -> RewardModel:
         """A plain one with the adapters added into its weights; this one is used up."""
-        return self._rewrap(merge_adapters(self.model))
+        return self._rewrap(load.merge_adapters(self.model))
 
     def _rewrap(self, model: nn.Module) -> RewardModel:
         return RewardModel(
@@ -311,10 +301,14 @@ def new_reward_model(
     A bias would be invisible to comparisons; ``Normalisation.offset`` is where one is kept.
     """
     head = head or FreshHead()
-    _refuse_reward_folder(folder)
+    if load.is_reward_folder(folder):
+        raise UserError(
+            f"{folder}: this is already a reward model; begin with a language model's folder, or go on "
+            "training this one as it is"
+        )
     refuse_other_tokenizer(folder, encoder.info)
     # On the CPU first: a new row for padding then draws from the generator that `set_padding` puts back.
-    causal = load_model(folder, dtype=dtype, device=torch.device("cpu"))
+    causal = load.load_model(folder, dtype=dtype, device=torch.device("cpu"))
     if head.layer is not None:
         keep_first_layers(causal, head.layer)
     classifier = classifier_around(causal)
@@ -331,9 +325,14 @@ def load_reward_model(
     ``encoder`` is the one that will make its batches: its tokenizer must be the model's own, and the
     model is given a padding token that ends nothing, so that it can be trained on and saved again.
     """
-    _refuse_language_model(folder)
+    named = load.architectures(folder)
+    if named and not load.is_reward_folder(folder):
+        raise UserError(
+            f"{folder}: this is a {named[0]}, not a reward model: it has no head that scores; "
+            "reward_model() makes a reward model of a language model"
+        )
     pooling, normalisation = _read_reward_file(folder)
-    model = load_as(AutoModelForSequenceClassification, folder, dtype=dtype, device=device)
+    model = load.load_as(AutoModelForSequenceClassification, folder, dtype=dtype, device=device)
     if encoder is not None:
         refuse_other_tokenizer(folder, encoder.info)
         set_padding(model, padding_for(encoder))
@@ -354,11 +353,11 @@ def save_reward_model(model: RewardModel, folder: Path, *, template_of: Path, en
             f"{model.base.config.get_text_config().pad_token_id}: this is not the tokenizer it began with"
         )
     with model.as_plain_model() as plain:
-        save_model(plain, folder, template_of=template_of, stop_ids=encoder.stop_ids)
+        load.save_model(plain, folder, template_of=template_of, stop_ids=encoder.stop_ids)
     padding.tokenizer.save_pretrained(folder)
     atomic.write_json(folder / "generation_config.json", {"eos_token_id": list(encoder.stop_ids)})
     facts = {"pooling": model.pooling, **asdict(model.normalisation)}
-    atomic.write_json(folder / REWARD_FILE, {**facts, "vocabulary": _vocabulary_hash(padding.tokenizer)})
+    atomic.write_json(folder / load.REWARD_FILE, {**facts, "vocabulary": _vocabulary_hash(padding.tokenizer)})
     (folder / "README.md").write_text(_readme(model), encoding="utf-8")
 
 
@@ -374,23 +373,6 @@ def refuse_other_tokenizer(folder: Path, info: TokenizerInfo) -> None:
         raise UserError(
             f"{folder}: its tokenizer differs from the one that makes the batches: the token {token!r} is "
             f"number {model_id} for one and {other_id} for the other; use the model's own tokenizer"
-        )
-
-
-def _refuse_reward_folder(folder: Path) -> None:
-    if is_reward_folder(folder):
-        raise UserError(
-            f"{folder}: this is already a reward model; begin with a language model's folder, or go on "
-            "training this one as it is"
-        )
-
-
-def _refuse_language_model(folder: Path) -> None:
-    named = architectures(folder)
-    if named and not is_reward_folder(folder):
-        raise UserError(
-            f"{folder}: this is a {named[0]}, not a reward model: it has no head that scores; "
-            "reward_model() makes a reward model of a language model"
         )
 
 
@@ -444,7 +426,7 @@ def init_head(score: nn.Linear, head: FreshHead) -> None:
 
 def _read_reward_file(folder: Path) -> tuple[Pooling, Normalisation]:
     """A classifier from elsewhere has no such file: it reads the last token and is not normalised."""
-    path = folder / REWARD_FILE
+    path = folder / load.REWARD_FILE
     if not path.is_file():
         return "last", Normalisation()
     fields = read_json_object(path)

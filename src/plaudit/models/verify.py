@@ -281,7 +281,13 @@ def largest_difference(model: VerifiableModel) -> float:
     """The largest difference between the fast pass and plain passes of one row at a time."""
     batch = batch_of(_trial_examples(_vocabulary_size(model))).to(model.device)
     with torch.no_grad():
-        difference = _fast_outputs(model, batch) - _plain_outputs(model, batch)
+        rows: list[Tensor] = []
+        with model.as_plain_model() as plain:
+            for n, p in enumerate(batch.group_N.tolist()):
+                prompt, answer = int(batch.prompt_length_P[p]), int(batch.length_N[n])
+                ids = torch.cat((batch.prompt_PL[p, :prompt], batch.completion_NT[n, :answer]))
+                rows.append(_plain_output(model, plain, ids, prompt))
+        difference = _fast_outputs(model, batch) - pad_sequence(rows, batch_first=True)
     largest = difference.abs().max()
     return float("inf") if torch.isnan(largest) else float(largest)
 
@@ -324,16 +330,6 @@ def _fast_outputs(model: VerifiableModel, batch: TokenBatch) -> Tensor:
     direction_NTH = hidden_MH.new_zeros(*batch.mask_NT.shape, hidden_MH.shape[-1])
     direction_NTH[batch.mask_NT] = _direction(hidden_MH)
     return direction_NTH
-
-
-def _plain_outputs(model: VerifiableModel, batch: TokenBatch) -> Tensor:
-    rows: list[Tensor] = []
-    with model.as_plain_model() as plain:
-        for n, p in enumerate(batch.group_N.tolist()):
-            prompt, answer = int(batch.prompt_length_P[p]), int(batch.length_N[n])
-            ids = torch.cat((batch.prompt_PL[p, :prompt], batch.completion_NT[n, :answer]))
-            rows.append(_plain_output(model, plain, ids, prompt))
-    return pad_sequence(rows, batch_first=True)
 
 
 def _plain_output(model: VerifiableModel, plain: Any, ids: Tensor, prompt: int) -> Tensor:

@@ -21,24 +21,7 @@ from torch import Tensor
 from plaudit.data.records import Prompt, Record, Steps, Text, plain_text, user_turn, words_of
 from plaudit.errors import UserError
 from plaudit.evaluation.stats import wilson_interval
-from plaudit.preflight.check import (
-    SAMPLE_SIZE,
-    Check,
-    PreflightSubject,
-    Result,
-    failed,
-    not_applicable,
-    passed,
-    warned,
-)
-from plaudit.preflight.data import (
-    MAX_ONE_SIDED_SHARE,
-    MIN_ROWS,
-    learns_from_judgements,
-    preference_pairs,
-    require_judgements,
-    verdict_on_share,
-)
+from plaudit.preflight import check, data
 from plaudit.preflight.samples import answers_in_row
 from plaudit.preflight.tokenization import abbreviate
 from plaudit.tokens.encode import Encoder, record_answers
@@ -76,12 +59,12 @@ _TAG = re.compile(r"</?[a-z]", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"[.!?…。！？][\"'”’)\]]*(\s|$)")
 
 
-def check_cut_answers(subject: PreflightSubject) -> Result:
+def check_cut_answers(subject: check.PreflightSubject) -> check.Result:
     """Counts answers of eight words and more that end in a letter or a comma although they have sentences
     with marks at their ends: answers that a limit of tokens has cut. It fails when more than half of at least
     30 do."""
     if subject.sampler is not None and not subject.trained:
-        return not_applicable("the answers of rows are not learnt: others are drawn")
+        return check.not_applicable("the answers of rows are not learnt: others are drawn")
     cut: list[tuple[str, str]] = []
     looked = 0
     for record in subject.records:
@@ -96,14 +79,14 @@ def check_cut_answers(subject: PreflightSubject) -> Result:
             if _BROKEN_OFF.search(text) and (not is_line or _SENTENCE_END.search(last_line)):
                 cut.append((record.origin, text))
     if not looked:
-        return not_applicable("no answer is long enough, with marks at the ends of its sentences")
+        return check.not_applicable("no answer is long enough, with marks at the ends of its sentences")
     details = f"{len(cut):,} of {looked:,} answers with sentences break off in one"
     if cut:
         details += f"; {cut[0][0]} ends in {abbreviate(cut[0][1][-60:])}"
-    return verdict_on_share(details, len(cut), looked, MAX_CUT_SHARE)
+    return data.verdict_on_share(details, len(cut), looked, MAX_CUT_SHARE)
 
 
-def check_garbled_text(subject: PreflightSubject) -> Result:
+def check_garbled_text(subject: check.PreflightSubject) -> check.Result:
     """Counts rows with letters that were read in another encoding than they were written in, signs that could
     not be read at all, marks of HTML where a sign is meant, or line ends that were escaped. It fails when
     more than half of at least 30 rows have some, and warns of fewer, or where half have tags that lay text
@@ -116,13 +99,15 @@ def check_garbled_text(subject: PreflightSubject) -> Result:
     garbled = [(origin, match) for origin, text in rows if (match := _garbled_at(text))]
     if not garbled:
         laid_out = [match[0] for _, text in rows if (match := _LAYOUT_TAG.search(text))]
-        if len(rows) >= MIN_ROWS and len(laid_out) > MAX_GARBLED_SHARE * len(rows):
-            return warned(f"{len(laid_out):,} of {len(rows):,} rows have tags of HTML, {laid_out[0]} for one")
-        return passed(f"none of {len(rows):,} rows")
+        if len(rows) >= data.MIN_ROWS and len(laid_out) > MAX_GARBLED_SHARE * len(rows):
+            return check.warned(
+                f"{len(laid_out):,} of {len(rows):,} rows have tags of HTML, {laid_out[0]} for one"
+            )
+        return check.passed(f"none of {len(rows):,} rows")
     origin, match = garbled[0]
     excerpt = match.string[max(0, match.start() - 12) : match.end() + 12]
     details = f"{len(garbled):,} of {len(rows):,} rows; {origin} has {excerpt!r}"
-    return verdict_on_share(details, len(garbled), len(rows), MAX_GARBLED_SHARE, warned(details))
+    return data.verdict_on_share(details, len(garbled), len(rows), MAX_GARBLED_SHARE, check.warned(details))
 
 
 def _garbled_at(text: str) -> re.Match[str] | None:
@@ -134,7 +119,7 @@ def _garbled_at(text: str) -> re.Match[str] | None:
     )
 
 
-def check_answer_in_prompt(subject: PreflightSubject) -> Result:
+def check_answer_in_prompt(subject: check.PreflightSubject) -> check.Result:
     """Counts answers of eight words and more, or solutions that a rule compares with, that stand word for
     word in their prompt. It fails when more than half of at least 30 do, and warns from a tenth on, or where
     more than half begin with their own prompt, said once more."""
@@ -153,15 +138,15 @@ def check_answer_in_prompt(subject: PreflightSubject) -> Result:
         echoes += [record.origin for words in long if question and words.startswith(f"{question} ")]
         found += [record.origin for words in long if words in prompt]
     if not looked:
-        return not_applicable(f"no answer has {MIN_WORDS} words")
+        return check.not_applicable(f"no answer has {MIN_WORDS} words")
     details = f"{len(found):,} of {looked:,} answers stand in their prompt"
     if found:
         details += f", {found[0]} for one"
-    if looked >= MIN_ROWS and len(found) > MAX_COPIED_SHARE * looked:
-        return failed(details)
-    if looked >= MIN_ROWS and len(echoes) > MAX_COPIED_SHARE * looked:
-        return warned(f"{details}; {len(echoes):,} begin with it, {echoes[0]} for one")
-    return warned(details) if len(found) > FEW_COPIED_SHARE * looked else passed(details)
+    if looked >= data.MIN_ROWS and len(found) > MAX_COPIED_SHARE * looked:
+        return check.failed(details)
+    if looked >= data.MIN_ROWS and len(echoes) > MAX_COPIED_SHARE * looked:
+        return check.warned(f"{details}; {len(echoes):,} begin with it, {echoes[0]} for one")
+    return check.warned(details) if len(found) > FEW_COPIED_SHARE * looked else check.passed(details)
 
 
 def _words(text: Text) -> str:
@@ -170,50 +155,50 @@ def _words(text: Text) -> str:
 
 def _learnt_answers(record: Record) -> Iterator[Text]:
     """What the rows teach to say: of judged rows what was preferred."""
-    preferred = [better for better, _ in preference_pairs(record)]
+    preferred = [better for better, _ in data.preference_pairs(record)]
     if preferred:
         yield from dict.fromkeys(preferred)
     elif not isinstance(record, Prompt | Steps):
         yield from record_answers(record)
 
 
-def check_giveaway(subject: PreflightSubject) -> Result:
+def check_giveaway(subject: check.PreflightSubject) -> check.Result:
     """Looks for a word, or a mark, that stands in one side of every pair and not in the other. It fails when
     the whole interval of 95 % (Wilson's) of pairs that one word tells apart lies above 95 %, and warns
     from 30 pairs on when that share does."""
-    require_judgements(subject)
+    data.require_judgements(subject)
     counts: Counter[tuple[str, str]] = Counter()
     pairs = 0
     for record in subject.records:
-        for better, worse in preference_pairs(record):
+        for better, worse in data.preference_pairs(record):
             pairs += 1
             chosen, rejected = (set(_WORD.findall(plain_text(side).casefold())) for side in (better, worse))
             counts.update((word, "preferred") for word in chosen - rejected)
             counts.update((word, "other") for word in rejected - chosen)
     if not counts:
-        return not_applicable("no pair differs in a word")
+        return check.not_applicable("no pair differs in a word")
     [((word, side), count)] = counts.most_common(1)
     low, _ = wilson_interval(count / pairs, pairs)
     details = f"{word!r} says most: it stands in the {side} answer alone in {count:,} of {pairs:,} pairs"
-    if low > MAX_ONE_SIDED_SHARE:
-        return failed(details)
-    doubtful = pairs >= MIN_ROWS and count > MAX_ONE_SIDED_SHARE * pairs
-    return warned(details) if doubtful else passed(details)
+    if low > data.MAX_ONE_SIDED_SHARE:
+        return check.failed(details)
+    doubtful = pairs >= data.MIN_ROWS and count > data.MAX_ONE_SIDED_SHARE * pairs
+    return check.warned(details) if doubtful else check.passed(details)
 
 
-def check_label_noise(subject: PreflightSubject) -> Result:
+def check_label_noise(subject: check.PreflightSubject) -> check.Result:
     """A baseline that knows the words of answers and their length guesses each of 300 to 1,000 pairs from all
     others. It warns where it does no better than a coin, or where of the fifth that it is surest of less than
     seventy in a hundred are called right: so do labels of which a third is turned round, or random."""
-    require_judgements(subject)
+    data.require_judgements(subject)
     pairs: dict[str, tuple[str, str]] = {}
     for record in subject.records:
         # One pair a prompt: an answer that stands in two pairs would tell of the one what the other says.
-        for better, worse in islice(preference_pairs(record), 1):
+        for better, worse in islice(data.preference_pairs(record), 1):
             if len(pairs) < MAX_FITTED_PAIRS:
                 pairs.setdefault(_words(record.prompt), (_words(better), _words(worse)))
     if len(pairs) < MIN_FITTED_PAIRS:
-        return not_applicable(f"{len(pairs)} prompts with a pair; {MIN_FITTED_PAIRS} say something")
+        return check.not_applicable(f"{len(pairs)} prompts with a pair; {MIN_FITTED_PAIRS} say something")
     margin_N = leave_one_out_margins([*pairs.values()])
     surest_N = margin_N[margin_N.abs().argsort(descending=True)[: len(margin_N) // 5]]
     accuracy, surest = float((margin_N > 0).double().mean()), float((surest_N > 0).double().mean())
@@ -223,9 +208,13 @@ def check_label_noise(subject: PreflightSubject) -> Result:
         f"right, and {surest:.0%} of the fifth where they say most"
     )
     if low <= 0.5:
-        return warned(f"{details}: no better than a coin")
+        return check.warned(f"{details}: no better than a coin")
     doubtful = wilson_interval(surest, len(surest_N))[1] < _MIN_SUREST_ACCURACY
-    return warned(f"{details}: as where a third of labels is turned round") if doubtful else passed(details)
+    return (
+        check.warned(f"{details}: as where a third of labels is turned round")
+        if doubtful
+        else check.passed(details)
+    )
 
 
 def leave_one_out_margins(pairs: Sequence[tuple[str, str]]) -> Tensor:
@@ -252,39 +241,39 @@ def leave_one_out_features(pair: tuple[str, str]) -> Tensor:
     return features_F
 
 
-def check_control_tokens(subject: PreflightSubject) -> Result:
+def check_control_tokens(subject: check.PreflightSubject) -> check.Result:
     """Looks for the texts of control tokens among the words of prompts and answers. Where a template writes
     the turns, a prompt must have as many control tokens with them as with harmless words in their place; and
     it fails when more than half of at least 30 rows hold some, as rows do that went through a template
     already. Where as many hold those of other models' templates it warns."""
     if not subject.records:
-        return not_applicable("there is no row to look at")
+        return check.not_applicable("there is no row to look at")
     control = subject.encoder.info.control
     pattern = re.compile("|".join(re.escape(token) for token in control) or r"(?!)")
     held = [(record, found) for record in subject.records if (found := _first_match(record, pattern))]
     rows = len(subject.records)
     if not held:
         return _foreign_control(subject.records)
-    for record, _ in held[:SAMPLE_SIZE]:
+    for record, _ in held[: check.SAMPLE_SIZE]:
         fault = _forged_control(subject.encoder, record, pattern)
         if fault is not None:
-            return failed(f"{record.origin}: {fault}")
+            return check.failed(f"{record.origin}: {fault}")
     details = (
         f"{len(held):,} of {rows:,} rows hold the text of a control token; {held[0][0].origin} {held[0][1]!r}"
     )
     if not subject.encoder.asks_in_turns and isinstance(held[0][0].prompt, str):
-        return warned(f"{details}, which stays a token, since the text is raw")
-    if rows >= MIN_ROWS and len(held) > MAX_TEMPLATED_SHARE * rows:
-        return failed(f"{details}: they were through a template before")
-    return warned(f"{details}, which the model is shown as letters")
+        return check.warned(f"{details}, which stays a token, since the text is raw")
+    if rows >= data.MIN_ROWS and len(held) > MAX_TEMPLATED_SHARE * rows:
+        return check.failed(f"{details}: they were through a template before")
+    return check.warned(f"{details}, which the model is shown as letters")
 
 
-def _foreign_control(records: Sequence[Record]) -> Result:
+def _foreign_control(records: Sequence[Record]) -> check.Result:
     foreign = re.compile("|".join(map(re.escape, _FOREIGN_TOKENS)))
     marked = [found for record in records if (found := _first_match(record, foreign))]
-    if len(records) < MIN_ROWS or len(marked) <= MAX_TEMPLATED_SHARE * len(records):
-        return passed(f"none of {len(records):,} rows holds the text of a control token")
-    return warned(
+    if len(records) < data.MIN_ROWS or len(marked) <= MAX_TEMPLATED_SHARE * len(records):
+        return check.passed(f"none of {len(records):,} rows holds the text of a control token")
+    return check.warned(
         f"{len(marked):,} of {len(records):,} rows hold {marked[0]!r}, a control token of other models: they "
         "were through another template, and here it is learnt as letters"
     )
@@ -313,50 +302,50 @@ def _forged_control(encoder: Encoder, record: Record, pattern: re.Pattern[str]) 
     return f"{forged - own} control tokens of the prompt are its own words" if forged > own else None
 
 
-def check_empty_prompts(subject: PreflightSubject) -> Result:
+def check_empty_prompts(subject: check.PreflightSubject) -> check.Result:
     """Counts rows whose prompt says nothing. Where answers are judged, more than half of them fail; documents
     without a prompt are told, since a chat model learns from them outside of its template."""
     rows = [record for record in subject.records if not isinstance(record, Prompt)]
     if not rows:
-        return not_applicable("prompts without words are refused where answers are drawn")
+        return check.not_applicable("prompts without words are refused where answers are drawn")
     prompts = [(record.origin, record.prompt) for record in rows]
     empty = [origin for origin, prompt in prompts if isinstance(prompt, str) and not prompt.strip()]
     details = f"{len(empty):,} of {len(rows):,} rows have an empty prompt"
     if not empty:
-        return passed(details)
+        return check.passed(details)
     details += f", {empty[0]} for one"
-    if learns_from_judgements(subject) and 2 * len(empty) > len(rows):
-        return failed(details)
+    if data.learns_from_judgements(subject) and 2 * len(empty) > len(rows):
+        return check.failed(details)
     if subject.encoder.asks_in_turns:
-        return warned(f"{details}: documents, learnt outside of the chat template")
-    return passed(details)
+        return check.warned(f"{details}: documents, learnt outside of the chat template")
+    return check.passed(details)
 
 
-def check_template_bos(subject: PreflightSubject) -> Result:
+def check_template_bos(subject: check.PreflightSubject) -> check.Result:
     """Renders a conversation by the template that is saved with the model and lets the tokenizer add what it
     adds to any text, as engines do that render first and cut into tokens then: two BOS at the start are
     told."""
     encoder = subject.encoder
     if encoder.chat_format is None or encoder.info.bos is None:
-        return not_applicable("the tokenizer has no chat template, or no BOS")
+        return check.not_applicable("the tokenizer has no chat template, or no BOS")
     rendered = encoder.chat_format.template.render(user_turn("Hello"), ask=True)
     ids = encoder.info.tokenizer.encode(rendered, add_special_tokens=True)
     if ids[:2] == [encoder.info.bos, encoder.info.bos]:
-        return warned(
+        return check.warned(
             "the saved template writes BOS, and the tokenizer puts another before any text: here there "
             "is one, but an engine that cuts the rendered text into tokens has to be told "
             "add_special_tokens=False"
         )
-    return passed("the rendered text begins with one BOS whoever cuts it into tokens")
+    return check.passed("the rendered text begins with one BOS whoever cuts it into tokens")
 
 
 CHECKS = (
-    Check(name="cut-answers", run=check_cut_answers, at_start=True),
-    Check(name="garbled-text", run=check_garbled_text, at_start=True),
-    Check(name="answer-in-prompt", run=check_answer_in_prompt, at_start=True),
-    Check(name="giveaway", run=check_giveaway, at_start=True),
-    Check(name="label-noise", run=check_label_noise, at_start=True),
-    Check(name="control-tokens", run=check_control_tokens, at_start=True),
-    Check(name="empty-prompts", run=check_empty_prompts, at_start=True),
-    Check(name="template-bos", run=check_template_bos, at_start=True),
+    check.Check(name="cut-answers", run=check_cut_answers, at_start=True),
+    check.Check(name="garbled-text", run=check_garbled_text, at_start=True),
+    check.Check(name="answer-in-prompt", run=check_answer_in_prompt, at_start=True),
+    check.Check(name="giveaway", run=check_giveaway, at_start=True),
+    check.Check(name="label-noise", run=check_label_noise, at_start=True),
+    check.Check(name="control-tokens", run=check_control_tokens, at_start=True),
+    check.Check(name="empty-prompts", run=check_empty_prompts, at_start=True),
+    check.Check(name="template-bos", run=check_template_bos, at_start=True),
 )

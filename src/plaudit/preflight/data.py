@@ -24,16 +24,7 @@ from plaudit.data.records import (
     preference_probability,
 )
 from plaudit.evaluation.stats import wilson_interval
-from plaudit.preflight.check import (
-    Check,
-    NotApplicableError,
-    PreflightSubject,
-    Result,
-    failed,
-    not_applicable,
-    passed,
-    warned,
-)
+from plaudit.preflight import check
 
 MIN_ROWS = 30
 """Rows from which a share says something: with one row in ten of a kind, 0.9³⁰ < 5 % of samples have none."""
@@ -50,12 +41,12 @@ MAX_ONE_SIDED_SHARE = 0.95
 DOUBTFUL_LENGTH_SHARE = 0.9
 
 
-def check_duplicates(subject: PreflightSubject) -> Result:
+def check_duplicates(subject: check.PreflightSubject) -> check.Result:
     """Counts rows that an earlier row repeats, blanks and capitals aside: prompt, answers, judgement,
     annotator. It fails when nine of ten are copies, and warns from a third on, or where nine of ten rows with
     answers have one and the same prompt, or demonstrations one and the same answer."""
     if not subject.records:
-        return not_applicable("there is no row to look at")
+        return check.not_applicable("there is no row to look at")
     first: dict[int, str] = {}
     copies: list[tuple[str, str]] = []
     for record in subject.records:
@@ -69,12 +60,12 @@ def check_duplicates(subject: PreflightSubject) -> Result:
     if copies:
         details += f"; {copies[0][1]} is {copies[0][0]} again"
     if rows < MIN_ROWS or all(isinstance(record, Prompt) for record in subject.records):
-        return passed(details)
+        return check.passed(details)
     if len(copies) > MAX_COPY_SHARE * rows:
-        return failed(details)
+        return check.failed(details)
     if repeated := [*_texts_of_nearly_all(subject.records)]:
-        return warned(f"{details}; {'; '.join(repeated)}")
-    return warned(details) if len(copies) >= MANY_COPIES_SHARE * rows else passed(details)
+        return check.warned(f"{details}; {'; '.join(repeated)}")
+    return check.warned(details) if len(copies) >= MANY_COPIES_SHARE * rows else check.passed(details)
 
 
 def _texts_of_nearly_all(records: Sequence[Record]) -> Iterator[str]:
@@ -109,11 +100,13 @@ def _row_key(record: Record) -> int:
     return hash((type(record).__name__, _text_key(record.prompt), content))
 
 
-def check_leaks(subject: PreflightSubject) -> Result:
+def check_leaks(subject: check.PreflightSubject) -> check.Result:
     """Compares the prompts of the held-out file with those that are trained, blanks and capitals aside. It
     fails when more than a tenth of at least 30 held-out rows have a prompt that is trained."""
     if not subject.held_out:
-        return not_applicable("no file is held out; a share is held out by prompts, so that none is in both")
+        return check.not_applicable(
+            "no file is held out; a share is held out by prompts, so that none is in both"
+        )
     trained = {_text_key(record.prompt): record.origin for record in subject.records}
     shared = [
         (record.origin, trained[key])
@@ -126,16 +119,20 @@ def check_leaks(subject: PreflightSubject) -> Result:
     return verdict_on_share(details, len(shared), len(subject.held_out), MAX_LEAK_SHARE)
 
 
-def verdict_on_share(details: str, count: int, rows: int, most: float, rest: Result | None = None) -> Result:
+def verdict_on_share(
+    details: str, count: int, rows: int, most: float, rest: check.Result | None = None
+) -> check.Result:
     """Fails where more than a share of at least `MIN_ROWS` rows are of a kind; else ``rest``, or it holds."""
-    return failed(details) if rows >= MIN_ROWS and count > most * rows else rest or passed(details)
+    return (
+        check.failed(details) if rows >= MIN_ROWS and count > most * rows else rest or check.passed(details)
+    )
 
 
 def _text_key(text: Text) -> int:
     return hash((" ".join(plain_text(text).casefold().split()), pictures(text)))
 
 
-def check_contradictions(subject: PreflightSubject) -> Result:
+def check_contradictions(subject: check.PreflightSubject) -> check.Result:
     """Counts, for every pair of answers to a prompt, how often each was preferred, and for every answer its
     thumbs up and down: judgements that cancel each other. It fails when more than half do, as if coins were
     tossed."""
@@ -148,7 +145,7 @@ def check_contradictions(subject: PreflightSubject) -> Result:
             first.setdefault((key, side), record.origin)
     total = sum(sides.total() for sides in votes.values())
     if not total:
-        return not_applicable("no row prefers an answer")
+        return check.not_applicable("no row prefers an answer")
     contested = [key for key, sides in votes.items() if len(sides) > 1]
     # Each vote of the smaller side takes one of the larger side with it.
     cancelled = sum(2 * min(votes[key].values()) for key in contested)
@@ -185,19 +182,19 @@ def preference_pairs(record: Record) -> Iterator[tuple[Text, Text]]:
                 yield better, worse
 
 
-def check_balance(subject: PreflightSubject) -> Result:
+def check_balance(subject: check.PreflightSubject) -> check.Result:
     """Counts the labels of thumbs, ratings and steps. It fails when all of at least 30 are the same."""
     require_judgements(subject)
     labels = Counter(label for record in subject.records for label in _labels(record))
     total = labels.total()
     if not total:
-        return not_applicable("no row has a label or points")
+        return check.not_applicable("no row has a label or points")
     [(most_frequent, count)] = labels.most_common(1)
     details = (
         f"{total:,} labels of {len(labels)} kinds; the most frequent, {most_frequent:g}, is "
         f"{count / total:.0%}"
     )
-    return failed(details) if len(labels) == 1 and total >= MIN_ROWS else passed(details)
+    return check.failed(details) if len(labels) == 1 and total >= MIN_ROWS else check.passed(details)
 
 
 def _labels(record: Record) -> Sequence[float]:
@@ -206,7 +203,7 @@ def _labels(record: Record) -> Sequence[float]:
     return record.labels if isinstance(record, Steps) else ()
 
 
-def check_lengths(subject: PreflightSubject) -> Result:
+def check_lengths(subject: check.PreflightSubject) -> check.Result:
     """Counts how often the preferred answer is the longer one, in characters, with Wilson's interval of 95 %.
     It fails only when the whole interval lies above 95 % or below 5 %: then length alone tells the answers
     apart. From 30 pairs on it warns at nine in ten."""
@@ -218,7 +215,7 @@ def check_lengths(subject: PreflightSubject) -> Result:
     ]
     unequal = [(better, worse) for better, worse in sizes if better != worse]
     if not unequal:
-        return not_applicable("no row prefers an answer of another length")
+        return check.not_applicable("no row prefers an answer of another length")
     longer = sum(better > worse for better, worse in unequal)
     # Wilson's, since near 0 or 1 the plain normal interval has hardly any width.
     low, high = wilson_interval(longer / len(unequal), len(unequal))
@@ -228,18 +225,18 @@ def check_lengths(subject: PreflightSubject) -> Result:
         f"{len(unequal):,} pairs; {means[0]:.0f} characters against {means[1]:.0f}"
     )
     if low > MAX_ONE_SIDED_SHARE or high < 1 - MAX_ONE_SIDED_SHARE:
-        return failed(details)
+        return check.failed(details)
     one_sided = max(longer, len(unequal) - longer) >= DOUBTFUL_LENGTH_SHARE * len(unequal)
-    return warned(details) if one_sided and len(unequal) >= MIN_ROWS else passed(details)
+    return check.warned(details) if one_sided and len(unequal) >= MIN_ROWS else check.passed(details)
 
 
-def check_ties(subject: PreflightSubject) -> Result:
+def check_ties(subject: check.PreflightSubject) -> check.Result:
     """Counts comparisons and rankings that prefer nothing: ties, a chance of one half, twice the same answer.
     It fails when more than 95 % of at least 30 do."""
     require_judgements(subject)
     judged = [record for record in subject.records if isinstance(record, Comparison | Ranking)]
     if not judged:
-        return not_applicable("no row compares answers")
+        return check.not_applicable("no row compares answers")
     tied = [
         record for record in judged if not any(better != worse for better, worse in preference_pairs(record))
     ]
@@ -249,12 +246,12 @@ def check_ties(subject: PreflightSubject) -> Result:
     return verdict_on_share(details, len(tied), len(judged), MAX_ONE_SIDED_SHARE)
 
 
-def require_judgements(subject: PreflightSubject) -> None:
+def require_judgements(subject: check.PreflightSubject) -> None:
     if not learns_from_judgements(subject):
-        raise NotApplicableError("nothing is compared: answers are learnt as they stand, or drawn")
+        raise check.NotApplicableError("nothing is compared: answers are learnt as they stand, or drawn")
 
 
-def learns_from_judgements(subject: PreflightSubject) -> bool:
+def learns_from_judgements(subject: check.PreflightSubject) -> bool:
     several = any(len(example.completions) > 1 for example in subject.trained)
     return subject.sampler is None and (
         subject.scorer is not None or subject.reference is not None or several
@@ -262,10 +259,10 @@ def learns_from_judgements(subject: PreflightSubject) -> bool:
 
 
 CHECKS = (
-    Check(name="duplicates", run=check_duplicates, at_start=True),
-    Check(name="leaks", run=check_leaks, at_start=True),
-    Check(name="contradictions", run=check_contradictions, at_start=True),
-    Check(name="balance", run=check_balance, at_start=True),
-    Check(name="lengths", run=check_lengths, at_start=True),
-    Check(name="ties", run=check_ties, at_start=True),
+    check.Check(name="duplicates", run=check_duplicates, at_start=True),
+    check.Check(name="leaks", run=check_leaks, at_start=True),
+    check.Check(name="contradictions", run=check_contradictions, at_start=True),
+    check.Check(name="balance", run=check_balance, at_start=True),
+    check.Check(name="lengths", run=check_lengths, at_start=True),
+    check.Check(name="ties", run=check_ties, at_start=True),
 )

@@ -24,17 +24,7 @@ from plaudit.models.attention import PackingError
 from plaudit.models.backbone import without_head
 from plaudit.models.policy import Policy, log_ratio_tolerance
 from plaudit.models.reward_model import RewardModel
-from plaudit.preflight.check import (
-    SAMPLE_SIZE,
-    Check,
-    NotApplicableError,
-    PreflightSubject,
-    Result,
-    failed,
-    not_applicable,
-    passed,
-    warned,
-)
+from plaudit.preflight import check
 from plaudit.preflight.samples import SHARDED, shortest_examples
 from plaudit.preflight.tokenization import end_tokens
 from plaudit.tokens.batch import Example, TokenBatch, batch_of
@@ -118,7 +108,7 @@ HALF_PRECISION_MAX_ROUNDINGS = 50
 HALF_PRECISION_MEAN_ROUNDINGS = 12
 
 
-def check_dropout(subject: PreflightSubject) -> Result:
+def check_dropout(subject: check.PreflightSubject) -> check.Result:
     """The same rows twice, as a model that learns sees them, give the same bits."""
     model, examples = _model_and_rows(subject, 2)
     # Dropout acts in training mode only; that of adapters is wanted (--lora.dropout).
@@ -133,23 +123,23 @@ def check_dropout(subject: PreflightSubject) -> Result:
     # To the last bit: under any tolerance a small dropout would pass.
     if difference.largest == 0:
         note = "" if all(layer.training for layer in layers.values()) else " (without lora.dropout)"
-        return passed(f"{len(examples)} rows twice while learning: the same to the last bit{note}")
+        return check.passed(f"{len(examples)} rows twice while learning: the same to the last bit{note}")
     random_layers = [name for name, layer in layers.items() if layer.training and layer.p > 0]
     who = f"; these draw: {', '.join(random_layers[:3])}" if random_layers else ""
-    return failed(
+    return check.failed(
         f"{difference.origin}: {_score_name(model)} of one row differ by {difference.largest:.2g} each "
         f"time{who}"
     )
 
 
-def check_reference_agrees(subject: PreflightSubject) -> Result:
+def check_reference_agrees(subject: check.PreflightSubject) -> check.Result:
     """Before the first step policy and reference say the same of every token."""
     policy, reference = subject.policy, subject.reference
     if policy is None or reference is None:
-        return not_applicable("nothing is compared with a reference")
+        return check.not_applicable("nothing is compared with a reference")
     examples = shortest_examples(subject)
     if not examples:
-        return not_applicable("there is no row to look at")
+        return check.not_applicable("there is no row to look at")
     batch = _device_batch(policy, examples)
     if not subject.same_reference:
         return _other_reference(subject, reference.logp(examples, batch)[batch.mask_NT])
@@ -169,18 +159,18 @@ def check_reference_agrees(subject: PreflightSubject) -> Result:
         f"the ratio is off by {far - 1:.1g}, the KL is {kl:.1g}{_first_row_loss(subject)}"
     )
     return (
-        passed(details)
+        check.passed(details)
         if difference.largest <= log_ratio_tolerance(policy)
-        else failed(f"{difference.origin}: {details}")
+        else check.failed(f"{difference.origin}: {details}")
     )
 
 
-def _other_reference(subject: PreflightSubject, ref_M: Tensor) -> Result:
+def _other_reference(subject: check.PreflightSubject, ref_M: Tensor) -> check.Result:
     other = "the reference is another model than the one that the run begins with"
     nats, blind = -float(ref_M.mean()), math.log(len(subject.encoder.info.tokenizer))
     if subject.trial is not None or nats <= blind + NOISE:
-        return not_applicable(other)
-    return warned(
+        return check.not_applicable(other)
+    return check.warned(
         f"{other}, and finds answers less likely ({nats:.1f} nats a token) than chance ({blind:.1f})"
     )
 
@@ -191,7 +181,7 @@ NOISE, KNOWLEDGE = 1.0, 0.1
 """Nats: how far above ln V random weights of a wide model may be, and how far below it knowledge begins."""
 
 
-def check_base_loss(subject: PreflightSubject) -> Result:
+def check_base_loss(subject: check.PreflightSubject) -> check.Result:
     """The untouched model reads the words of the answers of up to 32 short rows; not the ends, whose tokens a
     base model may never have seen.
 
@@ -204,29 +194,29 @@ def check_base_loss(subject: PreflightSubject) -> Result:
     ends = end_tokens(subject.encoder)
     examples = [words for row in rows if any((words := _words_of_answer(row, ends)).completions[0].mask)]
     if policy is None or not examples:
-        return not_applicable("no given answers are learnt by a language model")
+        return check.not_applicable("no given answers are learnt by a language model")
     policy.eval()
     nats_N = _nats_a_token(policy, examples)
     whole, blind = float(nats_N.mean()), math.log(len(subject.encoder.info.tokenizer))
     details = f"{whole:.2f} nats a token over the answers of {len(examples)} rows; ln V is {blind:.2f}"
     if not whole <= blind + NOISE:
-        return failed(f"{details}: the model does worse than one that knows nothing")
+        return check.failed(f"{details}: the model does worse than one that knows nothing")
     if whole > blind - KNOWLEDGE:
         norms = (weight for name, weight in policy.named_parameters() if weight.ndim == 1 and "norm" in name)
         trained = any(bool((weight != weight[0]).any()) for weight in norms)
-        verdict = warned if trained or whole > blind + KNOWLEDGE else passed
+        verdict = check.warned if trained or whole > blind + KNOWLEDGE else check.passed
         details += ": the model knows nothing of such text yet"
         return verdict(f"{details}, although its weights were trained" if trained else details)
     swapped = _behind_other_prompts(examples)
     if len(swapped) < FEWEST_BASE_ROWS:
-        return passed(details)
+        return check.passed(details)
     own_N = nats_N[[number for number, _ in swapped]]
     gained_N = _nats_a_token(policy, [example for _, example in swapped]) - own_N
     gained, error = float(gained_N.mean()), float(gained_N.std()) / math.sqrt(len(swapped))
     details += f"; behind the prompt of another row {gained:+.2f} ± {error:.2f}"
     if gained > 2 * error:
-        return passed(details)
-    return warned(f"{details}: an answer's own prompt makes it no likelier")
+        return check.passed(details)
+    return check.warned(f"{details}: an answer's own prompt makes it no likelier")
 
 
 def _words_of_answer(row: Example, ends: Set[int]) -> Example:
@@ -238,8 +228,8 @@ def _words_of_answer(row: Example, ends: Set[int]) -> Example:
 def _nats_a_token(policy: Policy, examples: Sequence[Example]) -> Tensor:
     """−log π of the trained tokens of each row, the mean of the row, ``[N]``; a few rows at a time."""
     nats: list[Tensor] = []
-    for at in range(0, len(examples), SAMPLE_SIZE):
-        batch = _device_batch(policy, examples[at : at + SAMPLE_SIZE])
+    for at in range(0, len(examples), check.SAMPLE_SIZE):
+        batch = _device_batch(policy, examples[at : at + check.SAMPLE_SIZE])
         with torch.no_grad():
             logp_NT = policy.score(batch).logp_NT.double()
         nats.append((-logp_NT.where(batch.mask_NT, 0.0).sum(-1) / batch.mask_NT.sum(-1)).cpu())
@@ -280,7 +270,7 @@ class WeightFigures(NamedTuple):
 Kinds = Mapping[str, Mapping[str, WeightFigures]]
 
 
-def check_weights(subject: PreflightSubject) -> Result:
+def check_weights(subject: check.PreflightSubject) -> check.Result:
     """Compares each matrix and each norm with those that have its place in other layers, as they were loaded.
 
     It warns of zeros, of a size six times another than the median's, of a norm that no step has moved where
@@ -289,16 +279,16 @@ def check_weights(subject: PreflightSubject) -> Result:
     """
     model = subject.policy or subject.scorer
     if model is None or is_sharded(model):
-        return not_applicable(SHARDED if model else "no model learns here")
+        return check.not_applicable(SHARDED if model else "no model learns here")
     kinds = figures_by_kind(model)
     if not kinds:
-        return not_applicable(f"the model has fewer than {MIN_LAYERS} layers")
+        return check.not_applicable(f"the model has fewer than {MIN_LAYERS} layers")
     initial = getattr(model.base.config.get_text_config(), "initializer_range", None)
     doubts = [*_outliers(kinds), *_repeated(kinds), *(_made_anew(kinds, initial) if initial else ())]
     layers = max(map(len, kinds.values()))
     if doubts:
-        return warned(f"of {layers} layers: {'; '.join(doubts[:3])}{' …' * (len(doubts) > 3)}")
-    return passed(f"{layers} layers, {len(kinds)} kinds of weights: none stands out from its kind")
+        return check.warned(f"of {layers} layers: {'; '.join(doubts[:3])}{' …' * (len(doubts) > 3)}")
+    return check.passed(f"{layers} layers, {len(kinds)} kinds of weights: none stands out from its kind")
 
 
 def figures_by_kind(model: nn.Module) -> Kinds:
@@ -364,33 +354,33 @@ def _made_anew(kinds: Kinds, initial: float) -> Iterator[str]:
         )
 
 
-def check_padding_sides(subject: PreflightSubject) -> Result:
+def check_padding_sides(subject: check.PreflightSubject) -> check.Result:
     """Padding on either side changes nothing."""
     return _compare_layouts(subject, {"left": "padded on the left", "right": "padded on the right"})
 
 
-def check_packing(subject: PreflightSubject) -> Result:
+def check_packing(subject: check.PreflightSubject) -> check.Result:
     """A row says the same among others as alone."""
     model, _ = _model_and_rows(subject)
     if model.layout != "packed":
-        return not_applicable(f"batches of this run are padded on the {model.layout}")
+        return check.not_applicable(f"batches of this run are padded on the {model.layout}")
     return _compare_layouts(subject, {"packed": "packed end to end"})
 
 
-def check_prompt_sharing(subject: PreflightSubject) -> Result:
+def check_prompt_sharing(subject: check.PreflightSubject) -> check.Result:
     """A prompt computed once for all its answers counts as if it had been computed for each."""
     model, _ = _model_and_rows(subject)
     if model.layout != "packed" or not model.backbone.share_prompts:
-        return not_applicable("prompts are computed for each of their answers")
+        return check.not_applicable("prompts are computed for each of their answers")
     return _compare_layouts(subject, {"packed": "packed behind one prompt"}, share=True)
 
 
-def check_bf16(subject: PreflightSubject) -> Result:
+def check_bf16(subject: check.PreflightSubject) -> check.Result:
     """The numbers of the run are near those of float32."""
     model, examples = _model_and_rows(subject)
     products = model.backbone.compute_dtype
     if products in ROUNDING:
-        return not_applicable(f"products are made in {_dtype_name(products)}")
+        return check.not_applicable(f"products are made in {_dtype_name(products)}")
     batch = _device_batch(model, examples)
     model.eval()
     with torch.no_grad():
@@ -412,14 +402,16 @@ def check_bf16(subject: PreflightSubject) -> Result:
         beyond <= HALF_PRECISION_MAX_ROUNDINGS * eps
         and difference.mean <= HALF_PRECISION_MEAN_ROUNDINGS * eps * mean_reach
     )
-    return passed(details) if good else failed(details)
+    return check.passed(details) if good else check.failed(details)
 
 
-def _compare_layouts(subject: PreflightSubject, layouts: dict[Layout, str], *, share: bool = False) -> Result:
+def _compare_layouts(
+    subject: check.PreflightSubject, layouts: dict[Layout, str], *, share: bool = False
+) -> check.Result:
     """Each of these layouts against transformers' own pass over one answer at a time."""
     model, short_examples = _model_and_rows(subject)
     if is_sharded(model):
-        return not_applicable(SHARDED)
+        return check.not_applicable(SHARDED)
     examples = _with_more_completions(short_examples, answers=2 if share else 1)
     batch = _device_batch(model, examples)
     model.eval()
@@ -431,16 +423,16 @@ def _compare_layouts(subject: PreflightSubject, layouts: dict[Layout, str], *, s
                 with temporary_layout(model, layout, share=share):
                     layout_NT = token_scores(model, batch)
             except PackingError as error:
-                return failed(f"this model cannot be {words}: {error}")
+                return check.failed(f"this model cannot be {words}: {error}")
             difference = token_difference(layout_NT, plain_NT, batch)
             if difference.largest > _layout_tolerance(model, plain_NT):
-                return failed(
+                return check.failed(
                     f"{difference.origin}: {words}, {_score_name(model)} differ by "
                     f"{difference.largest:.2g} from those of "
                     "the row alone"
                 )
             differences.append(f"{words} {difference.largest:.1g}")
-    return passed(
+    return check.passed(
         f"{len(batch.origin_N)} answers of {int(batch.length_N.min())} to {int(batch.length_N.max())} tokens "
         f"against transformers on each alone, largest difference: {', '.join(differences)}"
     )
@@ -471,7 +463,7 @@ def _layout_tolerance(model: Model, plain_NT: Tensor) -> float:
     return ROUNDING.get(model.backbone.compute_dtype, half) * scale
 
 
-def _first_row_loss(subject: PreflightSubject) -> str:
+def _first_row_loss(subject: check.PreflightSubject) -> str:
     """The loss of the shortest rows, where it is of given rows and so known before anything is drawn."""
     job = subject.job
     if job is None or subject.trial is not None or not subject.trained:
@@ -486,10 +478,12 @@ def _device_batch(model: Model, examples: Sequence[Example]) -> TokenBatch:
     return batch_of(examples).to(model.device)
 
 
-def _model_and_rows(subject: PreflightSubject, count: int = SAMPLE_SIZE) -> tuple[Model, list[Example]]:
+def _model_and_rows(
+    subject: check.PreflightSubject, count: int = check.SAMPLE_SIZE
+) -> tuple[Model, list[Example]]:
     model, examples = subject.policy or subject.scorer, shortest_examples(subject, count)
     if model is None or not examples:
-        raise NotApplicableError("there is no model that learns, or no row to look at")
+        raise check.NotApplicableError("there is no model that learns, or no row to look at")
     return model, examples
 
 
@@ -502,12 +496,12 @@ def _dtype_name(dtype: torch.dtype) -> str:
 
 
 CHECKS = (
-    Check(name="dropout", run=check_dropout, at_start=True),
-    Check(name="base-loss", run=check_base_loss, at_start=True),
-    Check(name="weights", run=check_weights, at_start=True),
-    Check(name="initial-kl", run=check_reference_agrees),
-    Check(name="padding-side", run=check_padding_sides),
-    Check(name="packing", run=check_packing),
-    Check(name="shared-prompt", run=check_prompt_sharing),
-    Check(name="bf16", run=check_bf16),
+    check.Check(name="dropout", run=check_dropout, at_start=True),
+    check.Check(name="base-loss", run=check_base_loss, at_start=True),
+    check.Check(name="weights", run=check_weights, at_start=True),
+    check.Check(name="initial-kl", run=check_reference_agrees),
+    check.Check(name="padding-side", run=check_padding_sides),
+    check.Check(name="packing", run=check_packing),
+    check.Check(name="shared-prompt", run=check_prompt_sharing),
+    check.Check(name="bf16", run=check_bf16),
 )

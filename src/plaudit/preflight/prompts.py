@@ -8,29 +8,9 @@ from itertools import islice
 
 from jinja2 import TemplateError
 
-from plaudit.data.records import (
-    TOOLS_ROLE,
-    Message,
-    Prompt,
-    Record,
-    Steps,
-    Text,
-    assistant_turn,
-    plain_text,
-    split_tools,
-    user_turn,
-    words_of,
-)
+from plaudit.data import records
 from plaudit.errors import UserError
-from plaudit.preflight.check import (
-    SAMPLE_SIZE,
-    Check,
-    PreflightSubject,
-    Result,
-    failed,
-    not_applicable,
-    passed,
-)
+from plaudit.preflight import check
 from plaudit.preflight.tokenization import (
     EncodedRow,
     abbreviate,
@@ -45,13 +25,13 @@ from plaudit.preflight.tokenization import (
 from plaudit.tokens.encode import Encoder, record_answers
 from plaudit.tokens.prompts import encode_prompt
 
-ConversationShape = tuple[Message, ...]
+ConversationShape = tuple[records.Message, ...]
 """Who speaks in a conversation, with what calls, and whether the turn says something."""
 # Long, with quotes, braces and brackets: what templates cut, escape or take for their own.
 _FILLING = "Some words, 'quoted' and {braced}; 1 < 2 & so on.\n" * 40
 
 
-def check_prompt_prefix(subject: PreflightSubject) -> Result:
+def check_prompt_prefix(subject: check.PreflightSubject) -> check.Result:
     """Renders and cuts the prompts of the first rows with transformers alone, and compares the tokens with
     those that are trained; a row's whole text must go on from there. Where answers are drawn, it compares
     them with the tokens that the sampler shows the model."""
@@ -80,21 +60,21 @@ def check_prompt_prefix(subject: PreflightSubject) -> Result:
             # As one text, BPE may glue the prompt's end to the answer's beginning.
             merged_tokens += ids[: len(row.example.prompt)] != row.example.prompt
         if fault is not None:
-            return failed(f"{row.record.origin}: {fault}")
+            return check.failed(f"{row.record.origin}: {fault}")
     sampler_prompts = list(_sampler_prompts(subject))
     for origin, text, ids in (*encoded_bare_prompts(subject), *sampler_prompts):
         question = text if isinstance(text, str) else render_chat(encoder, text, add_generation_prompt=True)
         fault = _token_mismatch(encoder, _prompt_tokens(encoder, question), ids, "shown to the model")
         if fault is not None:
-            return failed(f"{origin}: {fault}")
+            return check.failed(f"{origin}: {fault}")
     count = len(rows) + len(encoded_bare_prompts(subject)) + len(sampler_prompts)
     if not count:
-        return not_applicable("there is no row to look at")
+        return check.not_applicable("there is no row to look at")
     notes = "".join(_notes(subject, merged_tokens))
-    return passed(f"{count} prompts have the tokens that they are asked with{notes}")
+    return check.passed(f"{count} prompts have the tokens that they are asked with{notes}")
 
 
-def _notes(subject: PreflightSubject, merged_tokens: int) -> Iterator[str]:
+def _notes(subject: check.PreflightSubject, merged_tokens: int) -> Iterator[str]:
     if merged_tokens:
         yield f"; {merged_tokens} answers are cut apart from a prompt with which they would share a token"
     plain = any(isinstance(record.prompt, str) and record.prompt for record in subject.records)
@@ -128,8 +108,8 @@ def _prompt_and_full_texts(encoder: Encoder, row: EncodedRow) -> tuple[str, list
     ends = [str(encoder.info.tokenizer.convert_ids_to_tokens(stop)) for stop in encoder.stop_ids]
     prompt = row.prompt
     if isinstance(prompt, str):
-        return prompt, [prompt + strip_end_tokens(plain_text(answer), ends) for answer in row.answers]
-    conversations: list[tuple[Message, ...]] = []
+        return prompt, [prompt + strip_end_tokens(records.plain_text(answer), ends) for answer in row.answers]
+    conversations: list[tuple[records.Message, ...]] = []
     for answer in row.answers:
         assert not isinstance(answer, str), "an answer of a conversation is a turn"
         conversations.append((*prompt, *strip_turn_ends(answer, ends)))
@@ -143,7 +123,7 @@ def _prompt_and_full_texts(encoder: Encoder, row: EncodedRow) -> tuple[str, list
     ]
 
 
-def _sampler_prompts(subject: PreflightSubject) -> Iterator[tuple[str, Text, tuple[int, ...]]]:
+def _sampler_prompts(subject: check.PreflightSubject) -> Iterator[tuple[str, records.Text, tuple[int, ...]]]:
     """What drawing shows the model; prompts that leave no room for an answer are left out of a run."""
     if subject.sampler is None:
         return
@@ -156,21 +136,21 @@ def _sampler_prompts(subject: PreflightSubject) -> Iterator[tuple[str, Text, tup
         except UserError:
             continue
         text = subject.encoder.prompt_words(subject.encoder.prompt_as_turns(prompt))
-        yield f"drawing an answer to {abbreviate(plain_text(prompt))}", text, rollout.prompt
+        yield f"drawing an answer to {abbreviate(records.plain_text(prompt))}", text, rollout.prompt
 
 
-def check_chat_template(subject: PreflightSubject) -> Result:
+def check_chat_template(subject: check.PreflightSubject) -> check.Result:
     """Renders conversations of the kinds that the rows hold (a system turn, an empty one, several), made of
     words that occur nowhere else, with transformers alone: each word must be there once, and in order. A
     system turn may stand later than it was said. Where an answer is asked for, its header must be there."""
     if subject.encoder.chat_format is None:
-        return not_applicable("the tokenizer has no chat template")
+        return check.not_applicable("the tokenizer has no chat template")
     shapes = _conversation_shapes(subject)
     if not shapes:
-        return not_applicable("the rows are plain text, which no template touches")
+        return check.not_applicable("the rows are plain text, which no template touches")
     checked: list[str] = []
     for shape, origin in shapes.items():
-        tools, others = split_tools(shape)
+        tools, others = records.split_tools(shape)
         marked = (
             replace(turn, content=f"{opens} {_FILLING} {closes}" if turn.content else "")
             for i, turn in enumerate(others)
@@ -184,25 +164,25 @@ def check_chat_template(subject: PreflightSubject) -> Result:
             continue
         fault = _template_fault(shape, text)
         if fault is not None:
-            return failed(f"{origin}: {fault} of a conversation of {_describe_shape(shape)}")
+            return check.failed(f"{origin}: {fault} of a conversation of {_describe_shape(shape)}")
         checked.append(_describe_shape(shape))
     if not checked:
-        return not_applicable(
+        return check.not_applicable(
             f"the template refuses every kind of row: {_describe_shape(next(iter(shapes)))}"
         )
     unopened = _unopened_answer(subject.encoder)
     if unopened is not None:
-        return failed(unopened)
+        return check.failed(unopened)
     refused_note = "" if len(checked) == len(shapes) else f"; {len(shapes) - len(checked)} kinds are refused"
-    return passed(f"every word once and in order: {'; '.join(checked)}{refused_note}")
+    return check.passed(f"every word once and in order: {'; '.join(checked)}{refused_note}")
 
 
 def _unopened_answer(encoder: Encoder) -> str | None:
     """What is wrong where a template does not open the answer that it is asked for."""
-    question = user_turn("Hello")
+    question = records.user_turn("Hello")
     opened, plain = (render_chat(encoder, question, add_generation_prompt=ask) for ask in (True, False))
     answered = render_chat(
-        encoder, (*question, *assistant_turn("plaudit0opens")), add_generation_prompt=False
+        encoder, (*question, *records.assistant_turn("plaudit0opens")), add_generation_prompt=False
     )
     header = answered.removeprefix(opened).partition("plaudit0opens")[0]
     if opened != plain or not answered.startswith(opened) or not header.strip():
@@ -213,7 +193,7 @@ def _unopened_answer(encoder: Encoder) -> str | None:
     )
 
 
-def _conversation_shapes(subject: PreflightSubject) -> dict[ConversationShape, str]:
+def _conversation_shapes(subject: check.PreflightSubject) -> dict[ConversationShape, str]:
     shapes: dict[ConversationShape, str] = {}
     for record in subject.records:
         prompt = subject.encoder.prompt_as_turns(record.prompt)
@@ -221,20 +201,22 @@ def _conversation_shapes(subject: PreflightSubject) -> dict[ConversationShape, s
             continue
         for turns in _conversations(record, prompt, subject.encoder):
             shapes.setdefault(tuple(map(_shape_of, turns)), record.origin)
-    return dict(islice(shapes.items(), SAMPLE_SIZE))
+    return dict(islice(shapes.items(), check.SAMPLE_SIZE))
 
 
-def _shape_of(turn: Message) -> Message:
+def _shape_of(turn: records.Message) -> records.Message:
     """The turn as far as templates tell turns apart: with its calls, and one word in place of all words."""
-    if turn.role == TOOLS_ROLE:
+    if turn.role == records.TOOLS_ROLE:
         return turn
-    return replace(turn, content="said" if words_of(turn).strip() else "", reasoning=None, trained=True)
+    return replace(
+        turn, content="said" if records.words_of(turn).strip() else "", reasoning=None, trained=True
+    )
 
 
 def _conversations(
-    record: Record, prompt: tuple[Message, ...], encoder: Encoder
-) -> Iterator[tuple[Message, ...]]:
-    if isinstance(record, Steps | Prompt):
+    record: records.Record, prompt: tuple[records.Message, ...], encoder: Encoder
+) -> Iterator[tuple[records.Message, ...]]:
+    if isinstance(record, records.Steps | records.Prompt):
         yield prompt
         return
     turns = (encoder.answer_as_turns(record.prompt, answer) for answer in record_answers(record))
@@ -247,7 +229,7 @@ def _turn_marks(i: int) -> tuple[str, str]:
 
 def _template_fault(shape: ConversationShape, text: str) -> str | None:
     places: list[int] = []
-    for i, turn in enumerate(split_tools(shape)[1]):
+    for i, turn in enumerate(records.split_tools(shape)[1]):
         for mark in _turn_marks(i) if turn.content else ():
             if text.count(mark) != 1:
                 problem = "leaves out words" if mark not in text else "repeats words"
@@ -264,6 +246,6 @@ def _describe_shape(shape: ConversationShape) -> str:
 
 
 CHECKS = (
-    Check(name="prompt-prefix", run=check_prompt_prefix, at_start=True),
-    Check(name="template", run=check_chat_template, at_start=True),
+    check.Check(name="prompt-prefix", run=check_prompt_prefix, at_start=True),
+    check.Check(name="template", run=check_chat_template, at_start=True),
 )

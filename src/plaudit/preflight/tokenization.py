@@ -24,22 +24,14 @@ from plaudit.data.records import (
     words_of,
 )
 from plaudit.errors import UserError
-from plaudit.preflight.check import (
-    SAMPLE_SIZE,
-    Check,
-    PreflightSubject,
-    Result,
-    failed,
-    not_applicable,
-    passed,
-)
+from plaudit.preflight import check
 from plaudit.tokens.batch import Completion, Example
 from plaudit.tokens.encode import AnsweredRecord, Encoder, record_answers
 from plaudit.tokens.inspect import show_examples
 from plaudit.tokens.tokenizer import CUT
 
 MAX_SHOWN_CHARACTERS = 120
-_MAX_TRIED_ROWS = 8 * SAMPLE_SIZE
+_MAX_TRIED_ROWS = 8 * check.SAMPLE_SIZE
 _PROBE_ANSWER = "plauditSaysThis"
 
 
@@ -52,7 +44,7 @@ class EncodedRow:
     example: Example
 
 
-def encoded_rows(subject: PreflightSubject) -> list[EncodedRow]:
+def encoded_rows(subject: check.PreflightSubject) -> list[EncodedRow]:
     """The first few rows with answers; those that cannot be encoded are left out, as the run leaves them."""
     encoded: list[EncodedRow] = []
     refused: list[UserError] = []
@@ -68,18 +60,20 @@ def encoded_rows(subject: PreflightSubject) -> list[EncodedRow]:
         words = encoder.prompt_words(encoder.prompt_as_turns(record.prompt))
         answers = tuple(encoder.answer_as_turns(record.prompt, answer) for answer in answers)
         encoded.append(EncodedRow(record=record, prompt=words, answers=answers, example=example))
-        if len(encoded) == SAMPLE_SIZE:
+        if len(encoded) == check.SAMPLE_SIZE:
             break
     if refused and not encoded:
         raise refused[0]
     return encoded
 
 
-def encoded_bare_prompts(subject: PreflightSubject) -> list[tuple[str, Text, tuple[int, ...]]]:
+def encoded_bare_prompts(subject: check.PreflightSubject) -> list[tuple[str, Text, tuple[int, ...]]]:
     """The first few bare prompts: origin, text and encoded tokens."""
     encoded: list[tuple[str, Text, tuple[int, ...]]] = []
     refused: list[UserError] = []
-    for record in islice((record for record in subject.records if isinstance(record, Prompt)), SAMPLE_SIZE):
+    for record in islice(
+        (record for record in subject.records if isinstance(record, Prompt)), check.SAMPLE_SIZE
+    ):
         text = subject.encoder.prompt_as_turns(record.prompt)
         try:
             ids = subject.encoder.encode_prompt(text)
@@ -179,13 +173,13 @@ def _row_answers(record: AnsweredRecord | Steps) -> tuple[Text, ...]:
 MAX_SHOWN_ROWS = 2
 
 
-def check_one_bos(subject: PreflightSubject) -> Result:
+def check_one_bos(subject: check.PreflightSubject) -> check.Result:
     """Counts the BOS in prompts and answers: one at the start, and no other but where a template begins every
     question with one, as Llama 2's does; where BOS also ends answers, or is the mark before each turn, only
     two at the start are wrong."""
     info = subject.encoder.info
     if info.bos is None:
-        return not_applicable("the tokenizer has no BOS")
+        return check.not_applicable("the tokenizer has no BOS")
     rows = [
         (row.record.origin, _user_turn_count(row.record.prompt, text), row.example.prompt, answer.ids)
         for row in encoded_rows(subject)
@@ -193,12 +187,12 @@ def check_one_bos(subject: PreflightSubject) -> Result:
     ]
     rows += [(origin, _user_turn_count(text), ids, ()) for origin, text, ids in encoded_bare_prompts(subject)]
     if not rows:
-        return not_applicable("there is no row to look at")
+        return check.not_applicable("there is no row to look at")
     for origin, questions, prompt, answer in rows:
         fault = _bos_fault(subject.encoder, questions, prompt, answer)
         if fault is not None:
-            return failed(f"{origin}: {fault}; it begins with {abbreviate(info.decode(prompt[:12]))}")
-    return passed(f"{len(rows)} rows: {'one BOS at the start' if info.adds_bos else 'no BOS too many'}")
+            return check.failed(f"{origin}: {fault}; it begins with {abbreviate(info.decode(prompt[:12]))}")
+    return check.passed(f"{len(rows)} rows: {'one BOS at the start' if info.adds_bos else 'no BOS too many'}")
 
 
 def _user_turn_count(*texts: Text) -> int:
@@ -233,7 +227,7 @@ def _bos_begins_turns(encoder: Encoder) -> bool:
     return ids.count(encoder.info.bos or 0) > len(conversation)
 
 
-def check_answer_end(subject: PreflightSubject) -> Result:
+def check_answer_end(subject: check.PreflightSubject) -> check.Result:
     """Compares the last tokens of every trained answer with the end that the template writes in transformers'
     own rendering and with the stop tokens in the model's files; where answers are drawn, compares what
     drawing stops at."""
@@ -242,24 +236,24 @@ def check_answer_end(subject: PreflightSubject) -> Result:
     control = ends & {*encoder.info.tokenizer.added_tokens_decoder}
     names = {end: str(encoder.info.tokenizer.convert_ids_to_tokens(end)) for end in ends}
     if template_end_id is not None and template_end_id not in encoder.stop_ids:
-        return failed(
+        return check.failed(
             f"the template ends answers with {names[template_end_id]!r}, which is no stop token of the model"
         )
     if not subject.trained:
         if template_end_id is None:
-            return not_applicable("answers are drawn, and no template says how one ends")
-        return passed(f"answers end with {names[template_end_id]!r}, at which drawing stops")
+            return check.not_applicable("answers are drawn, and no template says how one ends")
+        return check.passed(f"answers end with {names[template_end_id]!r}, at which drawing stops")
     count = 0
     for example in subject.trained:
         for answer in example.completions:
             fault = _end_fault(answer, ends, control, encoder.stop_ids)
             if fault is not None:
                 tail = abbreviate(encoder.info.decode(answer.ids[-4:]))
-                return failed(f"{example.origin}: {fault}; the answer ends in {tail}")
+                return check.failed(f"{example.origin}: {fault}; the answer ends in {tail}")
             count += 1
     last = subject.trained[0].completions[0].ids[-1]
     added = "" if last in encoder.info.stops else ", which the model's files do not name and the run adds"
-    return passed(f"{count:,} answers end once, in {names[last]!r}{added}")
+    return check.passed(f"{count:,} answers end once, in {names[last]!r}{added}")
 
 
 def _end_fault(answer: Completion, ends: set[int], control: set[int], stops: Sequence[int]) -> str | None:
@@ -276,24 +270,26 @@ def _end_fault(answer: Completion, ends: set[int], control: set[int], stops: Seq
     return None
 
 
-def check_mask(subject: PreflightSubject) -> Result:
+def check_mask(subject: check.PreflightSubject) -> check.Result:
     """Decodes the trained tokens of the first rows: they must be the words of the row's own answers, each
     with the end of its turn. Before the words may stand only what transformers' rendering has between the
     question and the answer (an empty thought, the name of a channel), since the model has to say that as
     well."""
     rows = encoded_rows(subject)
     if not rows:
-        return not_applicable("no row holds an answer")
+        return check.not_applicable("no row holds an answer")
     untrained = next((example for example in subject.trained if not example.trained_tokens), None)
     if untrained is not None:
-        return failed(f"{untrained.origin}: no token is trained", show_examples([untrained], subject.encoder))
+        return check.failed(
+            f"{untrained.origin}: no token is trained", show_examples([untrained], subject.encoder)
+        )
     count = unknown = 0
     for row in rows:
         for answer, completion in zip(row.answers, row.example.completions, strict=True):
             fault = _mask_fault(subject.encoder, row, answer, completion)
             if fault is not None:
                 rendered_rows = show_examples([row.example], subject.encoder)
-                return failed(f"{row.record.origin}: {fault}", rendered_rows)
+                return check.failed(f"{row.record.origin}: {fault}", rendered_rows)
             count += sum(completion.mask)
             unknown += _unknown_token_count(subject.encoder, completion.ids)
     examples = list(subject.trained[:MAX_SHOWN_ROWS]) or [row.example for row in rows[:MAX_SHOWN_ROWS]]
@@ -301,7 +297,7 @@ def check_mask(subject: PreflightSubject) -> Result:
     answer = examples[0].completions[0]
     learnt = [token for token, on in zip(answer.ids, answer.mask, strict=True) if on]
     first = subject.encoder.info.decode(learnt)
-    return passed(
+    return check.passed(
         f"{count:,} trained tokens in {len(rows)} rows are their answers{unknown_note}; of "
         f"{examples[0].origin}: [{abbreviate(first)[1:-1]}]",
         show_examples(examples, subject.encoder),
@@ -403,7 +399,7 @@ def _expected_turns(encoder: Encoder, row: EncodedRow, answer: Text) -> Iterator
 
 
 CHECKS = (
-    Check(name="one-bos", run=check_one_bos, at_start=True),
-    Check(name="end-of-turn", run=check_answer_end, at_start=True),
-    Check(name="mask", run=check_mask, at_start=True),
+    check.Check(name="one-bos", run=check_one_bos, at_start=True),
+    check.Check(name="end-of-turn", run=check_answer_end, at_start=True),
+    check.Check(name="mask", run=check_mask, at_start=True),
 )

@@ -10,16 +10,7 @@ import torch
 
 from plaudit.data.records import Prompt, Record, plain_text
 from plaudit.errors import UserError
-from plaudit.preflight.check import (
-    SAMPLE_SIZE,
-    Check,
-    PreflightSubject,
-    Result,
-    failed,
-    not_applicable,
-    passed,
-    warned,
-)
+from plaudit.preflight import check
 from plaudit.preflight.samples import answers_in_row, shortest_prompts
 from plaudit.preflight.tokenization import encoded_bare_prompts, encoded_rows, end_tokens
 from plaudit.tokens import batch as token_batch, microbatch
@@ -34,7 +25,7 @@ MAX_TRUNCATED_SHARE = 0.5
 """From this share of rows on, what is cut is the usual row and no exception."""
 
 
-def check_truncation(subject: PreflightSubject) -> Result:
+def check_truncation(subject: check.PreflightSubject) -> check.Result:
     """Goes through all trained rows: none is longer than max_length, and every answer has its end. Of rows
     whose text could be too long it encodes some, evenly chosen, and counts those whose answer alone does not
     fit (they are left out) and those whose prompt is cut. It fails when that is more than half of all
@@ -47,30 +38,30 @@ def check_truncation(subject: PreflightSubject) -> Result:
         for answer in example.completions:
             length = len(example.prompt) + len(answer.ids)
             if length > max_length:
-                return failed(
+                return check.failed(
                     f"{example.origin}: a row of {length:,} tokens, and max_length is {max_length:,}"
                 )
             if answer.ids[-1] not in ends:
-                return failed(
+                return check.failed(
                     f"{example.origin}: an answer was cut after {len(answer.ids):,} tokens, without end"
                 )
     return _check_cuts(subject)
 
 
-def _check_drawn(subject: PreflightSubject) -> Result:
+def _check_drawn(subject: check.PreflightSubject) -> check.Result:
     own = "answers are drawn, each with room of its own (draw.max_tokens)"
     room = subject.sampling.max_tokens
     rows = shortest_prompts(subject, DRAWN_PROMPTS, room) if subject.sampler and room <= MAX_DRAWN else []
     if subject.sampler is None or not rows:
-        return not_applicable(own)
+        return check.not_applicable(own)
     groups = subject.sampler.generate([row.prompt.prompt for row in rows], subject.sampling, n=4)
     answers = [rollout.answer for group in groups for rollout in group]
     cut = sum(not answer.ended for answer in answers)
     details = f"{cut} of {len(answers)} drawn answers are cut at {room} tokens (draw.max_tokens)"
-    return warned(f"{details}: none ends") if cut == len(answers) else passed(details)
+    return check.warned(f"{details}: none ends") if cut == len(answers) else check.passed(details)
 
 
-def _check_cuts(subject: PreflightSubject) -> Result:
+def _check_cuts(subject: check.PreflightSubject) -> check.Result:
     rows = [record for record in subject.records if not isinstance(record, Prompt)]
     slack = max(
         (_template_overhead(subject, row.record, row.example) for row in encoded_rows(subject)), default=0
@@ -94,17 +85,17 @@ def _check_cuts(subject: PreflightSubject) -> Result:
         elif len(example.prompt) + answer > subject.max_length:
             truncated += 1
     if not encoded:
-        return passed(f"all {len(rows):,} rows fit in {subject.max_length:,} tokens")
+        return check.passed(f"all {len(rows):,} rows fit in {subject.max_length:,} tokens")
     details = (
         f"of {len(rows):,} rows {len(possibly_long):,} could be longer than {subject.max_length:,} tokens, "
         f"and of {encoded} of them {dropped} have an answer that does not fit and are left out, {truncated} "
         "a prompt that is cut"
     )
     affected_share = len(possibly_long) / len(rows) * (dropped + truncated) / encoded
-    return failed(details) if affected_share > MAX_TRUNCATED_SHARE else passed(details)
+    return check.failed(details) if affected_share > MAX_TRUNCATED_SHARE else check.passed(details)
 
 
-def _template_overhead(subject: PreflightSubject, record: Record, example: Example) -> int:
+def _template_overhead(subject: check.PreflightSubject, record: Record, example: Example) -> int:
     """Characters that the template adds to a row, as an upper bound of the tokens that it adds."""
     decode = subject.encoder.info.decode
     return max(
@@ -124,11 +115,11 @@ def _utf8_length(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", errors="replace"))
 
 
-def check_padding_untrained(subject: PreflightSubject) -> Result:
+def check_padding_untrained(subject: check.PreflightSubject) -> check.Result:
     """Makes a batch of rows of different lengths and of one whose answer holds the padding token, or EOS
     where that pads, and lays it out packed, padded on the left and on the right: all words must lie where the
     run looks for them, be trained as before, and no place without a word be trained."""
-    rows = list(subject.trained[:: max(1, len(subject.trained) // SAMPLE_SIZE)][:SAMPLE_SIZE])
+    rows = list(subject.trained[:: max(1, len(subject.trained) // check.SAMPLE_SIZE)][: check.SAMPLE_SIZE])
     if not rows:
         end = subject.encoder.stop_ids[:1]
         rows = [
@@ -136,7 +127,7 @@ def check_padding_untrained(subject: PreflightSubject) -> Result:
             for origin, _, ids in encoded_bare_prompts(subject)
         ]
     if not rows:
-        return not_applicable("there is no row to look at")
+        return check.not_applicable("there is no row to look at")
     info = subject.encoder.info
     pads = dict.fromkeys(pad for pad in (info.pad, info.eos, 0) if pad is not None)
     # The first row's prompt with an answer that says the padding token twice and goes on, and as its end.
@@ -154,10 +145,12 @@ def check_padding_untrained(subject: PreflightSubject) -> Result:
     for layout in get_args(Layout):
         fault = fault or _layout_fault(rows, microbatch.layout_batch(batch, layout), layout)
     if fault is not None:
-        return failed(fault)
+        return check.failed(fault)
     places = batch.mask_NT.numel() - int(batch.length_N.sum())
     same = ", and pad is EOS" if info.pad == info.eos else ""
-    return passed(f"{len(batch.origin_N)} answers with {places} places of padding: none is trained{same}")
+    return check.passed(
+        f"{len(batch.origin_N)} answers with {places} places of padding: none is trained{same}"
+    )
 
 
 def _fully_trained_completion(ids: Sequence[int]) -> Completion:
@@ -207,6 +200,6 @@ def _layout_fault(rows: Sequence[Example], arrangement: ForwardInputs, layout: s
 
 
 CHECKS = (
-    Check(name="truncation", run=check_truncation, at_start=True),
-    Check(name="pad-not-trained", run=check_padding_untrained, at_start=True),
+    check.Check(name="truncation", run=check_truncation, at_start=True),
+    check.Check(name="pad-not-trained", run=check_padding_untrained, at_start=True),
 )

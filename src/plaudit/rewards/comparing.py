@@ -13,15 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
-from plaudit.data.judging import (
-    BothWays,
-    Judge,
-    PairOutcome,
-    Verdict,
-    pair_verdict,
-    probable_verdict,
-    task_seed,
-)
+from plaudit.data import judging
 from plaudit.data.records import Task, plain_text, turns_of
 from plaudit.errors import UserError
 from plaudit.files.user_code import accepted_arguments, call_user_function
@@ -51,25 +43,25 @@ class RewardJudge:
     """Whether a difference of scores is the log-odds of being preferred (Bradley and Terry 1952), so that
     verdicts are chances."""
 
-    def verdicts(self, tasks: Sequence[Task], seed: int | str) -> list[Verdict | None]:
+    def verdicts(self, tasks: Sequence[Task], seed: int | str) -> list[judging.Verdict | None]:
         """None where either answer has no score."""
         size = max(len(tasks), 1) if self.log_odds else _TASKS_PER_CALL
         batches = (tasks[start : start + size] for start in range(0, len(tasks), size))
         scores = [(row[0], row[1]) for batch in batches for row in self.reward.scores(batch)]
-        return [self._verdict(*both, task_seed(seed, place)) for place, both in enumerate(scores)]
+        return [self._verdict(*both, judging.task_seed(seed, place)) for place, both in enumerate(scores)]
 
-    def _verdict(self, first: float | None, second: float | None, seed: int) -> Verdict | None:
+    def _verdict(self, first: float | None, second: float | None, seed: int) -> judging.Verdict | None:
         if first is None or second is None:
             return None
         if self.log_odds:
-            return probable_verdict(first_win_probability(first - second, 1.0), annotator=self.name)
+            return judging.probable_verdict(first_win_probability(first - second, 1.0), annotator=self.name)
         if self.noise:
             probability = first_win_probability(first - second, self.noise)
             # A generator for each task, so that a verdict does not depend on how many came before it.
-            better: PairOutcome = "first" if random.Random(seed).random() < probability else "second"
+            better: judging.PairOutcome = "first" if random.Random(seed).random() < probability else "second"
         else:
             better = "tie" if first == second else "first" if first > second else "second"
-        return pair_verdict(better, annotator=self.name)
+        return judging.pair_verdict(better, annotator=self.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,12 +79,14 @@ class FunctionJudge:
     def __post_init__(self) -> None:
         accepted_arguments(self.name, self.function, _ALLOWED_ARGUMENTS, required=_REQUIRED_ARGUMENTS)
 
-    def verdicts(self, tasks: Sequence[Task], seed: int | str) -> list[Verdict | None]:
+    def verdicts(self, tasks: Sequence[Task], seed: int | str) -> list[judging.Verdict | None]:
         """A verdict for each task: the function is called once for each, in order."""
         takes = accepted_arguments(self.name, self.function, _ALLOWED_ARGUMENTS, required=_REQUIRED_ARGUMENTS)
-        return [self._verdict(takes, task, task_seed(seed, place)) for place, task in enumerate(tasks)]
+        return [
+            self._verdict(takes, task, judging.task_seed(seed, place)) for place, task in enumerate(tasks)
+        ]
 
-    def _verdict(self, takes: Sequence[str], task: Task, seed: int) -> Verdict | None:
+    def _verdict(self, takes: Sequence[str], task: Task, seed: int) -> judging.Verdict | None:
         first, second = task.answers
         available = {
             "prompt": plain_text(task.prompt),
@@ -105,11 +99,11 @@ class FunctionJudge:
         }
         where = f"{self.name}, prompt {plain_text(task.prompt)[:40]!r}"
         outcome = call_user_function(where, self.function, {name: available[name] for name in takes})
-        if outcome is None or (isinstance(outcome, Verdict) and len(outcome.marks) == 2):
+        if outcome is None or (isinstance(outcome, judging.Verdict) and len(outcome.marks) == 2):
             return outcome
-        for better in get_args(PairOutcome):
+        for better in get_args(judging.PairOutcome):
             if outcome == better:
-                return pair_verdict(better, annotator=self.name)
+                return judging.pair_verdict(better, annotator=self.name)
         raise UserError(f"{where}: it gave {outcome!r}; say first, second or tie, or None for no verdict")
 
 
@@ -123,7 +117,7 @@ def first_win_probability(gap: int | float, noise: int | float) -> float:
     return 0.5 * (1 + math.tanh(gap / noise / 2))
 
 
-def judge_named(word: str, settings: JudgeSettings | None = None) -> Judge:
+def judge_named(word: str, settings: JudgeSettings | None = None) -> judging.Judge:
     """Who is meant: people, gold, a model that is asked, a reward's folder, a function, or a rule."""
     chosen = JudgeSettings() if settings is None else settings
     if chosen.noise and (word == PEOPLE or compares_pairs(word)):
@@ -146,7 +140,7 @@ def judge_named(word: str, settings: JudgeSettings | None = None) -> Judge:
     return RewardJudge(name=GOLD if word == GOLD else reward.name, reward=reward, noise=chosen.noise)
 
 
-def _folder_judge(word: str, settings: JudgeSettings) -> Judge:
+def _folder_judge(word: str, settings: JudgeSettings) -> judging.Judge:
     # Models are slow to import, and no rule needs them.
     from plaudit.rewards.llm.pairwise import PairwiseRanker
     from plaudit.rewards.load import load_reward
@@ -161,9 +155,9 @@ def _folder_judge(word: str, settings: JudgeSettings) -> Judge:
     return RewardJudge(name=reward.name, reward=reward, log_odds=True)
 
 
-def in_both_orders(judge: Judge) -> Judge:
+def in_both_orders(judge: judging.Judge) -> judging.Judge:
     """The judge itself where the order of answers means nothing to it, or where it asks both by itself."""
-    return BothWays(judge=judge) if isinstance(judge, FunctionJudge) else judge
+    return judging.BothWays(judge=judge) if isinstance(judge, FunctionJudge) else judge
 
 
 def compares_pairs(word: str) -> bool:

@@ -19,16 +19,7 @@ from typing import ClassVar
 
 from plaudit.data.records import Task, plain_text, tool_fields, words_of
 from plaudit.errors import UserError
-from plaudit.files import exact_json
-from plaudit.files.posting import (
-    RetryPolicy,
-    UnreachableError,
-    excerpt_of,
-    parse_url,
-    post,
-    request_headers,
-    with_retries,
-)
+from plaudit.files import exact_json, posting
 from plaudit.rewards.base import RewardTraits, TaskScores
 
 
@@ -36,18 +27,18 @@ from plaudit.rewards.base import RewardTraits, TaskScores
 class EndpointReward:
     url: str
     """Where to POST: http or https."""
-    retry_policy: RetryPolicy = field(default_factory=RetryPolicy)
+    retry_policy: posting.RetryPolicy = field(default_factory=posting.RetryPolicy)
     traits: ClassVar[RewardTraits] = RewardTraits(exact=True, remote=True)
     refused: Counter[str] = field(default_factory=Counter[str], compare=False)
 
     def __post_init__(self) -> None:
-        parse_url(self.url)
-        request_headers(self.retry_policy)
+        posting.parse_url(self.url)
+        posting.request_headers(self.retry_policy)
 
     @property
     def name(self) -> str:
         """What tables and pages call it: where it is, without what may be secret in a query."""
-        parts = parse_url(self.url)
+        parts = posting.parse_url(self.url)
         return f"{parts.netloc}{parts.path}"
 
     def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
@@ -68,12 +59,12 @@ class EndpointReward:
 
     def _request_scores(self, request: Task) -> tuple[float | None, ...] | tuple[str, ...]:
         try:
-            content = with_retries(
+            content = posting.with_retries(
                 self.name,
                 self.retry_policy,
-                lambda: post(self.url, self.retry_policy, _score_request_body(request)),
+                lambda: posting.post(self.url, self.retry_policy, _score_request_body(request)),
             )
-        except UnreachableError as error:
+        except posting.UnreachableError as error:
             return (str(error),) * len(request.answers)
         return _parse_scores(self.name, request, content)
 
@@ -120,5 +111,7 @@ def _parse_score(name: str, value: object) -> float | None:
             score = math.inf
     # JSON's parser takes NaN.
     if not math.isfinite(score):
-        raise UserError(f"{name} gives the score {excerpt_of(value)}; a score is a finite number, or null")
+        raise UserError(
+            f"{name} gives the score {posting.excerpt_of(value)}; a score is a finite number, or null"
+        )
     return score

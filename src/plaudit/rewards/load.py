@@ -43,21 +43,15 @@ from plaudit.rewards.combine.manifest import (
 from plaudit.rewards.learned.group import GroupReward
 from plaudit.rewards.learned.process import StepReward
 from plaudit.rewards.learned.scalar import ImplicitReward, LearnedReward
+from plaudit.rewards.llm import generative
 from plaudit.rewards.llm.critic import CritiqueReward
-from plaudit.rewards.llm.generative import (
-    LANGUAGE_JUDGE_FILE,
-    LanguageJudgeModel,
-    RewardInWords,
-    read_language_judge_spec,
-    reply_probabilities,
-)
 from plaudit.rewards.llm.pairwise import PairwiseRanker
 from plaudit.rollouts.local import LocalSampler
 from plaudit.tokens.encode import AnsweredRecord, make_encoder, record_answers
 
 
-class GenerativeReward(RewardInWords):
-    def __init__(self, model: LanguageJudgeModel) -> None:
+class GenerativeReward(generative.RewardInWords):
+    def __init__(self, model: generative.LanguageJudgeModel) -> None:
         """Take a language judge that was trained with the settings of a generative reward."""
         settings = model.spec.settings
         assert isinstance(settings, GenerativeRewardSettings)
@@ -69,7 +63,7 @@ class GenerativeReward(RewardInWords):
 
     def probabilities(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
         """P(good) / (P(good) + P(bad)) of every answer: σ of the score."""
-        return self._score_answers(tasks, lambda logps: reply_probabilities(logps)[0])
+        return self._score_answers(tasks, lambda logps: generative.reply_probabilities(logps)[0])
 
     def _score_answers(
         self, tasks: Sequence[Task], score: Callable[[Sequence[float]], float]
@@ -95,11 +89,11 @@ def load_language_judge(
     It is called what the folder is called; a run's ``model`` folder is called what the run is.
     """
     path = model_folder(folder)
-    spec = read_language_judge_spec(path)
+    spec = generative.read_language_judge_spec(path)
     target = device_of(device) if isinstance(device, str) else device
     products = precision(dtype, target).products if isinstance(dtype, str) else dtype
     policy = _load_policy(path, _LoadOptions(device=target, dtype=products))
-    model = LanguageJudgeModel(_reward_name(path), policy, make_encoder(path), spec)
+    model = generative.LanguageJudgeModel(_reward_name(path), policy, make_encoder(path), spec)
     if isinstance(spec.settings, GenerativeRewardSettings):
         return GenerativeReward(model)
     if isinstance(spec.settings, PairwiseRankerSettings):
@@ -231,11 +225,20 @@ def check_group(manifest: GroupManifest) -> tuple[Comparison, ...]:
             f"{manifest.embedder}: its states have {size} numbers and the module was trained on "
             f"{expected_size}: this is not the model that it was trained beside"
         )
-    return _group_comparisons(manifest)
+    records = read_records(manifest.context).records
+    comparisons = tuple(
+        record
+        for record in records
+        if isinstance(record, Comparison) and manifest.group in (None, record.group)
+    )
+    if not comparisons:
+        whose = "" if manifest.group is None else f" by the group {manifest.group!r}"
+        raise UserError(f"{manifest.context}: no comparison{whose}, so nothing is known of the group")
+    return comparisons
 
 
 def _is_language_judge(path: Path) -> bool:
-    return (model_folder(path) / LANGUAGE_JUDGE_FILE).is_file()
+    return (model_folder(path) / generative.LANGUAGE_JUDGE_FILE).is_file()
 
 
 def _reward_model_folder(path: Path) -> Path:
@@ -256,19 +259,6 @@ def _load_policy(folder: Path, options: _LoadOptions) -> Policy:
     return verify_and_freeze(
         Policy(load_model(model_folder(folder), dtype=options.dtype, device=options.device))
     )
-
-
-def _group_comparisons(manifest: GroupManifest) -> tuple[Comparison, ...]:
-    records = read_records(manifest.context).records
-    comparisons = tuple(
-        record
-        for record in records
-        if isinstance(record, Comparison) and manifest.group in (None, record.group)
-    )
-    if not comparisons:
-        whose = "" if manifest.group is None else f" by the group {manifest.group!r}"
-        raise UserError(f"{manifest.context}: no comparison{whose}, so nothing is known of the group")
-    return comparisons
 
 
 def model_folder(path: Path) -> Path:
@@ -318,17 +308,12 @@ def fit_reward_normalisations(
     Each was fitted with an unknown level and a unit of its own (the noise of whoever judged), so a weight of
     0.7 says little before.
     """
-    tasks = _read_tasks(rows)
-    return fit_normalisations([load_reward(folder, device=device) for folder in rewards], tasks)
-
-
-def _read_tasks(path: Path) -> tuple[Task, ...]:
     tasks = tuple(
         Task(prompt=record.prompt, answers=answers, ended=(True,) * len(answers))
-        for record in read_records(path).records
+        for record in read_records(rows).records
         if isinstance(record, AnsweredRecord)
         for answers in [record_answers(record)]
     )
     if not tasks:
-        raise UserError(f"{path}: no row has an answer that could be scored")
-    return tasks
+        raise UserError(f"{rows}: no row has an answer that could be scored")
+    return fit_normalisations([load_reward(folder, device=device) for folder in rewards], tasks)

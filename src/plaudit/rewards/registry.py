@@ -16,22 +16,9 @@ from plaudit.data.records import Task, plain_text, turns_of
 from plaudit.errors import UserError
 from plaudit.files import hub
 from plaudit.files.user_code import accepted_arguments, call_user_function, import_user_module, line_in
+from plaudit.rewards import kinds
 from plaudit.rewards.base import Reward, RewardTraits, TaskScores
 from plaudit.rewards.http import EndpointReward
-from plaudit.rewards.kinds import (
-    ADDRESSES,
-    COMBINED_WORDS,
-    PARAMETRISED_RULES,
-    PLAIN_RULES,
-    RULE_FORMS,
-    is_judge_word,
-    is_reward_word,
-    is_rule,
-    judge_kind,
-    names_function,
-    reward_maker,
-    rule_named,
-)
 from plaudit.rewards.learned.step_payments import TaskStepScores, step_lines
 from plaudit.wings import everything
 
@@ -142,19 +129,19 @@ def resolve_reward(spec: str, *, device: str = "auto", dtype: str = "auto") -> R
     ('exact', 'length:1-20')
     """
     kind, colon, _ = spec.partition(":")
-    if is_rule(spec):
-        return rule_named(spec)
+    if kinds.is_rule(spec):
+        return kinds.rule_named(spec)
     if kind in _OTHER_SOURCES and colon:
         return _OTHER_SOURCES[kind](spec, device, dtype)
-    if is_reward_word(spec):
-        return reward_maker(spec)(spec, device, dtype)
+    if kinds.is_reward_word(spec):
+        return kinds.reward_maker(spec)(spec, device, dtype)
     folder = hub.local_path(spec, "model")
     if spec and folder.is_dir():
         # Models are slow to import, and no rule needs them.
         from plaudit.rewards.load import load_reward
 
         return load_reward(folder, device=device, dtype=dtype)
-    if names_function(spec):
+    if kinds.names_function(spec):
         found = resolve_object(spec)
         if isinstance(found, Reward) and not isinstance(found, type):
             return found
@@ -174,16 +161,16 @@ def _combined_reward(word: str, device: str, dtype: str) -> Reward:
 
 
 def _unknown_reward_message(spec: str, kind: str) -> str:
-    if is_judge_word(spec):
-        judge_kind(spec)
+    if kinds.is_judge_word(spec):
+        kinds.judge_kind(spec)
         return (
             f"{spec} is a judge. As a reward it is judge:{spec}, which gives points to each answer "
             "(docs/ai-feedback.md); as it is, it can be the judge of `eval policy --judge`, `eval reward`, "
             "`train rlhf --comparisons`. For scores from a server of your own give http://… (docs/rewards.md "
             "has its protocol) or a function, file.py:function"
         )
-    if spec in PARAMETRISED_RULES:
-        return f"{spec} has to be told what: {RULE_FORMS[spec]}"
+    if spec in kinds.PARAMETRISED_RULES:
+        return f"{spec} has to be told what: {kinds.RULE_FORMS[spec]}"
     if spec.endswith(".py"):
         return f"{spec} is a file of Python: say which function of it is the reward, {spec}:NAME"
     if os.sep in spec or spec.startswith("."):
@@ -195,15 +182,15 @@ def _unknown_reward_message(spec: str, kind: str) -> str:
 
 
 def _spelling_suggestion(kind: str) -> str:
-    near = get_close_matches(kind, [*PLAIN_RULES, *PARAMETRISED_RULES], n=1)
-    return f" Did you mean {RULE_FORMS.get(near[0], near[0])}?" if near else ""
+    near = get_close_matches(kind, [*kinds.PLAIN_RULES, *kinds.PARAMETRISED_RULES], n=1)
+    return f" Did you mean {kinds.RULE_FORMS.get(near[0], near[0])}?" if near else ""
 
 
 def _available_rewards() -> str:
     return ", ".join(
         [
-            *PLAIN_RULES,
-            *RULE_FORMS.values(),
+            *kinds.PLAIN_RULES,
+            *kinds.RULE_FORMS.values(),
             *(f"{kind}:WORD" for kind in everything("rewards")),
             "cascade:FILE, blend:FILE and gated:FILE",
             "http://…",
@@ -213,8 +200,8 @@ def _available_rewards() -> str:
 
 
 _OTHER_SOURCES: Mapping[str, Callable[[str, str, str], Reward]] = {
-    **dict.fromkeys(ADDRESSES, lambda word, device, dtype: EndpointReward(url=word)),
-    **dict.fromkeys(COMBINED_WORDS, _combined_reward),
+    **dict.fromkeys(kinds.ADDRESSES, lambda word, device, dtype: EndpointReward(url=word)),
+    **dict.fromkeys(kinds.COMBINED_WORDS, _combined_reward),
 }
 
 

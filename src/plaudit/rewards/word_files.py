@@ -11,16 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from plaudit.errors import UserError
+from plaudit.rewards import kinds
 from plaudit.rewards.combine.by_name import member_words
-from plaudit.rewards.kinds import (
-    COMBINED_WORDS,
-    JUDGE_REWARD,
-    is_judge_word,
-    is_reward_word,
-    is_rule,
-    judge_kind,
-    names_function,
-)
 
 
 def word_pieces(word: str) -> list[str | Path]:
@@ -32,17 +24,17 @@ def word_pieces(word: str) -> list[str | Path]:
     ([PosixPath('mine.py'), ':polite'], ['length:1-20'])
     """
     kind, colon, rest = word.partition(":")
-    if is_rule(word):
+    if kinds.is_rule(word):
         return [word]
-    if word.startswith(JUDGE_REWARD):
-        return _joined([JUDGE_REWARD, *word_pieces(rest)])
-    if is_judge_word(word):
-        return _joined(judge_kind(word).pieces(word))
-    if colon and kind in COMBINED_WORDS:
+    if word.startswith(kinds.JUDGE_REWARD):
+        return _joined([kinds.JUDGE_REWARD, *word_pieces(rest)])
+    if kinds.is_judge_word(word):
+        return _joined(kinds.judge_kind(word).pieces(word))
+    if colon and kind in kinds.COMBINED_WORDS:
         return [f"{kind}:", Path(rest)]
-    if names_function(word):
+    if kinds.names_function(word):
         return function_pieces(word)
-    return [word] if is_reward_word(word) or "://" in word else [Path(word)]
+    return [word] if kinds.is_reward_word(word) or "://" in word else [Path(word)]
 
 
 def word_from(word: str, folder: Path) -> str:
@@ -61,19 +53,19 @@ def word_from(word: str, folder: Path) -> str:
 
 def named_words(word: str) -> list[str]:
     """The words in the file of a jury, a spread or a combination; paths are looked for beside it first."""
-    while word.startswith(JUDGE_REWARD):
-        word = word.removeprefix(JUDGE_REWARD)
+    while word.startswith(kinds.JUDGE_REWARD):
+        word = word.removeprefix(kinds.JUDGE_REWARD)
     kind, _, rest = word.partition(":")
-    if is_judge_word(word):
-        return [*judge_kind(word).members(word)]
-    if kind in COMBINED_WORDS and rest:
+    if kinds.is_judge_word(word):
+        return [*kinds.judge_kind(word).members(word)]
+    if kind in kinds.COMBINED_WORDS and rest:
         return [word_from(member, Path(rest).parent) for member in member_words(word)]
     return []
 
 
 def refuse_circle(word: str, trail: tuple[str, ...] = ()) -> None:
     """Refuse files that name each other in a circle: what they mean together has no end."""
-    absolute = word_from(word, Path.cwd()).removeprefix(JUDGE_REWARD).partition(",")[0]
+    absolute = word_from(word, Path.cwd()).removeprefix(kinds.JUDGE_REWARD).partition(",")[0]
     if absolute in trail:
         path = " → ".join([*trail[trail.index(absolute) :], absolute])
         raise UserError(f"{path}: these files name each other in a circle; take one of them out")

@@ -110,17 +110,6 @@ class EpisodeSampler:
         self, prompts: Sequence[EncodedPrompt], settings: SamplingSettings, *, n: int = 1
     ) -> list[list[Rollout]]:
         """For every question ``n`` episodes, side by side; ``max_tokens`` is the room of a whole episode."""
-        episodes = self._start_episodes(prompts, settings, n)
-        while active := [episode for episode in episodes if episode.outcome is None]:
-            for item, rollout in zip(active, self._next_turns(active, settings), strict=True):
-                item.add_policy_turn(rollout)
-                self._environment_turn(item)
-        rollouts = [episode.rollout() for episode in episodes]
-        return [rollouts[p * n : (p + 1) * n] for p in range(len(prompts))]
-
-    def _start_episodes(
-        self, prompts: Sequence[EncodedPrompt], settings: SamplingSettings, n: int
-    ) -> list[_ActiveEpisode]:
         requests = self.sampler.requests_for([prompt.shown for prompt in prompts], settings, n)
         episodes: list[_ActiveEpisode] = []
         for place, request in enumerate(requests):
@@ -133,7 +122,12 @@ class EpisodeSampler:
             )
             driver = EpisodeDriver(self.name, self.environment, episode_prompt)
             episodes.append(_ActiveEpisode(prompt, driver, request, self.sampler.version))
-        return episodes
+        while active := [episode for episode in episodes if episode.outcome is None]:
+            for item, rollout in zip(active, self._next_turns(active, settings), strict=True):
+                item.add_policy_turn(rollout)
+                self._environment_turn(item)
+        rollouts = [episode.rollout() for episode in episodes]
+        return [rollouts[p * n : (p + 1) * n] for p in range(len(prompts))]
 
     def _next_turns(self, active: Sequence[_ActiveEpisode], settings: SamplingSettings) -> list[Rollout]:
         # `sample` stays and the prompt grows, so that each turn has random numbers of its own.

@@ -20,28 +20,10 @@ from torch import Tensor
 
 from plaudit.data.records import Text, plain_text
 from plaudit.errors import UserError
-from plaudit.models.decode import (
-    TRIAL_PROMPTS,
-    Decoder,
-    MixtureDecoder,
-    MixtureDecoderFactory,
-    PagedDecoder,
-    SharedDecoder,
-    SlowDecoder,
-    fastest_decoder,
-    mixture_decoder,
-)
+from plaudit.models import decode
 from plaudit.models.load import device_of, load_model, precision
 from plaudit.models.policy import GeneratingReference, Policy
-from plaudit.rollouts.drawing import (
-    DrawingState,
-    RecordedSteps,
-    Recorder,
-    SampledTokens,
-    record_graph,
-    refuse_broken,
-    uniform_numbers,
-)
+from plaudit.rollouts import drawing
 from plaudit.rollouts.sampler import (
     Answer,
     GenerationPrompt,
@@ -62,7 +44,7 @@ COMPACTION_SHARE = 8
 """Ended completions leave the batch, and others join, once they are one in so many: both copy the cache."""
 MAX_BATCH_SIZE = {"cpu": 64, "cuda": 256}
 """The most completions that are generated side by side, by device type."""
-RECORDERS: dict[str, Recorder] = {"cuda": record_graph}
+RECORDERS: dict[str, drawing.Recorder] = {"cuda": drawing.record_graph}
 """How steps are recorded, by device type."""
 LOOK_EVERY = {"cpu": 1, "cuda": 8}
 """After how many tokens it is looked which completions have ended, by device type."""
@@ -93,10 +75,10 @@ class _Batch:
         self.rows: list[_PartialCompletion] = []
         """Those that grow, or have ended since the last `advance` that dropped some."""
         self._engine, self._settings, self._queue = engine, settings, deque(completions)
-        self._decoder: SharedDecoder | SlowDecoder | MixtureDecoder | None = None
-        self._recorded: RecordedSteps | None = None
+        self._decoder: decode.SharedDecoder | decode.SlowDecoder | decode.MixtureDecoder | None = None
+        self._recorded: drawing.RecordedSteps | None = None
         self._last_prompt: str | None = None
-        self._state = DrawingState.allocate(
+        self._state = drawing.DrawingState.allocate(
             rows=min(engine.batch_size, len(completions)),
             room=max((completion.request.max_new_tokens for completion in completions), default=1),
             device=engine.policy.device,
@@ -105,7 +87,7 @@ class _Batch:
     def unfinished(self) -> int:
         return len(self._queue) + sum(not row.is_done for row in self.rows)
 
-    def advance(self) -> SampledTokens:
+    def advance(self) -> drawing.SampledTokens:
         """The next tokens of every row, ``[steps, rows]``; those for whom there is a place join before."""
         self._drop_ended()
         if self.rows and not self._places():
@@ -141,15 +123,15 @@ class _Batch:
             self._state.select_rows(row_n)
             self.rows = [self.rows[r] for r in active]
 
-    def _draw(self) -> SampledTokens:
+    def _draw(self) -> drawing.SampledTokens:
         assert self._decoder is not None
         return self._state.draw(self._decoder.logits_NV, self._settings)
 
-    def _more(self, steps: int) -> SampledTokens:
+    def _more(self, steps: int) -> drawing.SampledTokens:
         rows = len(self.rows)
-        if isinstance(self._decoder, PagedDecoder):
+        if isinstance(self._decoder, decode.PagedDecoder):
             if self._recorded is None:
-                self._recorded = RecordedSteps(
+                self._recorded = drawing.RecordedSteps(
                     decoder=self._decoder,
                     state=self._state,
                     settings=self._settings,
@@ -165,7 +147,7 @@ class _Batch:
                     stacklevel=2,
                 )
             return drawn_together
-        drawn: list[SampledTokens] = []
+        drawn: list[drawing.SampledTokens] = []
         for _ in range(steps):
             assert self._decoder is not None
             self._decoder.step(self._state.token_C[:rows])
@@ -182,7 +164,7 @@ class _Batch:
             )
         ]
         last_prompt, decoder = groups[-1][0].prompt_id, self._decoder
-        assert not isinstance(decoder, SlowDecoder), "rows of the model's own passes begin together"
+        assert not isinstance(decoder, decode.SlowDecoder), "rows of the model's own passes begin together"
         if decoder is not None and self._grows_an_answer_to(groups[0][0].prompt_id):
             decoder.add_answers(len(groups.pop(0)))
         if groups:
@@ -197,12 +179,22 @@ class _Batch:
         return prompt == self._last_prompt == self.rows[-1].request.prompt_id
 
     def _read(
-        self, decoder: SharedDecoder | MixtureDecoder | None, groups: Sequence[Sequence[GenerationRequest]]
-    ) -> SharedDecoder | SlowDecoder | MixtureDecoder:
+        self,
+        decoder: decode.SharedDecoder | decode.MixtureDecoder | None,
+        groups: Sequence[Sequence[GenerationRequest]],
+    ) -> decode.SharedDecoder | decode.SlowDecoder | decode.MixtureDecoder:
         """The decoder once it has read a prompt for each group; a new one where nothing grows."""
         prompts, answers = [group[0].prompt for group in groups], list(map(len, groups))
         policy = self._engine.policy
-        items = _items(groups, policy.device)
+        # The items of each prompt, in the order of prompts, as a decoder reads them.
+        columns = collate_extras([group[0].extras for group in groups], [""] * len(groups))
+        for name, extra in columns.items():
+            if extra.axis != "item":
+                raise UserError(
+                    f"the extra {name!r} is of axis {extra.axis!r}; prompts to generate from can show items, "
+                    "which are read with the prompt and never again"
+                )
+        items = {name: extra.value.to(policy.device) for name, extra in columns.items()}
         if decoder is None:
             return self._engine.decoder(policy, prompts, answers, items)
         decoder.join(prompts, answers, items)
@@ -216,13 +208,13 @@ class GenerationEngine:
     policy: Policy
     """What answers; its weights at this moment, whatever trains them meanwhile."""
     encoder: Encoder
-    decoder: Decoder | MixtureDecoderFactory
+    decoder: decode.Decoder | decode.MixtureDecoderFactory
     """How its next tokens are predicted: by the policy alone, or by a mixture with another one."""
     batch_size: int = MAX_BATCH_SIZE["cpu"]
     """The most completions that grow side by side; the others begin as soon as places get free."""
     look_every: int = 1
     """After so many tokens it is looked which completions have ended: a GPU is waited for each time."""
-    record: Recorder | None = None
+    record: drawing.Recorder | None = None
     """How a step of a `PagedDecoder` is recorded; None: steps are made one by one."""
 
     def generate(
@@ -259,12 +251,12 @@ class GenerationEngine:
                 yield batch.unfinished()
 
     def _append_tokens(
-        self, rows: Sequence[_PartialCompletion], sampled: SampledTokens, settings: SamplingSettings
+        self, rows: Sequence[_PartialCompletion], sampled: drawing.SampledTokens, settings: SamplingSettings
     ) -> None:
         """The tokens of each step for those that go on; what is drawn for the others is not kept."""
         parts = (sampled.token_N.tolist(), sampled.logp_N.tolist(), sampled.whole_logp_N.tolist())
         for tokens, logps, whole_logps in zip(*parts, strict=True):
-            refuse_broken(whole_logps)
+            drawing.refuse_broken(whole_logps)
             for item, token, logp, whole_logp in zip(rows, tokens, logps, whole_logps, strict=True):
                 if not item.is_done:
                     item.ids.append(token)
@@ -293,20 +285,20 @@ class GenerationEngine:
         )
 
 
-def refused_record(policy: Policy, record: Recorder) -> str | None:
+def refused_record(policy: Policy, record: drawing.Recorder) -> str | None:
     """Why steps of this model are not recorded, by a few tokens drawn both ways; None where they are."""
-    rows, generator = len(TRIAL_PROMPTS), torch.Generator().manual_seed(0)
+    rows, generator = len(decode.TRIAL_PROMPTS), torch.Generator().manual_seed(0)
     uniform_NT = torch.rand(rows, LOOKED_AT + 1, dtype=torch.float64, generator=generator)
-    drawn: list[SampledTokens] = []
+    drawn: list[drawing.SampledTokens] = []
     for recorder in (None, record):
-        with torch.inference_mode(), PagedDecoder.attention_context(policy):
+        with torch.inference_mode(), decode.PagedDecoder.attention_context(policy):
             vocabulary = policy.base.config.get_text_config().vocab_size
-            prompts = [[token % vocabulary for token in prompt] for prompt in TRIAL_PROMPTS]
-            decoder = PagedDecoder(policy, prompts, (1,) * rows)
-            state = DrawingState.allocate(rows=rows, room=LOOKED_AT + 1, device=policy.device)
+            prompts = [[token % vocabulary for token in prompt] for prompt in decode.TRIAL_PROMPTS]
+            decoder = decode.PagedDecoder(policy, prompts, (1,) * rows)
+            state = drawing.DrawingState.allocate(rows=rows, room=LOOKED_AT + 1, device=policy.device)
             state.add_rows(0, uniform_NT)
             state.draw(decoder.logits_NV, SamplingSettings())
-            steps = RecordedSteps(
+            steps = drawing.RecordedSteps(
                 decoder=decoder,
                 state=state,
                 settings=SamplingSettings(),
@@ -323,30 +315,18 @@ LOOKED_AT = 4
 """Tokens of a trial."""
 
 
-def _joined(*steps: SampledTokens | None) -> SampledTokens:
+def _joined(*steps: drawing.SampledTokens | None) -> drawing.SampledTokens:
     """One step after the other as ``[steps, rows]``; each is one of N rows or some of N."""
     parts = [step for step in steps if step is not None]
 
     def column(values: Sequence[Tensor]) -> Tensor:
         return torch.cat([value[None] if value.ndim == 1 else value for value in values])
 
-    return SampledTokens(
+    return drawing.SampledTokens(
         token_N=column([part.token_N for part in parts]),
         logp_N=column([part.logp_N for part in parts]),
         whole_logp_N=column([part.whole_logp_N for part in parts]),
     )
-
-
-def _items(groups: Sequence[Sequence[GenerationRequest]], device: torch.device) -> dict[str, Tensor]:
-    """The items of each prompt, in the order of prompts, as a decoder reads them."""
-    columns = collate_extras([group[0].extras for group in groups], [""] * len(groups))
-    for name, extra in columns.items():
-        if extra.axis != "item":
-            raise UserError(
-                f"the extra {name!r} is of axis {extra.axis!r}; prompts to generate from can show items, "
-                "which are read with the prompt and never again"
-            )
-    return {name: extra.value.to(device) for name, extra in columns.items()}
 
 
 def _uniform_numbers(completions: Sequence[_PartialCompletion], settings: SamplingSettings) -> Tensor:
@@ -354,7 +334,7 @@ def _uniform_numbers(completions: Sequence[_PartialCompletion], settings: Sampli
     room = max(completion.request.max_new_tokens for completion in completions)
     uniform_NT = torch.zeros(len(completions), room, dtype=torch.float64)
     for row, request in enumerate(completion.request for completion in completions):
-        uniform_NT[row, : request.max_new_tokens] = uniform_numbers(
+        uniform_NT[row, : request.max_new_tokens] = drawing.uniform_numbers(
             settings, request.prompt, request.sample, request.max_new_tokens, request.extras
         )
     return uniform_NT
@@ -396,9 +376,9 @@ class LocalSampler:
     """Which weights a copy has; shared, like the copy, by all samplers of it."""
 
     def _set_up(self, policy: Policy, encoder: Encoder, weights: WeightsVersion) -> None:
-        decoder, self.fallback_reason = fastest_decoder(policy)
+        decoder, self.fallback_reason = decode.fastest_decoder(policy)
         """Why answers are drawn in a slower way than this device has; None where they are not."""
-        record = RECORDERS.get(policy.device.type) if decoder is PagedDecoder else None
+        record = RECORDERS.get(policy.device.type) if decoder is decode.PagedDecoder else None
         if record is not None and (refusal := refused_record(policy, record)) is not None:
             record, self.fallback_reason = None, refusal
         self._engine = GenerationEngine(
@@ -422,8 +402,8 @@ class LocalSampler:
         """A sampler of the mixture with a reference, which counts with this share (`mixture_logits`)."""
         # A shallow copy shares the counter of versions: the mixture moves when the policy does.
         engine, sampler = self._engine, copy(self)
-        assert not isinstance(engine.decoder, MixtureDecoderFactory), "a mixture of a mixture"
-        decoder, fallback = mixture_decoder(engine.policy, engine.decoder, reference, share)
+        assert not isinstance(engine.decoder, decode.MixtureDecoderFactory), "a mixture of a mixture"
+        decoder, fallback = decode.mixture_decoder(engine.policy, engine.decoder, reference, share)
         sampler._engine = replace(engine, decoder=decoder)
         sampler.fallback_reason = self.fallback_reason or fallback
         return sampler

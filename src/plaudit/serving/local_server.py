@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import torch
 
 from plaudit.errors import UserError
-from plaudit.models.load import with_adapter
+from plaudit.models.load import ONE_MODEL_AT_A_TIME, with_adapter
 from plaudit.models.policy import Policy
 from plaudit.rollouts.local import LocalSampler
 from plaudit.rollouts.sampler import GenerationRequest, Rollout, SamplingSettings
@@ -144,7 +144,8 @@ def _choice(index: int, rollout: Rollout, version: str) -> dict[str, Any]:
 def load_served(model: Any, tensors: Mapping[str, torch.Tensor]) -> None:
     """Give a model the weights of these, which have the names that a folder has."""
     # Through transformers' loader, which knows how a folder names what a model holds as one.
-    fresh: Any = type(model).from_pretrained(None, config=model.config, state_dict=dict(tensors))
+    with ONE_MODEL_AT_A_TIME:
+        fresh: Any = type(model).from_pretrained(None, config=model.config, state_dict=dict(tensors))
     with torch.no_grad():
         for mine, sent in zip(model.parameters(), fresh.parameters(), strict=True):
             mine.copy_(sent)

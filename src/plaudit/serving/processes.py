@@ -55,7 +55,10 @@ class VllmServers:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._environment = {**os.environ, **_plugin_environment(self._folder)}
         self._gpus = _shares(settings)
-        ports = _free_ports(settings.count)
+        listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(settings.count)]
+        ports = [listener.getsockname()[1] for listener in listeners]
+        for listener in listeners:
+            listener.close()
         self.urls = [f"http://127.0.0.1:{port}" for port in ports]
         self._commands = [_command(model, settings, dtype, rank, port) for port in ports]
         self._logs: list[IO[bytes]] = []
@@ -169,14 +172,6 @@ def _shares(settings: ServerSettings) -> list[str]:
     if rest or not each:
         raise UserError(f"server.gpus: {len(gpus)} GPUs cannot be shared out among {settings.count} servers")
     return [",".join(gpus[start : start + each]) for start in range(0, len(gpus), each)]
-
-
-def _free_ports(count: int) -> list[int]:
-    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [listener.getsockname()[1] for listener in listeners]
-    for listener in listeners:
-        listener.close()
-    return ports
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

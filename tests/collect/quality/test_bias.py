@@ -18,7 +18,7 @@ from plaudit.collect.quality.bias import (
     holm_of_known,
     odds_of,
 )
-from plaudit.collect.quality.proposals import Standards, proposals, standards_of
+from plaudit.collect.quality.report import Standards, proposals, standards_of
 from plaudit.collect.quality.result import Drift, Figure, PersonQuality
 
 PLACES = (0.0, 0.0, 0.8, -0.6, 0.3)

@@ -7,7 +7,7 @@ from math import tanh
 import pytest
 
 from plaudit.data.records import Ranking
-from plaudit.evaluation.reward_models.rewardbench import (
+from plaudit.evaluation.reward_models.evaluate import (
     REWARDBENCH_SECTIONS,
     RankingScores,
     best_of_four_points,

@@ -10,8 +10,7 @@ import pytest
 from plaudit.data.read import read_records
 from plaudit.data.records import Message, Prompt, user_turn
 from plaudit.errors import UserError
-from plaudit.feedback.attacks.archive import Worked, add_to_archive, read_archive
-from plaudit.feedback.attacks.attempt import Attempt
+from plaudit.feedback.attacks.attempt import Attempt, Worked, add_to_archive, read_archive
 
 
 def worked(words: str, **more: object) -> Worked:

@@ -8,7 +8,7 @@ import pytest
 
 from plaudit.errors import UserError
 from plaudit.feedback.attack_page import attack_sentences
-from plaudit.feedback.attacks.archive import read_archive
+from plaudit.feedback.attacks.attempt import read_archive
 from plaudit.feedback.attacks.summary import read_attack
 from plaudit.runs.pipeline.read import read_pipeline
 from plaudit.runs.pipeline.run import StageSelection, dry_run, run_pipeline, validate_pipeline

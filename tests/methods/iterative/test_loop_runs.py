@@ -112,7 +112,7 @@ def loops(tmp_path_factory: pytest.TempPathFactory) -> Loops:
 def test_answers_are_drawn_in_the_numbers_of_the_run_and_what_is_slow_is_said(
     loops: Loops, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(local, "fastest_decoder", lambda _: (CachedDecoder, "it is of its own kind"))
+    monkeypatch.setattr(local.decode, "fastest_decoder", lambda _: (CachedDecoder, "it is of its own kind"))
     config = SftConfig(model=loops.toy.model, data=loops.toy.data, out=loops.folder, dtype="bfloat16")
     ranks = single_process("cpu")
     assert round_sampler(loops.toy.model, config, ranks).policy.backbone.compute_dtype == torch.bfloat16

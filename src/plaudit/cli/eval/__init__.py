@@ -8,15 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from plaudit.cli import parser
 from plaudit.cli.eval import policies
-from plaudit.cli.parser import (
-    Subparsers,
-    add_row_options,
-    integer,
-    positive_integer,
-    refuse_missing_models,
-    row_options,
-)
 from plaudit.cli.sample import make_console, short_names
 from plaudit.errors import UserError
 from plaudit.files import hub
@@ -36,7 +29,7 @@ probes       what the model prefers beyond what its annotators do; --world asks 
 intervals    95 %, from prompts drawn anew"""
 
 
-def add_parser(subparsers: Subparsers) -> None:
+def add_parser(subparsers: parser.Subparsers) -> None:
     evaluate = subparsers.add_parser("eval")
     verbs = evaluate.add_subparsers(dest="eval_verb", required=True, metavar="reward|policy")
     policies.add_parser(verbs)
@@ -55,12 +48,12 @@ def add_parser(subparsers: Subparsers) -> None:
         "judge that compares: a function of first and second, openai:http://host:port/v1#model",
     )
     add("--data", type=Path, required=True, metavar="FILE", help="comparisons or rankings, of any layout")
-    add_row_options(add)
+    parser.add_row_options(add)
     add("--threshold", type=float, default=0.01, help="share of bad rows (default: 0.01)")
-    add("--n", type=positive_integer, metavar="N", help="at most so many records, drawn by chance")
+    add("--n", type=parser.positive_integer, metavar="N", help="at most so many records, drawn by chance")
     add("--out", type=Path, metavar="DIR", help="write summary.json, scores.jsonl and report.html there")
-    add("--bootstrap", type=positive_integer, default=1000, help=policies.BOOTSTRAP_HELP)
-    add("--seed", type=integer, default=0, help="default: 0")
+    add("--bootstrap", type=parser.positive_integer, default=1000, help=policies.BOOTSTRAP_HELP)
+    add("--seed", type=parser.integer, default=0, help="default: 0")
     add("--token-from", metavar="VAR", help="environment variable with the token of an openai: judge")
     add("--device", default="auto", help="auto, cpu or cuda (default: auto)")
     add("--dtype", default="auto", help="auto, float32 or bfloat16 (default: auto)")
@@ -79,7 +72,7 @@ def _add_knowledge_options(reward: argparse.ArgumentParser) -> None:
     add("--world", action="store_true", help="the prompts are the world's: compare with the true utility too")
     add(
         "--best-of",
-        type=positive_integer,
+        type=parser.positive_integer,
         metavar="N",
         help="with --world: answers to choose from (default: 16)",
     )
@@ -90,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
         return policies.run(args)
     _check_arguments(args)
     # A word without a slash may be a rule.
-    refuse_missing_models(*(model for model in args.models if "/" in model))
+    parser.refuse_missing_models(*(model for model in args.models if "/" in model))
     from plaudit.evaluation.reward_models.evaluate import read_reward_data
     from plaudit.evaluation.stats import Resampling
     from plaudit.files.atomic import make_output_folder
@@ -107,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
         threshold=args.threshold,
         n=args.n,
         seed=args.seed,
-        options=row_options(args),
+        options=parser.row_options(args),
     )
     console = make_console()
     for sentence in source.notes:

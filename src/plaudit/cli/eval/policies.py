@@ -12,16 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plaudit.cli.parser import (
-    HelpAll,
-    Subparsers,
-    add_row_options,
-    integer,
-    model_path,
-    positive_integer,
-    refuse_missing_models,
-    row_options,
-)
+from plaudit.cli import parser
 from plaudit.cli.sample import make_console, short_names
 from plaudit.errors import UserError
 from plaudit.evaluation.policies import WRITTEN
@@ -50,7 +41,7 @@ judges      gold (with --world), a reward's folder, a rule, module:function of f
             openai:http://host:port/v1#model"""
 
 
-def add_parser(verbs: Subparsers) -> None:
+def add_parser(verbs: parser.Subparsers) -> None:
     policy = verbs.add_parser(
         "policy",
         help="win rates, KL, diversity, true worth; several policies side by side",
@@ -67,16 +58,21 @@ def add_parser(verbs: Subparsers) -> None:
     add("--policy", action="append", default=[], metavar="NAME=DIR,…", help=_POLICY_HELP)
     add("--against", action="append", default=[], metavar="NAME", help="compare with it (default: the first)")
     _add_prompt_options(policy)
-    add("--answers", type=positive_integer, default=1, help="to each prompt, with each seed (default: 1)")
-    add("--seeds", type=positive_integer, default=1, help="how many, counted from --seed (default: 1)")
-    add("--seed", type=integer, default=0, help="of chance (default: 0)")
+    add(
+        "--answers",
+        type=parser.positive_integer,
+        default=1,
+        help="to each prompt, with each seed (default: 1)",
+    )
+    add("--seeds", type=parser.positive_integer, default=1, help="how many, counted from --seed (default: 1)")
+    add("--seed", type=parser.integer, default=0, help="of chance (default: 0)")
     add("--temperature", type=float, default=1.0, help="0 is the likeliest token every time (default: 1)")
-    add("--max-tokens", type=positive_integer, default=64, help="where an answer is cut (default: 64)")
+    add("--max-tokens", type=parser.positive_integer, default=64, help="where an answer is cut (default: 64)")
     add("--judge", action="append", default=[], metavar="WHO", help="who compares answers; may be repeated")
-    add("--reward", type=model_path, metavar="DIR", help="a learnt reward, shown beside")
+    add("--reward", type=parser.model_path, metavar="DIR", help="a learnt reward, shown beside")
     add(
         "--best-of",
-        type=positive_integer,
+        type=parser.positive_integer,
         metavar="N",
         help="of N answers of the reference --reward takes the best",
     )
@@ -95,7 +91,7 @@ def _add_prompt_options(policy: argparse.ArgumentParser) -> None:
     add("--split", choices=SPLITS, default="test", help="of the world (default: test)")
     add(
         "--n",
-        type=positive_integer,
+        type=parser.positive_integer,
         help=f"at most so many prompts, by chance (of the world: {WORLD_PROMPTS})",
     )
 
@@ -108,21 +104,21 @@ def _add_advanced_options(policy: argparse.ArgumentParser) -> None:
     tasks_help = "as --tax, by tasks of lm-eval, --n items of each; may be repeated"
     token_help = "environment variable with the token of an openai: judge"
     hidden = [
-        *add_row_options(add_hidden),
-        add_hidden("--bootstrap", type=positive_integer, default=1000, help=BOOTSTRAP_HELP),
+        *parser.add_row_options(add_hidden),
+        add_hidden("--bootstrap", type=parser.positive_integer, default=1000, help=BOOTSTRAP_HELP),
         add_hidden("--device", default="auto", help="auto, cpu or cuda (default: auto)"),
         add_hidden("--dtype", default="auto", help="auto, float32 or bfloat16 (default: auto)"),
         add_hidden("--tasks", action="append", default=[], metavar="NAME", help=tasks_help),
         add_hidden("--tasks-folder", type=Path, metavar="DIR", help="where your own tasks of lm-eval are"),
         add_hidden("--token-from", metavar="VAR", help=token_help),
-        add_hidden("--pass-at", type=positive_integer, action="append", default=[], help=pass_help),
+        add_hidden("--pass-at", type=parser.positive_integer, action="append", default=[], help=pass_help),
     ]
-    policy.add_argument("--help-all", action=HelpAll, hidden=hidden, help="show every option and exit")
+    policy.add_argument("--help-all", action=parser.HelpAll, hidden=hidden, help="show every option and exit")
 
 
 def run(args: argparse.Namespace) -> int:
     _check_arguments(args)
-    refuse_missing_models(*(model for model in args.models if model != WRITTEN))
+    parser.refuse_missing_models(*(model for model in args.models if model != WRITTEN))
     args.models = [model if model == WRITTEN else hub.local_word(model, "model") for model in args.models]
     args.judge = [hub.local_word(judge, "model") for judge in args.judge]
     from plaudit.cli.eval.tables import print_policy_tables
@@ -140,7 +136,7 @@ def run(args: argparse.Namespace) -> int:
     # Both for their faults alone: a bad file should not come to light after hours of sampling.
     read_tax_tasks(args.tax)
     lm_eval_harness(args)
-    prompts = requested_prompts(args, row_options(args), args.format)
+    prompts = requested_prompts(args, parser.row_options(args), args.format)
     check_policies(models, prompts, settings)
     # Made now: a folder that cannot be written should not cost the whole evaluation.
     if args.out is not None:
@@ -170,7 +166,7 @@ def _trained_prompts_notes(args: argparse.Namespace, models: Mapping[str, Contes
 
     if args.prompts is None:
         return
-    content = hash_path(hub.local_path(args.prompts, "dataset", split=row_options(args).split))
+    content = hash_path(hub.local_path(args.prompts, "dataset", split=parser.row_options(args).split))
     for name, contestant in models.items():
         folder = None if contestant.folder is None else model_folder(contestant.folder)
         origin = None if folder is None else folder.absolute().parent / "lineage.json"

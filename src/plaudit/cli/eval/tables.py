@@ -31,7 +31,21 @@ def print_reward_tables(evaluations: Sequence[RewardEvaluation], console: Consol
     first = evaluations[0]
     ties = f", {first.ties.pairs} of them ties" if first.ties else ""
     console.print(f"{first.data}: {first.pairs} pairs of answers to {first.prompts} prompts{ties}")
-    _print_headline(evaluations, console)
+    number = _format_number
+    rows: list[tuple[str, Callable[[RewardEvaluation], str]]] = [
+        ("accuracy", lambda item: format_share(item.accuracy)),
+        ("ceiling", lambda item: _format_ceiling(item.ceiling)),
+        ("worst category", lambda item: item.worst or "–"),
+        ("log-loss (coin: 0.693)", lambda item: number(item.calibration and item.calibration.log_loss)),
+        ("Brier (coin: 0.250)", lambda item: number(item.calibration and item.calibration.brier)),
+        ("ECE, equal mass", lambda item: number(item.calibration and item.calibration.ece_mass)),
+        ("ECE, equal width", lambda item: number(item.calibration and item.calibration.ece_width)),
+        ("|r₁ − r₂|, ties", lambda item: number(item.ties and item.ties.gap)),
+        ("|r₁ − r₂|, others", lambda item: number(item.ties and item.ties.gap_elsewhere)),
+        ("equal rewards", lambda item: str(item.equal)),
+        ("no verdict", lambda item: str(item.missing)),
+    ]
+    print_table("", _cells(rows, evaluations), _model_names(evaluations), console)
     for title, parts in (
         ("category", lambda evaluation: evaluation.categories),
         ("group", lambda evaluation: evaluation.groups),
@@ -99,24 +113,6 @@ def format_share(estimate: Estimate | None) -> str:
     if estimate.low is None or estimate.high is None:
         return f"{estimate.value:.1%}".replace("%", " %")
     return f"{100 * estimate.value:.1f} % ({100 * estimate.low:.1f}–{100 * estimate.high:.1f})"
-
-
-def _print_headline(evaluations: Sequence[RewardEvaluation], console: Console) -> None:
-    number = _format_number
-    rows: list[tuple[str, Callable[[RewardEvaluation], str]]] = [
-        ("accuracy", lambda item: format_share(item.accuracy)),
-        ("ceiling", lambda item: _format_ceiling(item.ceiling)),
-        ("worst category", lambda item: item.worst or "–"),
-        ("log-loss (coin: 0.693)", lambda item: number(item.calibration and item.calibration.log_loss)),
-        ("Brier (coin: 0.250)", lambda item: number(item.calibration and item.calibration.brier)),
-        ("ECE, equal mass", lambda item: number(item.calibration and item.calibration.ece_mass)),
-        ("ECE, equal width", lambda item: number(item.calibration and item.calibration.ece_width)),
-        ("|r₁ − r₂|, ties", lambda item: number(item.ties and item.ties.gap)),
-        ("|r₁ − r₂|, others", lambda item: number(item.ties and item.ties.gap_elsewhere)),
-        ("equal rewards", lambda item: str(item.equal)),
-        ("no verdict", lambda item: str(item.missing)),
-    ]
-    print_table("", _cells(rows, evaluations), _model_names(evaluations), console)
 
 
 def _print_slices(
@@ -266,7 +262,12 @@ def print_policy_tables(evaluation: PolicyEvaluation, console: Console) -> None:
             contest for contest in evaluation.contests if (contest.judge, contest.against) == (judge, against)
         ]
         _print_contests(contests, console)
-    _print_ratings(evaluation, console)
+    if evaluation.ratings:
+        rows: list[tuple[str, list[str]]] = []
+        for rating in sorted(evaluation.ratings, key=lambda rating: -rating.elo):
+            ends = f" ({rating.low:.0f}–{rating.high:.0f})" if rating.low and rating.high else ""
+            rows.append((rating.name, [f"{rating.elo:.0f}{ends}"]))
+        print_table("Ratings by Bradley and Terry, 1000 on average", rows, ["rating"], console)
     _print_categories(evaluation, console)
     if evaluation.best_of is not None:
         _print_policy_best_of(evaluation, evaluation.best_of, console)
@@ -351,15 +352,6 @@ def _print_contests(contests: Sequence[Contest], console: Console) -> None:
         rows.append(("no verdict", _format_reasons))
     title = f"Against {contests[0].against}, by {contests[0].judge}"
     print_table(title, _cells(rows, contests), [contest.policy for contest in contests], console)
-
-
-def _print_ratings(evaluation: PolicyEvaluation, console: Console) -> None:
-    if evaluation.ratings:
-        rows: list[tuple[str, list[str]]] = []
-        for rating in sorted(evaluation.ratings, key=lambda rating: -rating.elo):
-            ends = f" ({rating.low:.0f}–{rating.high:.0f})" if rating.low and rating.high else ""
-            rows.append((rating.name, [f"{rating.elo:.0f}{ends}"]))
-        print_table("Ratings by Bradley and Terry, 1000 on average", rows, ["rating"], console)
 
 
 def _print_categories(evaluation: PolicyEvaluation, console: Console) -> None:

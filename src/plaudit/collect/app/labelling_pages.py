@@ -11,20 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from plaudit.collect import conversation
-from plaudit.collect.answering import (
-    FLAG_REASONS,
-    SKIP_REASONS,
-    add_note,
-    own_history,
-    report_task,
-    revise_answer,
-    save_conversation,
-    save_draft,
-    skip_task,
-    submit_answer,
-    undo_answer,
-)
+from plaudit.collect import answering, conversation, own, refusals
 from plaudit.collect.answers import (
     draft_of,
     field_of_form,
@@ -40,23 +27,7 @@ from plaudit.collect.app.saying import say_label, say_moment, say_question, turn
 from plaudit.collect.desk import MOST_OF_A_KEY, Lease, Nothing, next_task
 from plaudit.collect.kinds import KINDS
 from plaudit.collect.kinds.kind import Form, Kind, in_a_line, text_of
-from plaudit.collect.own import (
-    OwnAnswer,
-    completion_code,
-    guidelines_read,
-    own_answer,
-    own_lease,
-    own_progress,
-    qualification,
-)
 from plaudit.collect.project import guidelines_version
-from plaudit.collect.refusals import (
-    FieldError,
-    KeyConflictError,
-    ModelUnavailableError,
-    NotYoursError,
-    checked_text,
-)
 from plaudit.data.records import plain_text
 from plaudit.errors import UserError
 
@@ -104,7 +75,7 @@ class Task:
 def _label(visit: Visit) -> Answer:
     project = visit.store.project(visit.who.project)
     version = guidelines_version(project)
-    if version and visit.store.read(guidelines_read, *visit.person) != version:
+    if version and visit.store.read(own.guidelines_read, *visit.person) != version:
         return Sent(to="/guidelines")
     task = _wanted(visit) or visit.store.write(next_task, *visit.person)
     if isinstance(task, Nothing):
@@ -112,13 +83,13 @@ def _label(visit: Visit) -> Answer:
     return _task_page(visit, _task(task, _drafted(task)), notices=_notices(visit))
 
 
-def _task(lease: Lease | OwnAnswer, values: Mapping[str, Sequence[str]]) -> Task:
+def _task(lease: Lease | own.OwnAnswer, values: Mapping[str, Sequence[str]]) -> Task:
     return Task(
         assignment=lease.assignment,
         shown=lease.shown,
         guidelines=lease.guidelines,
         values=values,
-        label=lease.label if isinstance(lease, OwnAnswer) else None,
+        label=lease.label if isinstance(lease, own.OwnAnswer) else None,
     )
 
 
@@ -134,7 +105,7 @@ def _wanted(visit: Visit) -> Any:
     assignment = visit.query.get("at")
     if assignment is None or visit.who.standing in ("suspended", "failed"):
         return None
-    return visit.store.read(own_lease, *visit.person, assignment)
+    return visit.store.read(own.own_lease, *visit.person, assignment)
 
 
 def _notices(visit: Visit) -> list[tuple[str, str]]:
@@ -142,7 +113,7 @@ def _notices(visit: Visit) -> list[tuple[str, str]]:
     found = list[tuple[str, str]]()
     after, named = visit.query.get("after"), visit.query.get("notice", "")
     if after is not None:
-        before = visit.store.read(own_answer, *visit.person, after)
+        before = visit.store.read(own.own_answer, *visit.person, after)
         if before is not None and before.surplus:
             found.append(("notice-surplus", "warn"))
     if named in _NOTICES:
@@ -155,7 +126,7 @@ def _task_page(
     task: Task,
     *,
     notices: Sequence[tuple[str, str]] = (),
-    error: FieldError | PageFault | None = None,
+    error: refusals.FieldError | PageFault | None = None,
 ) -> Shown:
     edit = task.label is not None
     absent = {"language": "", "markdown": False, "blurred": False, "category": "", "draft": "", "anchors": {}}
@@ -165,7 +136,7 @@ def _task_page(
     compared = _kind(task).compared_texts
     texts = None if compared is None else compared(task.shown, task.values)
     speak = speaker(visit.language)
-    progress = visit.store.read(own_progress, *visit.person)
+    progress = visit.store.read(own.own_progress, *visit.person)
     values = {
         "shown": shown,
         "question": say_question(shown, speak),
@@ -180,17 +151,17 @@ def _task_page(
         "progress": progress,
         "qualification": _qualification(visit),
         "notices": [*notices, *_passed(visit, progress.answered)],
-        "error": _fault(visit, error) if isinstance(error, FieldError) else error,
+        "error": _fault(visit, error) if isinstance(error, refusals.FieldError) else error,
         "rest": _break_minutes(visit),
         "marks": differences(*texts) if texts and visit.query.get("differences") == "yes" else None,
         "can_differ": texts is not None,
-        "skip_reasons": SKIP_REASONS,
-        "report_options": [(reason, speak(f"report-{reason}")) for reason in FLAG_REASONS],
+        "skip_reasons": answering.SKIP_REASONS,
+        "report_options": [(reason, speak(f"report-{reason}")) for reason in answering.FLAG_REASONS],
     }
     return Shown(template="task.html", values=values, status=200 if error is None else 422)
 
 
-def _fault(visit: Visit, error: FieldError) -> PageFault:
+def _fault(visit: Visit, error: refusals.FieldError) -> PageFault:
     found = field_of_form(error)
     known = _FAULTS
     for kind in KINDS.values():
@@ -217,14 +188,14 @@ def _break_minutes(visit: Visit) -> int:
 
 def _qualification(visit: Visit) -> Any:
     """How far the person is with qualifying; None where nobody asks for it."""
-    return visit.store.read(qualification, *visit.person) if visit.who.standing == "qualifying" else None
+    return visit.store.read(own.qualification, *visit.person) if visit.who.standing == "qualifying" else None
 
 
 def _passed(visit: Visit, answered: int) -> list[tuple[str, str]]:
     """The good news, on the first page behind the last item."""
     if visit.who.standing != "active":
         return []
-    found = visit.store.read(qualification, *visit.person)
+    found = visit.store.read(own.qualification, *visit.person)
     # By the count and not by a mark that is kept: it is read once, and hardly ever twice.
     is_news = found.state == "passed" and found.answered == answered == found.needed
     return [("notice-qualified", "good")] if is_news else []
@@ -236,10 +207,12 @@ def _resting(visit: Visit, found: Nothing, *, typed: Sequence[str] = (), status:
         "reason": found.reason,
         "until": "" if found.until is None else say_moment(found.until),
         "notices": _notices(visit),
-        "qualification": visit.store.read(qualification, *visit.person) if found.reason == "failed" else None,
-        "code": visit.store.read(completion_code, *visit.person) if found.reason == "done" else None,
+        "qualification": visit.store.read(own.qualification, *visit.person)
+        if found.reason == "failed"
+        else None,
+        "code": visit.store.read(own.completion_code, *visit.person) if found.reason == "done" else None,
         "typed": typed,
-        "last": None if is_over else visit.store.read(own_progress, *visit.person).last,
+        "last": None if is_over else visit.store.read(own.own_progress, *visit.person).last,
         "key": fresh_key(),
     }
     return Shown(template="resting.html", values=values, status=status)
@@ -250,10 +223,10 @@ def _resting(visit: Visit, found: Nothing, *, typed: Sequence[str] = (), status:
 
 def _task_of(visit: Visit, assignment: str) -> Task:
     """The task of a form, with what was filled in; answered or not."""
-    lease = visit.store.read(own_lease, *visit.person, assignment)
-    lease = lease or visit.store.read(own_answer, *visit.person, assignment)
+    lease = visit.store.read(own.own_lease, *visit.person, assignment)
+    lease = lease or visit.store.read(own.own_answer, *visit.person, assignment)
     if lease is None:
-        raise NotYoursError("this answer was taken back meanwhile; open your tasks to give it again")
+        raise refusals.NotYoursError("this answer was taken back meanwhile; open your tasks to give it again")
     return _task(lease, visit.form.fields)
 
 
@@ -265,10 +238,10 @@ def _submit(visit: Visit) -> Answer:
     try:
         _refuse_unsent(task)
         label = label_from_form(task.shown, task.values)
-        visit.store.write(submit_answer, *visit.person, assignment, key, label, **_timing(visit))
-    except FieldError as error:
+        visit.store.write(answering.submit_answer, *visit.person, assignment, key, label, **_timing(visit))
+    except refusals.FieldError as error:
         return _task_page(visit, replace(task, label=None), error=error)
-    except (KeyConflictError, NotYoursError):
+    except (refusals.KeyConflictError, refusals.NotYoursError):
         if task.label is None:
             raise
         return _conflict(visit, task)
@@ -278,7 +251,9 @@ def _submit(visit: Visit) -> Answer:
 def _refuse_unsent(task: Task) -> None:
     """A message that was written and not sent would be lost with the end of its conversation."""
     if _kind(task).conversation is not None and any(text.strip() for text in task.values.get("message", ())):
-        raise FieldError(field="message", found="words that were not sent", expected="an empty field")
+        raise refusals.FieldError(
+            field="message", found="words that were not sent", expected="an empty field"
+        )
 
 
 def _typed(visit: Visit) -> list[str]:
@@ -305,7 +280,7 @@ def _conflict(visit: Visit, task: Task) -> Shown:
     assert task.label is not None
     try:
         second = say_label(task.shown, label_from_form(task.shown, task.values), visit.language)
-    except FieldError as error:
+    except refusals.FieldError as error:
         second = str(_fault(visit, error))
     values = {
         "assignment": task.assignment,
@@ -330,20 +305,22 @@ def _draft(visit: Visit) -> Answer:
 
 def _keep(visit: Visit, assignment: str, form: Form, *, without: str = "") -> None:
     rest = {name: values for name, values in form.items() if name != without}
-    visit.store.write(save_draft, *visit.person, assignment, draft_of(rest))
+    visit.store.write(answering.save_draft, *visit.person, assignment, draft_of(rest))
 
 
 def _skip(visit: Visit) -> Answer:
     assignment, key = visit.form.need("assignment"), visit.form.need("key")
     # Of the same page as the answer, so the key is told apart: going back and answering is no repetition.
-    visit.store.write(skip_task, *visit.person, assignment, f"{key}-skip", visit.form.value("reason") or "")
+    visit.store.write(
+        answering.skip_task, *visit.person, assignment, f"{key}-skip", visit.form.value("reason") or ""
+    )
     return Sent(to="/label?notice=skipped")
 
 
 def _undo(visit: Visit) -> Answer:
     assignment, key = visit.form.need("assignment"), visit.form.need("key")
-    answer = visit.store.read(own_answer, *visit.person, assignment)
-    visit.store.write(undo_answer, *visit.person, assignment, key)
+    answer = visit.store.read(own.own_answer, *visit.person, assignment)
+    visit.store.write(answering.undo_answer, *visit.person, assignment, key)
     # None where the same click came twice: it is taken back already.
     if answer is not None:
         _put_back(visit, assignment, answer.label)
@@ -354,9 +331,9 @@ def _put_back(visit: Visit, assignment: str, label: Mapping[str, Any]) -> None:
     """Fill the task in with the answer that was taken back, a conversation with its turns."""
     turns = [{**turn, "key": f"undone-{number}"} for number, turn in enumerate(turns_of_label(label))]
     if turns:
-        visit.store.write(save_conversation, *visit.person, assignment, {"turns": turns})
+        visit.store.write(answering.save_conversation, *visit.person, assignment, {"turns": turns})
     rest = {name: value for name, value in label.items() if name not in ("turns", "messages")}
-    visit.store.write(save_draft, *visit.person, assignment, rest)
+    visit.store.write(answering.save_draft, *visit.person, assignment, rest)
 
 
 def _annotate(visit: Visit, field: str, done: str) -> Answer:
@@ -364,13 +341,13 @@ def _annotate(visit: Visit, field: str, done: str) -> Answer:
     assignment, key = visit.form.need("assignment"), visit.form.need("key")
     given = visit.form.value(field) or ""
     if not given.strip():
-        error = FieldError(field=field, found="nothing", expected="words")
+        error = refusals.FieldError(field=field, found="nothing", expected="words")
         return _task_page(visit, replace(_task_of(visit, assignment), label=None), error=error)
     if field == "note":
-        visit.store.write(add_note, *visit.person, assignment, f"{key}-note", given)
+        visit.store.write(answering.add_note, *visit.person, assignment, f"{key}-note", given)
     else:
         text = visit.form.value("report-words") or ""
-        visit.store.write(report_task, *visit.person, assignment, f"{key}-report", given, text)
+        visit.store.write(answering.report_task, *visit.person, assignment, f"{key}-report", given, text)
     _keep(visit, assignment, visit.form.fields)
     return Sent(to=f"/label?at={assignment}&notice={done}")
 
@@ -393,7 +370,7 @@ def _turn(visit: Visit) -> Answer:
 
 
 def _unsent(visit: Visit, error: UserError) -> PageFault:
-    own_words = {FieldError: "fault-say", ModelUnavailableError: "fault-model"}
+    own_words = {refusals.FieldError: "fault-say", refusals.ModelUnavailableError: "fault-model"}
     key = own_words.get(type(error))
     return PageFault(field="message", message=str(error) if key is None else words(visit.language)[key])
 
@@ -401,8 +378,8 @@ def _unsent(visit: Visit, error: UserError) -> PageFault:
 def _stream(visit: Visit) -> Answer:
     assignment, key, message = (visit.sent.get(name) for name in ("assignment", "key", "message"))
     if not isinstance(assignment, str) or not isinstance(key, str):
-        raise FieldError(field="assignment", found="no text", expected="the assignment and a key")
-    checked_text("key", key, most=MOST_OF_A_KEY, empty=False)
+        raise refusals.FieldError(field="assignment", found="no text", expected="the assignment and a key")
+    refusals.checked_text("key", key, most=MOST_OF_A_KEY, empty=False)
     parts = conversation.say_in_parts(visit.store, *visit.person, assignment, key=key, message=message)
     return Stream(parts=_until_fault(visit, assignment, parts))
 
@@ -411,7 +388,7 @@ def _until_fault(visit: Visit, assignment: str, parts: Iterator[dict[str, Any]])
     """The parts, and words in place of the rest where it fails: the status of the answer is long gone."""
     try:
         yield from parts
-        lease = visit.store.read(own_lease, *visit.person, assignment)
+        lease = visit.store.read(own.own_lease, *visit.person, assignment)
         # The message was said: it must not stand in its field again.
         _keep(visit, assignment, {} if lease is None else _drafted(lease), without="message")
     except UserError as error:
@@ -429,7 +406,7 @@ def _choose(visit: Visit) -> Answer:
         conversation.choose(
             visit.store, *visit.person, assignment, turn=turns.get(turn), strength=strengths.get(chosen)
         )
-    except FieldError as error:
+    except refusals.FieldError as error:
         return _task_page(visit, replace(task, label=None), error=error)
     _keep(visit, assignment, visit.form.fields, without="strength")
     return Sent(to=f"/label?at={assignment}#turns")
@@ -439,9 +416,9 @@ def _choose(visit: Visit) -> Answer:
 
 
 def _answered(visit: Visit) -> Task:
-    answer = visit.store.read(own_answer, *visit.person, visit.path["assignment"])
+    answer = visit.store.read(own.own_answer, *visit.person, visit.path["assignment"])
     if answer is None:
-        raise NotYoursError("there is no answer of yours to this task that could be changed")
+        raise refusals.NotYoursError("there is no answer of yours to this task that could be changed")
     return _task(answer, values_of(answer.shown, answer.label))
 
 
@@ -454,9 +431,14 @@ def _revise(visit: Visit) -> Answer:
         label = {**held, **label_from_form(task.shown, task.values)}
         seconds = _timing(visit)["seconds"]
         visit.store.write(
-            revise_answer, *visit.person, task.assignment, visit.form.need("key"), label, seconds=seconds
+            answering.revise_answer,
+            *visit.person,
+            task.assignment,
+            visit.form.need("key"),
+            label,
+            seconds=seconds,
         )
-    except FieldError as error:
+    except refusals.FieldError as error:
         return _task_page(visit, task, error=error)
     return Sent(to="/history?notice=revised")
 
@@ -464,7 +446,7 @@ def _revise(visit: Visit) -> Answer:
 def _history(visit: Visit) -> Answer:
     before = visit.query.get("before", "")
     number = int(before) if is_number(before) else None
-    found = visit.store.read(own_history, *visit.person, _LISTED, number)
+    found = visit.store.read(answering.own_history, *visit.person, _LISTED, number)
     entries = [
         {
             "assignment": answer["assignment"],

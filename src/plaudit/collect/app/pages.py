@@ -21,20 +21,8 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from plaudit.collect.app import safety
 from plaudit.collect.app.render import LANGUAGES, best_language, render, words
-from plaudit.collect.app.safety import (
-    LANES,
-    MOST_OF_A_STRANGER,
-    Lane,
-    RequestError,
-    error_details,
-    in_lane,
-    is_large,
-    parse_json,
-    read_body,
-    refuse_scope,
-    status_of,
-)
 from plaudit.collect.people import Identity, record_refusal
 from plaudit.collect.quality.cache import Reports
 from plaudit.collect.refusals import FieldError, NotYoursError, checked_text
@@ -239,7 +227,7 @@ class Page:
     """What is done; a UserError of it becomes a page."""
     script: bool = False
     """Whether a script asks, with JSON, and reads JSON."""
-    lane: Lane = ""
+    lane: safety.Lane = ""
     """Which threads do it: those of ``model`` or ``password`` where it waits for long."""
     most: int = MOST_FORM_BYTES
 
@@ -252,11 +240,16 @@ def _serving(store: LabelStore, site: Site, page: Page) -> Callable[[Request], A
     async def answer(request: Request) -> Response:
         try:
             most = page.most
-            if is_large(request) and (await to_thread.run_sync(_session_of, store, site, request))[0] is None:
+            if (
+                safety.is_large(request)
+                and (await to_thread.run_sync(_session_of, store, site, request))[0] is None
+            ):
                 # Not nothing: what somebody wrote whose session has ended is shown, so that it is not lost.
-                most = min(most, 8 * MOST_OF_A_STRANGER)
-            content = await read_body(request, most)
-            return await in_lane(page.lane, content, partial(_answer, store, site, page, request, content))
+                most = min(most, 8 * safety.MOST_OF_A_STRANGER)
+            content = await safety.read_body(request, most)
+            return await safety.in_lane(
+                page.lane, content, partial(_answer, store, site, page, request, content)
+            )
         except UserError as error:
             return refused_outright(request, error)
 
@@ -300,7 +293,7 @@ def _handled(page: Page, visit: Visit, request: Request, content: bytes) -> Answ
         return _old_form(page, visit, has_cookies=bool(request.cookies))
     try:
         if page.scope != "open":
-            refuse_scope(visit.who, page.scope)
+            safety.refuse_scope(visit.who, page.scope)
         return page.handler(visit)
     except NotYoursError as error:
         # The audit trail: who tried what is not theirs.
@@ -314,7 +307,7 @@ def _with_content(page: Page, visit: Visit, content: bytes) -> Visit:
     if page.method == "GET":
         return visit
     if page.script:
-        sent = parse_json(content, "the request")
+        sent = safety.parse_json(content, "the request")
         if not isinstance(sent, dict):
             raise FieldError(field="request", found=describe_value(sent), expected="a JSON object")
         return replace(visit, sent=sent)
@@ -332,7 +325,7 @@ def read_form(content: bytes) -> Form:
             max_num_fields=MOST_FORM_FIELDS,
         )
     except ValueError as error:
-        raise RequestError(400, f"the form cannot be read: {error}") from None
+        raise safety.RequestError(400, f"the form cannot be read: {error}") from None
     fields = dict[str, tuple[str, ...]]()
     for name, value in pairs:
         checked_text("a field's name", name, most=200)
@@ -377,7 +370,7 @@ def _refuse_other_origin(site: Site, request: Request) -> None:
     if origin is not None and origin not in site.origins:
         is_own = False
     if not is_own:
-        raise RequestError(403, "this was not sent by a page of this app; nothing was changed")
+        raise safety.RequestError(403, "this was not sent by a page of this app; nothing was changed")
 
 
 def _language(request: Request) -> str:
@@ -430,17 +423,17 @@ def local_address(word: str | None, otherwise: str = "/") -> str:
 
 
 def _refusal(page: Page, visit: Visit, error: UserError) -> Answer:
-    status = status_of(error)
+    status = safety.status_of(error)
     if page.script:
-        return Json(value={"error": error_details(error)}, status=status)
+        return Json(value={"error": safety.error_details(error)}, status=status)
     values = {"message": str(error), "status": status, "field": getattr(error, "field", None)}
     return Shown(template="refused.html", values=values, status=status)
 
 
 def refused_outright(request: Request, error: UserError) -> Response:
-    values = {"message": str(error), "status": status_of(error)}
+    values = {"message": str(error), "status": safety.status_of(error)}
     html = render("outright.html", language=_language(request), values=values)
-    return Response(html, status_of(error), media_type="text/html")
+    return Response(html, safety.status_of(error), media_type="text/html")
 
 
 def respond(visit: Visit, found: Answer, cookies: Iterable[Cookie] = ()) -> Response:
@@ -469,7 +462,9 @@ def respond(visit: Visit, found: Answer, cookies: Iterable[Cookie] = ()) -> Resp
 async def _lines(parts: Iterator[Any]) -> AsyncIterator[bytes]:
     """A line for each part, in the threads of what waits for a model; whoever hangs up ends the parts."""
     try:
-        while (part := await to_thread.run_sync(next, parts, _END, limiter=LANES["model"])) is not _END:
+        while (
+            part := await to_thread.run_sync(next, parts, _END, limiter=safety.LANES["model"])
+        ) is not _END:
             # In ASCII: a model's server may cut a letter into halves, which the script joins again.
             yield json.dumps(part).encode() + b"\n"
     finally:

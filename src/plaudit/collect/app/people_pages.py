@@ -46,6 +46,9 @@ def _person_page(visit: Visit, row: dict[str, Any], *, error: FieldError | None 
     project, pseudonym, form = visit.who.project, row["pseudonym"], visit.form
     named = visit.may("manage")
     gone = row["standing"] == "erased"
+    # The person's figures of the newest report, if there is one; none is computed for this page.
+    report, _ = read_report(visit.store, visit.who.project)
+    rows = () if report is None else report["annotators"]
     return manage_page(
         visit,
         "manage_person.html",
@@ -59,17 +62,10 @@ def _person_page(visit: Visit, row: dict[str, Any], *, error: FieldError | None 
         reason=form.value("reason") or "",
         decides=not gone and _why_not(visit, row) is None,
         qualification=visit.store.read(qualification, project, pseudonym),
-        figures=_figures(visit, pseudonym),
+        figures=next((person for person in rows if person["name"] == pseudonym), None),
         done=visit.query.get("done", ""),
         error=error,
     )
-
-
-def _figures(visit: Visit, pseudonym: str) -> dict[str, Any] | None:
-    """The person's figures of the newest report, if there is one; none is computed for this page."""
-    report, _ = read_report(visit.store, visit.who.project)
-    rows = () if report is None else report["annotators"]
-    return next((row for row in rows if row["name"] == pseudonym), None)
 
 
 def _why_not(visit: Visit, row: dict[str, Any]) -> str | None:
@@ -169,6 +165,10 @@ _USUAL = {"role": "annotator", "uses": "1", "days": "14", "code": "", "tasks": "
 def _invite(visit: Visit) -> Answer:
     form = visit.form
     try:
+        code = (form.value("code") or "").strip()
+        tasks = (form.value("tasks") or "").strip()
+        if tasks and not code:
+            raise FieldError(field="code", found="nothing", expected="the panel's completion code")
         secret = visit.store.write(
             make_invite,
             visit.who.project,
@@ -177,20 +177,12 @@ def _invite(visit: Visit) -> Answer:
             days=_days(form),
             actor=visit.who.pseudonym,
             key=form.need("key"),
-            panel=_panel(form),
+            panel=Panel(code=code, tasks=_whole(form, "tasks") if tasks else None) if code else None,
         )
     except (FieldError, KeyConflictError) as fault:
         return _invites_page(visit, fault=fault)
     # Shown and not led on to: only this answer ever holds the secret.
     return _invites_page(visit, secret=secret)
-
-
-def _panel(form: Form) -> Panel | None:
-    code = (form.value("code") or "").strip()
-    tasks = (form.value("tasks") or "").strip()
-    if tasks and not code:
-        raise FieldError(field="code", found="nothing", expected="the panel's completion code")
-    return Panel(code=code, tasks=_whole(form, "tasks") if tasks else None) if code else None
 
 
 def _whole(form: Form, name: str) -> int:

@@ -16,19 +16,9 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.types import Message, Receive, Scope, Send
 
+from plaudit.collect import refusals
 from plaudit.collect.desk import MOST_OF_A_KEY
 from plaudit.collect.people import Identity
-from plaudit.collect.refusals import (
-    ChangedMeanwhileError,
-    FieldError,
-    KeyConflictError,
-    ModelUnavailableError,
-    NotFoundError,
-    NotYoursError,
-    StoreUnavailableError,
-    TooOftenError,
-    checked_text,
-)
 from plaudit.collect.tasks import MOST_LEVELS, refuse_deep
 from plaudit.config import did_you_mean
 from plaudit.data.fields import describe_value
@@ -141,7 +131,7 @@ def read_object(content: bytes, rules: Mapping[str, FieldRule]) -> dict[str, Any
     """The fields of a JSON object; an unknown one is refused by name, with the nearest known."""
     found = parse_json(content, "the request") if content else {}
     if not isinstance(found, dict):
-        raise FieldError(field="request", found=describe_value(found), expected="a JSON object")
+        raise refusals.FieldError(field="request", found=describe_value(found), expected="a JSON object")
     return check_fields(found, rules)
 
 
@@ -150,7 +140,7 @@ def read_query(query: Iterable[tuple[str, str]], rules: Mapping[str, FieldRule])
     found = dict[str, Any]()
     for name, text in query:
         if name in found:
-            raise FieldError(field=name, found="the same name twice", expected="each name once")
+            raise refusals.FieldError(field=name, found="the same name twice", expected="each name once")
         wants_number = name in rules and rules[name].types == INTEGER.types
         found[name] = int(text) if wants_number and is_number(text) else text
     return check_fields(found, rules)
@@ -178,7 +168,7 @@ def check_fields(found: Mapping[str, Any], rules: Mapping[str, FieldRule]) -> di
     """The fields, each as its rule wants it."""
     for name, value in found.items():
         if name not in rules:
-            raise FieldError(
+            raise refusals.FieldError(
                 field=name,
                 found=f"an unknown field{did_you_mean(name, rules)}",
                 expected=f"one of {', '.join(rules)}" if rules else "no fields at all",
@@ -186,7 +176,7 @@ def check_fields(found: Mapping[str, Any], rules: Mapping[str, FieldRule]) -> di
         _check_type(name, value, rules[name])
     for name, rule in rules.items():
         if rule.required and name not in found:
-            raise FieldError(field=name, found="nothing", expected=_expected(rule))
+            raise refusals.FieldError(field=name, found="nothing", expected=_expected(rule))
     return dict(found)
 
 
@@ -197,13 +187,15 @@ def _check_type(name: str, value: object, rule: FieldRule) -> None:
     )
     # null stands for what was left out: many clients send every field that they know.
     if not fits and not (value is None and not rule.required):
-        raise FieldError(field=name, found=describe_value(value), expected=_expected(rule))
+        raise refusals.FieldError(field=name, found=describe_value(value), expected=_expected(rule))
     if isinstance(value, int) and abs(value) > MOST_OF_A_NUMBER:
-        raise FieldError(field=name, found="a number of more digits", expected=f"at most {MOST_OF_A_NUMBER}")
+        raise refusals.FieldError(
+            field=name, found="a number of more digits", expected=f"at most {MOST_OF_A_NUMBER}"
+        )
     if isinstance(value, str):
-        checked_text(name, value, most=MOST_BYTES)
+        refusals.checked_text(name, value, most=MOST_BYTES)
     if name == "key" and isinstance(value, str) and not 0 < len(value) <= MOST_OF_A_KEY:
-        raise FieldError(
+        raise refusals.FieldError(
             field="key", found=f"{len(value)} characters", expected=f"1 to {MOST_OF_A_KEY} characters"
         )
 
@@ -221,14 +213,14 @@ def read_json_lines(content: bytes) -> list[Any]:
 
 
 _STATUSES: Sequence[tuple[type[UserError], int]] = (
-    (FieldError, 422),
-    (KeyConflictError, 409),
-    (ChangedMeanwhileError, 409),
-    (NotYoursError, 403),
-    (NotFoundError, 404),
-    (TooOftenError, 429),
-    (StoreUnavailableError, 503),
-    (ModelUnavailableError, 503),
+    (refusals.FieldError, 422),
+    (refusals.KeyConflictError, 409),
+    (refusals.ChangedMeanwhileError, 409),
+    (refusals.NotYoursError, 403),
+    (refusals.NotFoundError, 404),
+    (refusals.TooOftenError, 429),
+    (refusals.StoreUnavailableError, 503),
+    (refusals.ModelUnavailableError, 503),
 )
 
 
@@ -241,7 +233,7 @@ def status_of(error: UserError) -> int:
 
 def error_details(error: UserError) -> dict[str, Any]:
     details: dict[str, Any] = {"message": str(error)}
-    if isinstance(error, FieldError):
+    if isinstance(error, refusals.FieldError):
         details |= {"field": error.field, "found": error.found, "expected": error.expected}
     return details
 
@@ -274,7 +266,7 @@ def bearer_token(authorization: str) -> str:
 def refuse_scope(who: Identity, scope: str) -> None:
     """Complain where a token may not do this; ``any`` is open to every token."""
     if scope != "any" and scope not in who.scopes:
-        raise NotYoursError(
+        raise refusals.NotYoursError(
             f"a token of {who.role} with {', '.join(who.scopes)} may not do this ({scope})",
             tried_in=who.project,
         )

@@ -29,25 +29,10 @@ from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from plaudit import __version__
-from plaudit.collect.app import deciding, entering, labelling_pages, managing, people_pages, setting
+from plaudit.collect.app import deciding, entering, labelling_pages, managing, people_pages, safety, setting
 from plaudit.collect.app.api import ENDPOINTS, JOIN_RULES, PREFIX, Call, Endpoint, Lines, join_by_invite
 from plaudit.collect.app.pages import Page, Site, Solo, page_routes, refused_outright
 from plaudit.collect.app.render import static_file
-from plaudit.collect.app.safety import (
-    MOST_OF_A_STRANGER,
-    RequestError,
-    WithHeaders,
-    bearer_token,
-    in_lane,
-    is_large,
-    read_body,
-    read_json_lines,
-    read_object,
-    read_query,
-    refusal,
-    refuse_other_host,
-    refuse_scope,
-)
 from plaudit.collect.people import Identity, identity_of, record_refusal
 from plaudit.collect.quality.cache import Reports
 from plaudit.collect.refusals import NotYoursError, checked_text
@@ -66,7 +51,9 @@ PAGES: tuple[Page, ...] = (
 )
 
 
-def make_app(store: LabelStore, site: Site | None = None, reports: Reports | None = None) -> WithHeaders:
+def make_app(
+    store: LabelStore, site: Site | None = None, reports: Reports | None = None
+) -> safety.WithHeaders:
     """The application: every address that is not in its tables is refused."""
     site = replace(Site() if site is None else site, reports=Reports(store) if reports is None else reports)
     routes = [
@@ -80,14 +67,14 @@ def make_app(store: LabelStore, site: Site | None = None, reports: Reports | Non
         *page_routes(store, site, PAGES),
     ]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _no_such_address, 500: _fault})
-    return WithHeaders(app, behind_https=site.behind is not None, refused=partial(_refused_host, site))
+    return safety.WithHeaders(app, behind_https=site.behind is not None, refused=partial(_refused_host, site))
 
 
 def _refused_host(site: Site, request: Request) -> Response | None:
     """What is said to a request under a name that is not this app's; None where it is."""
     try:
-        refuse_other_host(site.hosts, request.headers.get("host", ""))
-    except RequestError as error:
+        safety.refuse_other_host(site.hosts, request.headers.get("host", ""))
+    except safety.RequestError as error:
         return _refusal_to(request, error)
     return None
 
@@ -109,18 +96,18 @@ async def _health(_: Request) -> Response:
 def _joining(store: LabelStore) -> Callable[[Request], Any]:
     async def answer(request: Request) -> Response:
         try:
-            content = await read_body(request, MOST_OF_A_STRANGER)
+            content = await safety.read_body(request, safety.MOST_OF_A_STRANGER)
             return _json(
-                await run_in_threadpool(join_by_invite, store, read_object(content, JOIN_RULES)), 201
+                await run_in_threadpool(join_by_invite, store, safety.read_object(content, JOIN_RULES)), 201
             )
         except NotYoursError as error:
             # Whoever tries has no name yet; which project's invite it was is known.
             if error.tried_in is not None:
                 what = f"POST /join: {error}"
                 await run_in_threadpool(store.write, record_refusal, error.tried_in, "nobody", what)
-            return refusal(error)
+            return safety.refusal(error)
         except UserError as error:
-            return refusal(error)
+            return safety.refusal(error)
 
     return answer
 
@@ -130,21 +117,25 @@ def _serving(store: LabelStore, endpoint: Endpoint) -> Callable[[Request], Any]:
 
     async def answer(request: Request) -> Response:
         try:
-            if is_large(request):
+            if safety.is_large(request):
                 # So much is read and held for nobody whose token is not known.
                 await run_in_threadpool(_who, store, request)
-            content = await read_body(request, endpoint.most)
-            return await in_lane(endpoint.lane, content, partial(_answer, store, endpoint, request, content))
+            content = await safety.read_body(request, endpoint.most)
+            return await safety.in_lane(
+                endpoint.lane, content, partial(_answer, store, endpoint, request, content)
+            )
         except UserError as error:
-            return refusal(error)
+            return safety.refusal(error)
 
     return answer
 
 
 def _who(store: LabelStore, request: Request) -> Identity:
-    who = identity_of(store, bearer_token(request.headers.get("authorization", "")))
+    who = identity_of(store, safety.bearer_token(request.headers.get("authorization", "")))
     if who is None:
-        raise RequestError(401, "this token is unknown, has ended or was revoked; ask for another invite")
+        raise safety.RequestError(
+            401, "this token is unknown, has ended or was revoked; ask for another invite"
+        )
     return who
 
 
@@ -152,7 +143,7 @@ def _answer(store: LabelStore, endpoint: Endpoint, request: Request, content: by
     who = _who(store, request)
     try:
         # Before the fields: who may not ask learns nothing of what would be taken.
-        refuse_scope(who, endpoint.scope)
+        safety.refuse_scope(who, endpoint.scope)
         given = _read_fields(endpoint, request, content)
         # Words of the address reach the database as fields do.
         for name, word in request.path_params.items():
@@ -172,10 +163,10 @@ def _answer(store: LabelStore, endpoint: Endpoint, request: Request, content: by
 
 def _read_fields(endpoint: Endpoint, request: Request, content: bytes) -> dict[str, Any]:
     if endpoint.lines:
-        return {"lines": read_json_lines(content)}
+        return {"lines": safety.read_json_lines(content)}
     if endpoint.method == "GET":
-        return read_query(request.query_params.multi_items(), endpoint.rules)
-    return read_object(content, endpoint.rules)
+        return safety.read_query(request.query_params.multi_items(), endpoint.rules)
+    return safety.read_object(content, endpoint.rules)
 
 
 def _json(found: object, status: int = 200) -> Response:
@@ -189,16 +180,16 @@ async def _no_such_address(request: Request, error: Exception) -> Response:
     if _is_api(request):
         messages = {404: "there is no such address", 405: f"{request.method} is not taken here"}
         message = f"{messages.get(error.status_code, error.detail)}; docs/collecting-teams.md lists them"
-    return _refusal_to(request, RequestError(error.status_code, message))
+    return _refusal_to(request, safety.RequestError(error.status_code, message))
 
 
 def _is_api(request: Request) -> bool:
     return request.url.path.startswith(f"{PREFIX}/")
 
 
-def _refusal_to(request: Request, error: RequestError) -> Response:
+def _refusal_to(request: Request, error: safety.RequestError) -> Response:
     """A refusal that comes from no endpoint and no page: as JSON to programs, as a page to people."""
-    return refusal(error) if _is_api(request) else refused_outright(request, error)
+    return safety.refusal(error) if _is_api(request) else refused_outright(request, error)
 
 
 _PAGE_FAULTS = {404: "there is no such page", 405: "this page takes no such request"}
@@ -207,7 +198,7 @@ _PAGE_FAULTS = {404: "there is no such page", 405: "this page takes no such requ
 async def _fault(request: Request, error: Exception) -> Response:
     # What went wrong stands in the server's own output; a sender learns nothing of the machine.
     message = f"a fault of the server ({type(error).__name__}); nothing was acknowledged"
-    return _refusal_to(request, RequestError(500, message))
+    return _refusal_to(request, safety.RequestError(500, message))
 
 
 def serve(
@@ -288,7 +279,7 @@ async def _run(server: uvicorn.Server, listener: socket.socket) -> None:
     await server.serve(sockets=[listener])
 
 
-def _server(app: WithHeaders) -> uvicorn.Server:
+def _server(app: safety.WithHeaders) -> uvicorn.Server:
     config = uvicorn.Config(
         app,
         # Not its warnings: each malformed request of a stranger would be a line.

@@ -5,22 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from plaudit.collect.kinds.kind import (
-    Body,
-    Conversation,
-    Kind,
-    Label,
-    Labelled,
-    Order,
-    Settings,
-    Voice,
-    form_texts,
-    form_whole,
-    needed_words,
-    read_whole,
-    read_words,
-    refuse_unknown,
-)
+from plaudit.collect.kinds import kind
 from plaudit.collect.refusals import checked_text
 from plaudit.data.fields import Node
 from plaudit.data.labels import MOST_SUCCESS, attack_rows
@@ -29,22 +14,22 @@ from plaudit.data.records import Message, Prompt, Record, Text, turns_of
 _SENT = ("success", "category", "worked", "why")
 
 
-def _check(node: Node, body: Body, settings: Settings) -> dict[str, Any]:
-    refuse_unknown(node, ("messages", *_SENT))
+def _check(node: Node, body: kind.Body, settings: kind.Settings) -> dict[str, Any]:
+    kind.refuse_unknown(node, ("messages", *_SENT))
     messages = list[dict[str, str]]()
     for place, item in enumerate(node.get("messages").items()):
-        refuse_unknown(item, ("role", "content"))
+        kind.refuse_unknown(item, ("role", "content"))
         role = ("user", "assistant")[place % 2]
         if item.get("role").value != role:
             raise item.get("role").wrong_type_error(role)
-        messages.append({"role": role, "content": needed_words(item.get("content"))})
+        messages.append({"role": role, "content": kind.needed_words(item.get("content"))})
     if not messages or len(messages) % 2:
         raise node.get("messages").wrong_type_error("turns of a user, each with the model's answer")
-    label: dict[str, Any] = {**read_words(node), **read_words(node, "worked"), "messages": messages}
+    label: dict[str, Any] = {**kind.read_words(node), **kind.read_words(node, "worked"), "messages": messages}
     category = node.optional("category")
     if category is not None:
         label["category"] = checked_text("category", category.value, most=200, empty=False)
-    return {**label, "success": read_whole(node.get("success"), 0, MOST_SUCCESS)}
+    return {**label, "success": kind.read_whole(node.get("success"), 0, MOST_SUCCESS)}
 
 
 def _label(turns: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -63,12 +48,12 @@ def _messages(opening: Text, turns: Sequence[Mapping[str, Any]], message: str) -
     return (*begin, *before, Message(role="user", content=message))
 
 
-def _summary(label: Label, order: Order, settings: Settings, voice: Voice) -> str:
+def _summary(label: kind.Label, order: kind.Order, settings: kind.Settings, voice: kind.Voice) -> str:
     category = (voice.written(label["category"]),) if label.get("category") else ()
     return voice.join(" · ", (voice.speak("manage-success", success=label["success"]), *category))
 
 
-def _rows(given: Labelled) -> list[Record]:
+def _rows(given: kind.Labelled) -> list[Record]:
     opening = () if given.prompt == "" else turns_of(given.prompt)
     messages = (Message(role=turn["role"], content=turn["content"]) for turn in given.label["messages"])
     category = given.label.get("category", given.body.get("category"))
@@ -76,18 +61,18 @@ def _rows(given: Labelled) -> list[Record]:
     return [*attack_rows((*opening, *messages), success=given.label["success"], **shared)]
 
 
-KIND = Kind(
+KIND = kind.Kind(
     name="attack",
     empty_prompt=True,
     records=(Prompt,),
     scripts=("talk.js",),
     question="question-attack",
     prompt="prompt-attack",
-    conversation=Conversation(answers=1, sent=_SENT, label=_label, messages=_messages),
+    conversation=kind.Conversation(answers=1, sent=_SENT, label=_label, messages=_messages),
     fields=("message", *_SENT),
     read=lambda shown, form: {
-        "success": form_whole(form, "success", 0, MOST_SUCCESS),
-        **form_texts(form, "category", "worked", "why"),
+        "success": kind.form_whole(form, "success", 0, MOST_SUCCESS),
+        **kind.form_texts(form, "category", "worked", "why"),
     },
     values=lambda shown, label: {name: [label.get(name, "")] for name in _SENT},
     faults={"messages": "fault-turns", "message": "fault-message", "success": "fault-success"},

@@ -6,49 +6,22 @@ from collections.abc import Iterator
 from itertools import combinations
 from typing import Any
 
-from plaudit.collect.kinds.kind import (
-    COMPARED,
-    LETTERS,
-    Body,
-    Form,
-    Kind,
-    Label,
-    Labelled,
-    Order,
-    Settings,
-    Shown,
-    Values,
-    Voice,
-    best_place,
-    form_checked,
-    form_flags,
-    form_texts,
-    form_value,
-    form_whole,
-    known_place,
-    read_flags,
-    read_whole,
-    read_words,
-    refuse_unknown,
-    says_none,
-    shared_values,
-    sign,
-    task_of,
-)
+from plaudit.collect.kinds import kind
 from plaudit.collect.refusals import FieldError
 from plaudit.data.fields import Node
 from plaudit.data.records import Ranking, Record, Text
 
 
-def _check(node: Node, body: Body, settings: Settings) -> dict[str, Any]:
-    refuse_unknown(node, ("groups", "none", "flags", "why"))
+def _check(node: Node, body: kind.Body, settings: kind.Settings) -> dict[str, Any]:
+    kind.refuse_unknown(node, ("groups", "none", "flags", "why"))
     count = len(body["candidates"])
-    label: dict[str, Any] = {**read_words(node), **read_flags(node, count, settings)}
-    if says_none(node):
-        refuse_unknown(node, ("none", "flags", "why"))
+    label: dict[str, Any] = {**kind.read_words(node), **kind.read_flags(node, count, settings)}
+    if kind.says_none(node):
+        kind.refuse_unknown(node, ("none", "flags", "why"))
         return {**label, "none": True}
     groups = [
-        [read_whole(place, 0, count - 1) for place in group.items()] for group in node.get("groups").items()
+        [kind.read_whole(place, 0, count - 1) for place in group.items()]
+        for group in node.get("groups").items()
     ]
     places = [place for group in groups for place in group]
     if len(places) < 2 or len({*places}) != len(places) or not all(groups):
@@ -60,48 +33,48 @@ def _check(node: Node, body: Body, settings: Settings) -> dict[str, Any]:
     return {**label, "groups": [sorted(group) for group in groups]}
 
 
-def _read(shown: Shown, form: Form) -> dict[str, Any]:
-    label = {**form_flags(shown, form), **form_texts(form, "why")}
-    if form_checked(form, "none"):
+def _read(shown: kind.Shown, form: kind.Form) -> dict[str, Any]:
+    label = {**kind.form_flags(shown, form), **kind.form_texts(form, "why")}
+    if kind.form_checked(form, "none"):
         return {**label, "none": True}
     count, groups = len(shown["answers"]), dict[int, list[int]]()
     for place in range(count):
         # An answer without a number is not ranked.
-        if form_value(form, f"place-{place}"):
-            groups.setdefault(form_whole(form, f"place-{place}", 1, count), []).append(place)
+        if kind.form_value(form, f"place-{place}"):
+            groups.setdefault(kind.form_whole(form, f"place-{place}", 1, count), []).append(place)
     if sum(map(len, groups.values())) < 2:
         raise FieldError(field="place-0", found="fewer", expected="a number for at least two answers")
     # Numbers may be left out between others: 1, 1, 3 is the same order as 1, 1, 2.
     return {"groups": [groups[number] for number in sorted(groups)], **label}
 
 
-def _values(shown: Shown, label: Label) -> Values:
+def _values(shown: kind.Shown, label: kind.Label) -> kind.Values:
     groups = enumerate(label.get("groups", ()), start=1)
     places = {f"place-{place}": [number] for number, group in groups for place in group}
-    return {**places, **shared_values(label)}
+    return {**places, **kind.shared_values(label)}
 
 
-def _say(shown: Shown, label: Label, voice: Voice) -> str:
+def _say(shown: kind.Shown, label: kind.Label, voice: kind.Voice) -> str:
     if label.get("none"):
         return voice.speak("history-rank-none")
-    groups = [" = ".join(LETTERS[place] for place in group) for group in label["groups"]]
+    groups = [" = ".join(kind.LETTERS[place] for place in group) for group in label["groups"]]
     return voice.speak("history-rank", order=" › ".join(groups))
 
 
-def _summary(label: Label, order: Order, settings: Settings, voice: Voice) -> str:
+def _summary(label: kind.Label, order: kind.Order, settings: kind.Settings, voice: kind.Voice) -> str:
     if label.get("none"):
         return voice.speak("manage-no-preference")
-    groups = [" = ".join(sorted(LETTERS[order[place]] for place in group)) for group in label["groups"]]
+    groups = [" = ".join(sorted(kind.LETTERS[order[place]] for place in group)) for group in label["groups"]]
     return voice.put('<bdi dir="ltr">{}</bdi>', " > ".join(groups))
 
 
-def _known(label: Label, order: Order, settings: Settings) -> dict[str, Any] | None:
+def _known(label: kind.Label, order: kind.Order, settings: kind.Settings) -> dict[str, Any] | None:
     best = label.get("groups", ((),))[0]
     return {"best": order[best[0]]} if len(best) == 1 else None
 
 
-def _rows(given: Labelled) -> list[Record]:
-    task = task_of(given)
+def _rows(given: kind.Labelled) -> list[Record]:
+    task = kind.task_of(given)
     answers, ranks, better = list[Text](), list[float](), 0
     for group in given.label["groups"]:
         for place in group:
@@ -112,25 +85,27 @@ def _rows(given: Labelled) -> list[Record]:
     return [Ranking(prompt=task.prompt, completions=tuple(answers), ranks=tuple(ranks), **given.shared)]
 
 
-def _compared(label: Label, order: Order, forward: Order) -> Iterator[tuple[int, int, int]]:
+def _compared(label: kind.Label, order: kind.Order, forward: kind.Order) -> Iterator[tuple[int, int, int]]:
     ranks = {order[place]: rank for rank, group in enumerate(label["groups"]) for place in group}
     for first, other in combinations(sorted(ranks, key=lambda place: forward[place]), 2):
         yield first, other, ranks[first] - ranks[other]
 
 
-def _valued(label: Label, order: Order, forward: Order, settings: Settings) -> Iterator[tuple[str, Any, int]]:
+def _valued(
+    label: kind.Label, order: kind.Order, forward: kind.Order, settings: kind.Settings
+) -> Iterator[tuple[str, Any, int]]:
     for first, other, better in _compared(label, order, forward):
-        yield "", (first, other), sign(better) + 1
+        yield "", (first, other), kind.sign(better) + 1
 
 
-KIND = Kind(
+KIND = kind.Kind(
     name="rank",
     answers=(3, 9),
-    check_gold=lambda node, task, settings: known_place(node, "best", task, settings),
+    check_gold=lambda node, task, settings: kind.known_place(node, "best", task, settings),
     example={"candidates": [{"text": f"Answer {letter} …"} for letter in "ABC"]},
-    records=COMPARED,
+    records=kind.COMPARED,
     usual_of=(Ranking,),
-    gold_of_records=lambda records, answers, settings: {"best": best_place(records, answers)},
+    gold_of_records=lambda records, answers, settings: {"best": kind.best_place(records, answers)},
     drawn=4,
     width="broad",
     scripts=("rank.js",),

@@ -5,34 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from plaudit.collect.kinds.kind import (
-    COMPARED,
-    LETTERS,
-    UNKNOWN,
-    Body,
-    Form,
-    Kind,
-    Label,
-    Labelled,
-    Order,
-    Settings,
-    Shown,
-    Values,
-    Voice,
-    Words,
-    form_choice,
-    form_flags,
-    form_texts,
-    form_value,
-    form_whole,
-    read_flags,
-    read_whole,
-    read_words,
-    refuse_unknown,
-    scores_of,
-    shared_values,
-    task_of,
-)
+from plaudit.collect.kinds import kind
 from plaudit.collect.refusals import FieldError
 from plaudit.data.fields import Node
 from plaudit.data.judging import Task
@@ -43,14 +16,14 @@ _WHOLE = "overall"
 _THUMBS = {"up": True, "down": False}
 
 
-def _aspects(settings: Settings) -> tuple[str, ...]:
+def _aspects(settings: kind.Settings) -> tuple[str, ...]:
     return settings.aspects or (_WHOLE,)
 
 
-def _check(node: Node, body: Body, settings: Settings) -> dict[str, Any]:
-    refuse_unknown(node, ("points", "thumbs", "flags", "why"))
+def _check(node: Node, body: kind.Body, settings: kind.Settings) -> dict[str, Any]:
+    kind.refuse_unknown(node, ("points", "thumbs", "flags", "why"))
     count = len(body["candidates"])
-    label: dict[str, Any] = {**read_words(node), **read_flags(node, count, settings)}
+    label: dict[str, Any] = {**kind.read_words(node), **kind.read_flags(node, count, settings)}
     points, thumbs = node.optional("points"), node.optional("thumbs")
     if points is None and thumbs is None:
         raise FieldError(field="points", found="nothing", expected="points of each answer, or thumbs")
@@ -69,7 +42,7 @@ def _check(node: Node, body: Body, settings: Settings) -> dict[str, Any]:
     return label
 
 
-def _points(node: Node, count: int, settings: Settings) -> dict[str, list[int | None]]:
+def _points(node: Node, count: int, settings: kind.Settings) -> dict[str, list[int | None]]:
     aspects = _aspects(settings)
     if {*node.fields()} - {*aspects} or not node.fields():
         raise node.wrong_type_error(f"points by aspect: {', '.join(aspects)}")
@@ -78,23 +51,23 @@ def _points(node: Node, count: int, settings: Settings) -> dict[str, list[int | 
         items, most = node.get(name).items(), settings.levels(name)
         if len(items) != count:
             raise node.get(name).wrong_type_error(f"1 to {most} or null for each of the {count} answers")
-        points[name] = [None if item.value is None else read_whole(item, 1, most) for item in items]
+        points[name] = [None if item.value is None else kind.read_whole(item, 1, most) for item in items]
     return points
 
 
 # What is known to be right.
 
 
-def _check_gold(node: Node, task: Body, settings: Settings) -> dict[str, Any]:
+def _check_gold(node: Node, task: kind.Body, settings: kind.Settings) -> dict[str, Any]:
     """From and to how many points each answer may be given, as a whole or by aspect; flags too, or alone."""
-    refuse_unknown(node, (*_aspects(settings), "flags"), "known answer")
+    kind.refuse_unknown(node, (*_aspects(settings), "flags"), "known answer")
     count = len(task["candidates"])
     aspects = [name for name in node.fields() if name != "flags"]
     # By flags alone nobody qualifies: that is decided by what people prefer.
     if not aspects and (node.optional("flags") is None or task.get("qualify")):
         raise node.wrong_type_error("points of an aspect, from and to, for each answer")
     ranges = {name: _ranges(node.get(name), count, settings.levels(name)) for name in aspects}
-    return {**ranges, **read_flags(node, count, settings)}
+    return {**ranges, **kind.read_flags(node, count, settings)}
 
 
 def _ranges(node: Node, count: int, most: int) -> list[list[float]]:
@@ -105,7 +78,7 @@ def _ranges(node: Node, count: int, most: int) -> list[list[float]]:
 
 
 def _gold_of_records(
-    records: Sequence[Record], answers: Sequence[Words], settings: Settings
+    records: Sequence[Record], answers: Sequence[kind.Words], settings: kind.Settings
 ) -> dict[str, Any]:
     """Points that count as right: a quarter of the scale around those that the row gives."""
     ratings, most = [record for record in records if isinstance(record, Rating)], settings.levels(_WHOLE)
@@ -115,31 +88,31 @@ def _gold_of_records(
             raise FieldError(
                 field="score",
                 found="a thumb" if rating.thumb else f"{rating.score:g}",
-                expected=f"points from 1 to {most}, as the project has them (or add the row {UNKNOWN})",
+                expected=f"points from 1 to {most}, as the project has them (or add the row {kind.UNKNOWN})",
             )
     spread = most // 4
     return {
         _WHOLE: [
             [max(1, min(scores) - spread), min(most, max(scores) + spread)]
-            for scores in scores_of(ratings, answers)
+            for scores in kind.scores_of(ratings, answers)
         ]
     }
 
 
-def _is_right(label: Label, gold: Body, order: Order) -> bool | None:
+def _is_right(label: kind.Label, gold: kind.Body, order: kind.Order) -> bool | None:
     points = label.get("points", {})
     known = gold.keys() - {"flags"}
     given = [_in_ranges(points[aspect], gold[aspect], order) for aspect in known if aspect in points]
     return all(given) if given else None
 
 
-def _in_ranges(points: Sequence[int | None], ranges: Sequence[Sequence[float]], order: Order) -> bool:
+def _in_ranges(points: Sequence[int | None], ranges: Sequence[Sequence[float]], order: kind.Order) -> bool:
     given = [(point, ranges[order[place]]) for place, point in enumerate(points) if point is not None]
     # Without the first half no points at all would be within every range.
     return bool(given) and all(low <= point <= high for point, (low, high) in given)
 
 
-def _known(label: Label, order: Order, settings: Settings) -> dict[str, Any] | None:
+def _known(label: kind.Label, order: kind.Order, settings: kind.Settings) -> dict[str, Any] | None:
     """The points that were given, one more or less: two careful people are often as far from each other."""
     ranges = dict[str, Any]()
     for aspect, given in label.get("points", {}).items():
@@ -153,36 +126,36 @@ def _known(label: Label, order: Order, settings: Settings) -> dict[str, Any] | N
 # The page.
 
 
-def _shown(body: Body, settings: Settings) -> dict[str, Any]:
+def _shown(body: kind.Body, settings: kind.Settings) -> dict[str, Any]:
     aspects = [*_aspects(settings)]
     anchors = {name: list(words) for name in aspects if (words := settings.words_of(name))}
     return {"aspects": aspects, "points": settings.points, "anchors": anchors}
 
 
-def _read(shown: Shown, form: Form) -> dict[str, Any]:
+def _read(shown: kind.Shown, form: kind.Form) -> dict[str, Any]:
     places, points = range(len(shown["answers"])), dict[str, list[int | None]]()
     for number, aspect in enumerate(shown["aspects"]):
         names = [f"points-{number}-{place}" for place in places]
         # As many as the aspect's levels where they have words, else those of the project.
         most = len(shown.get("anchors", {}).get(aspect, ())) or shown["points"]
-        given = [form_whole(form, n, 1, most) if form_value(form, n) else None for n in names]
+        given = [kind.form_whole(form, n, 1, most) if kind.form_value(form, n) else None for n in names]
         if _is_any_given(given):
             points[aspect] = given
-    thumbs = [_THUMBS.get(form_choice(form, f"thumb-{place}", tuple(_THUMBS))) for place in places]
+    thumbs = [_THUMBS.get(kind.form_choice(form, f"thumb-{place}", tuple(_THUMBS))) for place in places]
     label = {
         **({"points": points} if points else {}),
         **({"thumbs": thumbs} if _is_any_given(thumbs) else {}),
     }
     if not label:
         raise FieldError(field="points-0-0", found="nothing", expected="points or a thumb of an answer")
-    return {**label, **form_flags(shown, form), **form_texts(form, "why")}
+    return {**label, **kind.form_flags(shown, form), **kind.form_texts(form, "why")}
 
 
 def _is_any_given(values: Sequence[object]) -> bool:
     return any(value is not None for value in values)
 
 
-def _values(shown: Shown, label: Label) -> Values:
+def _values(shown: kind.Shown, label: kind.Label) -> kind.Values:
     points = {
         f"points-{shown['aspects'].index(aspect)}-{place}": ["" if value is None else value]
         for aspect, given in label.get("points", {}).items()
@@ -191,16 +164,16 @@ def _values(shown: Shown, label: Label) -> Values:
     }
     words = {True: "up", False: "down", None: ""}
     thumbs = {f"thumb-{place}": [words[thumb]] for place, thumb in enumerate(label.get("thumbs", ()))}
-    return {**points, **thumbs, **shared_values(label)}
+    return {**points, **thumbs, **kind.shared_values(label)}
 
 
-def _say(shown: Shown, label: Label, voice: Voice) -> str:
+def _say(shown: kind.Shown, label: kind.Label, voice: kind.Voice) -> str:
     columns = [*label.get("points", {}).values(), label.get("thumbs", ())]
     rated = {place for column in columns for place, value in enumerate(column) if value is not None}
     return voice.speak("history-rate", n=len(rated))
 
 
-def _summary(label: Label, order: Order, settings: Settings, voice: Voice) -> str:
+def _summary(label: kind.Label, order: kind.Order, settings: kind.Settings, voice: kind.Voice) -> str:
     parts = list[tuple[int, str]]()
     for shown, place in enumerate(order):
         given = [
@@ -212,15 +185,15 @@ def _summary(label: Label, order: Order, settings: Settings, voice: Voice) -> st
         if thumb is not None:
             given.append(voice.speak("manage-thumb-up" if thumb else "manage-thumb-down"))
         if given:
-            parts.append((place, voice.put("{}: {}", LETTERS[place], voice.join(", ", given))))
+            parts.append((place, voice.put("{}: {}", kind.LETTERS[place], voice.join(", ", given))))
     return voice.join(" · ", (part for _, part in sorted(parts)))
 
 
 # Rows and figures.
 
 
-def _rows(given: Labelled) -> list[Record]:
-    task, rows = task_of(given), list[Record]()
+def _rows(given: kind.Labelled) -> list[Record]:
+    task, rows = kind.task_of(given), list[Record]()
     for aspect, points in given.label.get("points", {}).items():
         named, words = None if aspect == _WHOLE else aspect, given.settings.words_of(aspect)
         rows += _ratings(given, task, points, aspect=named, words=words)
@@ -228,7 +201,7 @@ def _rows(given: Labelled) -> list[Record]:
 
 
 def _ratings(
-    given: Labelled,
+    given: kind.Labelled,
     task: Task,
     scores: Sequence[int | None],
     *,
@@ -251,12 +224,14 @@ def _ratings(
     ]
 
 
-def _statement(label: Label, order: Order) -> Any:
+def _statement(label: kind.Label, order: kind.Order) -> Any:
     scores = {**label.get("points", {}), "thumbs": label.get("thumbs", ())}
     return {name: sorted(zip(order, values, strict=False)) for name, values in scores.items()}
 
 
-def _valued(label: Label, order: Order, forward: Order, settings: Settings) -> Iterator[tuple[str, Any, int]]:
+def _valued(
+    label: kind.Label, order: kind.Order, forward: kind.Order, settings: kind.Settings
+) -> Iterator[tuple[str, Any, int]]:
     for aspect, points in label.get("points", {}).items():
         name = "" if aspect == _WHOLE else aspect
         yield from (
@@ -266,7 +241,7 @@ def _valued(label: Label, order: Order, forward: Order, settings: Settings) -> I
     yield from (("thumbs", order[place], int(thumb)) for place, thumb in thumbs if thumb is not None)
 
 
-def _scales(settings: Settings) -> dict[str, tuple[int, str]]:
+def _scales(settings: kind.Settings) -> dict[str, tuple[int, str]]:
     # An aspect whose levels have words has as many values as words.
     aspects = {
         "" if name == _WHOLE else name: (settings.levels(name), "ordinal") for name in settings.aspects
@@ -274,12 +249,12 @@ def _scales(settings: Settings) -> dict[str, tuple[int, str]]:
     return {"": (settings.points, "ordinal"), **aspects, "thumbs": (2, "nominal")}
 
 
-KIND = Kind(
+KIND = kind.Kind(
     name="rate",
     answers=(1, 9),
     check_gold=_check_gold,
     example={"candidates": [{"text": "Answer A …"}, {"text": "Answer B …"}]},
-    records=(*COMPARED, Demonstration),
+    records=(*kind.COMPARED, Demonstration),
     usual_of=(Rating,),
     gold_of_records=_gold_of_records,
     drawn=1,

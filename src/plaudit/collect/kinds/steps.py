@@ -5,24 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from plaudit.collect.kinds.kind import (
-    Body,
-    Form,
-    Kind,
-    Label,
-    Labelled,
-    Order,
-    Settings,
-    Shown,
-    Values,
-    Voice,
-    Words,
-    form_choice,
-    form_texts,
-    read_words,
-    refuse_unknown,
-    shared_values,
-)
+from plaudit.collect.kinds import kind
 from plaudit.collect.refusals import FieldError
 from plaudit.data.fields import Node, describe_value
 from plaudit.data.labels import STEP_SCORES, LabelledSteps, steps_row
@@ -43,8 +26,8 @@ def _check_own(node: Node, prompt: Text) -> dict[str, Any]:
     return {"steps": steps}
 
 
-def _check(node: Node, body: Body, settings: Settings) -> dict[str, Any]:
-    refuse_unknown(node, ("labels", "ended", "why"))
+def _check(node: Node, body: kind.Body, settings: kind.Settings) -> dict[str, Any]:
+    kind.refuse_unknown(node, ("labels", "ended", "why"))
     ended = node.get("ended")
     if ended.value not in ENDS:
         raise ended.wrong_type_error(f"one of {', '.join(ENDS)}")
@@ -61,15 +44,15 @@ def _check(node: Node, body: Body, settings: Settings) -> dict[str, Any]:
         raise ended.wrong_type_error(
             "error where the last label is wrong, solved where all steps are labelled and none is wrong"
         )
-    return {**read_words(node), "labels": labels, "ended": ended.value}
+    return {**kind.read_words(node), "labels": labels, "ended": ended.value}
 
 
 def _are_known(labels: Sequence[object]) -> bool:
     return all(isinstance(label, str) and label in STEP_SCORES for label in labels)
 
 
-def _check_gold(node: Node, task: Body, settings: Settings) -> dict[str, Any]:
-    refuse_unknown(node, ("labels",), "known answer")
+def _check_gold(node: Node, task: kind.Body, settings: kind.Settings) -> dict[str, Any]:
+    kind.refuse_unknown(node, ("labels",), "known answer")
     listed = node.get("labels")
     labels = [item.value for item in listed.items()]
     count = len(task["steps"])
@@ -83,7 +66,7 @@ def _check_gold(node: Node, task: Body, settings: Settings) -> dict[str, Any]:
 
 
 def _gold_of_records(
-    records: Sequence[Record], answers: Sequence[Words], settings: Settings
+    records: Sequence[Record], answers: Sequence[kind.Words], settings: kind.Settings
 ) -> dict[str, Any]:
     record = records[0]
     assert isinstance(record, Steps)
@@ -95,20 +78,20 @@ def _gold_of_records(
     return {"labels": [_LABELS[score] for score in record.labels]}
 
 
-def _is_right(label: Label, gold: Body, order: Order) -> bool:
+def _is_right(label: kind.Label, gold: kind.Body, order: kind.Order) -> bool:
     known = gold["labels"]
     # Nothing is asked of what stands behind the first error.
     wanted = known[: known.index("wrong") + 1] if "wrong" in known else known
     return [*label["labels"]] == [*wanted]
 
 
-def _known(label: Label, order: Order, settings: Settings) -> dict[str, Any] | None:
+def _known(label: kind.Label, order: kind.Order, settings: kind.Settings) -> dict[str, Any] | None:
     return {"labels": [*label["labels"]]} if label["ended"] in ("error", "solved") else None
 
 
-def _read(shown: Shown, form: Form) -> dict[str, Any]:
-    ended = form_choice(form, "ended", _GAVE_UP)
-    given = [form_choice(form, f"step-{at}", tuple(STEP_SCORES)) for at in range(len(shown["steps"]))]
+def _read(shown: kind.Shown, form: kind.Form) -> dict[str, Any]:
+    ended = kind.form_choice(form, "ended", _GAVE_UP)
+    given = [kind.form_choice(form, f"step-{at}", tuple(STEP_SCORES)) for at in range(len(shown["steps"]))]
     # Without a script the steps behind the first error can be filled in too; they mean nothing.
     if "wrong" in given:
         given = given[: given.index("wrong") + 1]
@@ -125,26 +108,26 @@ def _read(shown: Shown, form: Form) -> dict[str, Any]:
             expected="a label of each step up to the first error",
         )
     rule = "error" if labels[-1:] == ["wrong"] else "solved"
-    return {"labels": labels, "ended": ended or rule, **form_texts(form, "why")}
+    return {"labels": labels, "ended": ended or rule, **kind.form_texts(form, "why")}
 
 
-def _values(shown: Shown, label: Label) -> Values:
+def _values(shown: kind.Shown, label: kind.Label) -> kind.Values:
     steps = {f"step-{at}": [given] for at, given in enumerate(label.get("labels", ()))}
     ended = label.get("ended", "")
-    return {**steps, "ended": [ended if ended in _GAVE_UP else ""], **shared_values(label)}
+    return {**steps, "ended": [ended if ended in _GAVE_UP else ""], **kind.shared_values(label)}
 
 
-def _summary(label: Label, order: Order, settings: Settings, voice: Voice) -> str:
+def _summary(label: kind.Label, order: kind.Order, settings: kind.Settings, voice: kind.Voice) -> str:
     if "wrong" in label["labels"]:
         return voice.speak("manage-wrong-step", step=label["labels"].index("wrong") + 1)
     return voice.speak(f"manage-ended-{label['ended']}")
 
 
-def _majority(label: Label, order: Order) -> str:
+def _majority(label: kind.Label, order: kind.Order) -> str:
     return str(label["labels"].index("wrong")) if "wrong" in label["labels"] else label["ended"]
 
 
-def _rows(given: Labelled) -> list[Record]:
+def _rows(given: kind.Labelled) -> list[Record]:
     labelled = LabelledSteps(
         prompt=given.prompt,
         steps=tuple(given.body["steps"]),
@@ -155,11 +138,13 @@ def _rows(given: Labelled) -> list[Record]:
     return [] if row is None else [row]
 
 
-def _valued(label: Label, order: Order, forward: Order, settings: Settings) -> Iterator[tuple[str, Any, int]]:
+def _valued(
+    label: kind.Label, order: kind.Order, forward: kind.Order, settings: kind.Settings
+) -> Iterator[tuple[str, Any, int]]:
     yield from (("", place, _WORDS.index(word)) for place, word in enumerate(label["labels"]))
 
 
-KIND = Kind(
+KIND = kind.Kind(
     name="steps",
     own=("steps",),
     check_own=_check_own,

@@ -5,17 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from plaudit.collect.kinds.kind import (
-    Body,
-    Conversation,
-    Kind,
-    Settings,
-    form_texts,
-    needed_words,
-    read_strength,
-    read_words,
-    refuse_unknown,
-)
+from plaudit.collect.kinds import kind
 from plaudit.data.fields import Node
 from plaudit.data.labels import ComparedTurn, conversation_before, talk_rows
 from plaudit.data.records import Message, Prompt, Text
@@ -23,19 +13,21 @@ from plaudit.data.records import Message, Prompt, Text
 _SENT = ("why",)
 
 
-def _check(node: Node, body: Body, settings: Settings) -> dict[str, Any]:
-    refuse_unknown(node, ("turns", "why"))
+def _check(node: Node, body: kind.Body, settings: kind.Settings) -> dict[str, Any]:
+    kind.refuse_unknown(node, ("turns", "why"))
     turns = list[dict[str, Any]]()
     for item in node.get("turns").items():
-        refuse_unknown(item, ("message", "answers", "strength"))
-        answers = [needed_words(answer) for answer in item.get("answers").items()]
+        kind.refuse_unknown(item, ("message", "answers", "strength"))
+        answers = [kind.needed_words(answer) for answer in item.get("answers").items()]
         if len(answers) != 2:
             raise item.get("answers").wrong_type_error("two answers")
-        strength = read_strength(item.get("strength"), settings)
-        turns.append({"message": needed_words(item.get("message")), "answers": answers, "strength": strength})
+        strength = kind.read_strength(item.get("strength"), settings)
+        turns.append(
+            {"message": kind.needed_words(item.get("message")), "answers": answers, "strength": strength}
+        )
     if not turns:
         raise node.get("turns").wrong_type_error("at least one turn")
-    return {**read_words(node), "turns": turns}
+    return {**kind.read_words(node), "turns": turns}
 
 
 def _compared(turns: Sequence[Mapping[str, Any]]) -> tuple[ComparedTurn, ...]:
@@ -55,7 +47,7 @@ def _messages(opening: Text, turns: Sequence[Mapping[str, Any]], message: str) -
     return conversation_before(opening, _compared(turns), message)
 
 
-KIND = Kind(
+KIND = kind.Kind(
     name="talk",
     empty_prompt=True,
     records=(Prompt,),
@@ -64,9 +56,9 @@ KIND = Kind(
     question="question-talk",
     prompt="prompt-talk",
     shown=lambda body, settings: {"scale": list(settings.scale), "ties": settings.ties},
-    conversation=Conversation(answers=2, sent=_SENT, label=_label, messages=_messages),
+    conversation=kind.Conversation(answers=2, sent=_SENT, label=_label, messages=_messages),
     fields=("strength", "message", *_SENT),
-    read=lambda shown, form: form_texts(form, *_SENT),
+    read=lambda shown, form: kind.form_texts(form, *_SENT),
     values=lambda shown, label: {name: [label.get(name, "")] for name in _SENT},
     faults={"turns": "fault-turns", "message": "fault-message"},
     check=_check,

@@ -4,22 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from plaudit.collect.kinds.kind import (
-    Body,
-    Form,
-    Kind,
-    Labelled,
-    Settings,
-    Shown,
-    form_text,
-    form_texts,
-    in_a_line,
-    needed_words,
-    read_words,
-    refuse_unknown,
-    shared_values,
-    text_of,
-)
+from plaudit.collect.kinds import kind
 from plaudit.collect.refusals import FieldError
 from plaudit.data.fields import Node
 from plaudit.data.labels import WrittenAnswer, written_rows
@@ -40,37 +25,37 @@ def _own_of_record(record: Record) -> dict[str, Any]:
     return {"draft": text_to_json(record.completion)} if isinstance(record, Demonstration) else {}
 
 
-def _check(node: Node, body: Body, settings: Settings) -> dict[str, Any]:
-    refuse_unknown(node, ("answer", "why"))
-    return {**read_words(node), "answer": needed_words(node.get("answer"))}
+def _check(node: Node, body: kind.Body, settings: kind.Settings) -> dict[str, Any]:
+    kind.refuse_unknown(node, ("answer", "why"))
+    return {**kind.read_words(node), "answer": kind.needed_words(node.get("answer"))}
 
 
-def _texts(shown: Shown, form: Form) -> tuple[str, str] | None:
+def _texts(shown: kind.Shown, form: kind.Form) -> tuple[str, str] | None:
     if not shown.get("draft"):
         return None
-    draft = plain_text(text_of(shown["draft"]))
+    draft = plain_text(kind.text_of(shown["draft"]))
     return draft, (*form.get("answer", ()), draft)[0]
 
 
-def _read(shown: Shown, form: Form) -> dict[str, Any]:
-    answer = form_text(form, "answer")
+def _read(shown: kind.Shown, form: kind.Form) -> dict[str, Any]:
+    answer = kind.form_text(form, "answer")
     if not answer.strip():
         raise FieldError(field="answer", found="an empty text", expected="words")
-    return {"answer": answer, **form_texts(form, "why")}
+    return {"answer": answer, **kind.form_texts(form, "why")}
 
 
-def _rows(given: Labelled) -> list[Record]:
+def _rows(given: kind.Labelled) -> list[Record]:
     draft = given.body.get("draft")
     written = WrittenAnswer(
         prompt=given.prompt,
         answer=given.label["answer"],
-        draft=None if draft is None else text_of(draft),
+        draft=None if draft is None else kind.text_of(draft),
         **given.shared,
     )
     return [*written_rows(written)]
 
 
-KIND = Kind(
+KIND = kind.Kind(
     name="write",
     own=("draft",),
     check_own=_check_own,
@@ -83,10 +68,10 @@ KIND = Kind(
     compared_texts=_texts,
     fields=("answer", "why"),
     read=_read,
-    values=lambda shown, label: {"answer": [label.get("answer", "")], **shared_values(label)},
+    values=lambda shown, label: {"answer": [label.get("answer", "")], **kind.shared_values(label)},
     faults={"answer": "fault-answer"},
     check=_check,
-    say=lambda shown, label, voice: in_a_line(label["answer"]),
+    say=lambda shown, label, voice: kind.in_a_line(label["answer"]),
     summary=lambda label, order, settings, voice: voice.speak(
         "manage-wrote", n=len(str(label["answer"]).split())
     ),

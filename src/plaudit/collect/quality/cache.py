@@ -99,23 +99,20 @@ class Reports:
         """What there is now; a child is started where that is out of date and none is at work."""
         # A server asks from many threads: two at once would start two children.
         with self._lock:
-            return self._get(project)
-
-    def _get(self, project: str) -> Held:
-        report, seq = read_report(self._store, project)
-        is_fresh = report is not None and report["seq"] == seq
-        self._reap(project)
-        failed_at, failure = self._failed.get(project, (0, ""))
-        # What failed at this position would fail again; the next label is another try.
-        if not is_fresh and project not in self._children and failed_at != seq:
-            self._children[project] = start(self._store, project, seq=seq)
-        return Held(
-            report=report,
-            seq=seq,
-            is_fresh=is_fresh,
-            computing=not is_fresh and project in self._children,
-            failure=failure if failed_at == seq else "",
-        )
+            report, seq = read_report(self._store, project)
+            is_fresh = report is not None and report["seq"] == seq
+            self._reap(project)
+            failed_at, failure = self._failed.get(project, (0, ""))
+            # What failed at this position would fail again; the next label is another try.
+            if not is_fresh and project not in self._children and failed_at != seq:
+                self._children[project] = start(self._store, project, seq=seq)
+            return Held(
+                report=report,
+                seq=seq,
+                is_fresh=is_fresh,
+                computing=not is_fresh and project in self._children,
+                failure=failure if failed_at == seq else "",
+            )
 
     def _reap(self, project: str) -> None:
         child = self._children.get(project)

@@ -1,9 +1,16 @@
-"""The report on a project's labels, put together of its parts."""
+"""The report on a project's labels, put together of its parts.
+
+Whom to watch and whom to suspend: rules with their figures in words, which a reviewer accepts or not.
+
+A rule never acts. Each is a function from a report card to its reason, or to nothing; what is uncertain is
+judged by the end of the interval that speaks for the person.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
@@ -11,15 +18,203 @@ import numpy as np
 from plaudit.collect import log
 from plaudit.collect.export import last_of_labels
 from plaudit.collect.kinds import KINDS
-from plaudit.collect.quality import bias, skill
+from plaudit.collect.quality import bias, result, skill
 from plaudit.collect.quality.agreement import Values, agreements
 from plaudit.collect.quality.bias import Course, drifts
 from plaudit.collect.quality.gathering import Choices, Gathered, gather
-from plaudit.collect.quality.proposals import proposals, standards_of
-from plaudit.collect.quality.result import AgreementRow, Consensus, Figure, PersonQuality, Quality
 from plaudit.collect.quality.skill import FIRST, TIE
 from plaudit.collect.store import LabelStore
 from plaudit.evaluation.stats import Resampling
+
+LEAST_SKILL = 0.6
+"""Of the usual skill: who certainly has less, and clicks the rest, is proposed for suspension."""
+LEAST_CONSISTENCY = 0.7
+"""Repeated tasks answered alike, below which somebody is watched."""
+PLACE_SHARE = 0.6
+"""The share of preferences for one place from which a bias is worth a look, however certain it is."""
+TOO_FAST = 1 / 3
+"""Of the median of all people's seconds."""
+SURE = 0.01
+"""The p-value, corrected for all people, below which a rule of chance applies."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standards:
+    gold_floor: float
+    """The share of right gold answers that the project asks of people who qualify."""
+    skill: float | None
+    """The median of people's skills: where answers are hard to tell apart, nobody's is high."""
+    seconds: float | None
+    """The median of people's median seconds."""
+    held_out: float | None
+    """The median of people's agreement with the others."""
+
+
+Rule = Callable[[result.PersonQuality, Standards], str | None]
+"""The reason that a rule gives, in words; None where it does not apply."""
+
+
+def _certainly_below(figure: result.Figure, bound: float) -> bool:
+    return figure.high is not None and figure.high < bound
+
+
+def _interval(figure: result.Figure) -> str:
+    return f"{figure.low:.0%} to {figure.high:.0%}"
+
+
+def _gold_fails(person: result.PersonQuality, standards: Standards) -> str | None:
+    gold = person.gold
+    if gold.value is None or not _certainly_below(gold, standards.gold_floor):
+        return None
+    return (
+        f"{round(gold.value * gold.n)} of {gold.n} gold answers are right ({_interval(gold)}), and the floor "
+        f"is {standards.gold_floor:.0%}"
+    )
+
+
+def _does_not_read(person: result.PersonQuality, standards: Standards) -> str | None:
+    return _seems_not_to_read(person, standards, certain=True)
+
+
+def _seems_not_to_read(
+    person: result.PersonQuality, standards: Standards, *, certain: bool = False
+) -> str | None:
+    found, usual = person.skill, standards.skill
+    if found.value is None or usual is None or found.value >= LEAST_SKILL * usual:
+        return None
+    # Of what is certain the other rule speaks.
+    if _certainly_below(found, LEAST_SKILL * usual) != certain:
+        return None
+    habits = {
+        "first": "and clicks the first otherwise",
+        "second": "and clicks the second otherwise",
+        "tie": "and calls the answers equal otherwise",
+        "alternating": "and clicks first and second in turn otherwise",
+        "random": "and clicks at random otherwise",
+    }
+    how = f", {habits[person.habit]}" if person.habit else ""
+    return (
+        f"reads {found.value:.0%} of {found.n} pairs ({_interval(found)}), as far as others' labels tell, "
+        f"where {usual:.0%} is usual{how}"
+    )
+
+
+def _gold_is_low(person: result.PersonQuality, standards: Standards) -> str | None:
+    gold = person.gold
+    if (
+        gold.value is None
+        or gold.value >= standards.gold_floor
+        or _certainly_below(gold, standards.gold_floor)
+    ):
+        return None
+    return (
+        f"{round(gold.value * gold.n)} of {gold.n} gold answers are right, below the floor of "
+        f"{standards.gold_floor:.0%}, but these are too few to be sure"
+    )
+
+
+def _prefers_a_place(person: result.PersonQuality, standards: Standards) -> str | None:
+    first = person.first
+    if first.value is None or person.place_p is None or person.place_p >= SURE:
+        return None
+    share, place = (first.value, "first") if first.value >= 0.5 else (1 - first.value, "second")
+    if share < PLACE_SHARE:
+        return None
+    return (
+        f"prefers the answer shown {place} in {share:.0%} of {first.n} preferences (p = {person.place_p:.2g})"
+    )
+
+
+def _differs_from_others(person: result.PersonQuality, standards: Standards) -> str | None:
+    found, usual = person.held_out, standards.held_out
+    # A tenth apart and not a hair: with a thousand labels any difference is certain.
+    if found.value is None or usual is None or not _certainly_below(found, usual - 0.1):
+        return None
+    return (
+        f"agrees with the others in {found.value:.0%} of {found.n} preferences ({_interval(found)}), where "
+        f"{usual:.0%} is usual"
+    )
+
+
+def _contradicts_itself(person: result.PersonQuality, standards: Standards) -> str | None:
+    if person.consistency.value is None or not _certainly_below(person.consistency, LEAST_CONSISTENCY):
+        return None
+    found = person.consistency
+    return f"answers {found.value:.0%} of {found.n} repeated tasks as before ({_interval(found)})"
+
+
+def _is_fast(person: result.PersonQuality, standards: Standards) -> str | None:
+    if person.seconds is None or standards.seconds is None or person.seconds >= TOO_FAST * standards.seconds:
+        return None
+    return f"takes {person.seconds:.1f} s a label in the median, where {standards.seconds:.1f} s is usual"
+
+
+def _has_drifted(person: result.PersonQuality, standards: Standards) -> str | None:
+    reasons = [_drift_words(drift) for drift in person.drift if drift.p < SURE and _is_worse(drift)]
+    return "; ".join(reasons) or None
+
+
+def _is_worse(drift: result.Drift) -> bool:
+    # Faster is no fault by itself: everybody gets faster. Half the time is.
+    return drift.now < (drift.before / 2 if drift.what == "seconds" else drift.before)
+
+
+def _drift_words(drift: result.Drift) -> str:
+    if drift.what == "seconds":
+        return (
+            f"took {drift.now:.1f} s for the last 50 labels, {drift.before:.1f} s before (p = {drift.p:.2g})"
+        )
+    what = "gold answers right" if drift.what == "gold" else "preferences with the others"
+    return (
+        f"{drift.now:.0%} of {drift.n} {what} among the last 50 labels, {drift.before:.0%} before "
+        f"(p = {drift.p:.2g})"
+    )
+
+
+SUSPEND: Mapping[str, Rule] = {"gold": _gold_fails, "skill": _does_not_read}
+"""Rules of which one is enough to propose suspension."""
+WATCH: Mapping[str, Rule] = {
+    "gold": _gold_is_low,
+    "skill": _seems_not_to_read,
+    "place": _prefers_a_place,
+    "others": _differs_from_others,
+    "consistency": _contradicts_itself,
+    "seconds": _is_fast,
+    "drift": _has_drifted,
+}
+"""Rules of which one is enough to propose to watch somebody."""
+
+
+def standards_of(cards: Sequence[result.PersonQuality], gold_floor: float) -> Standards:
+    seconds = [card.seconds for card in cards if card.seconds is not None]
+    # Three at least: of two people the slower one is half of what is usual.
+    held_out = [card.held_out.value for card in cards if card.held_out.value is not None]
+    skills = [card.skill.value for card in cards if card.skill.value is not None]
+    return Standards(
+        gold_floor=gold_floor,
+        skill=median(skills) if len(skills) >= 3 else None,
+        seconds=median(seconds) if len(seconds) >= 3 else None,
+        held_out=median(held_out) if len(held_out) >= 3 else None,
+    )
+
+
+def proposals(cards: Sequence[result.PersonQuality], standards: Standards) -> tuple[result.Proposal, ...]:
+    """What the rules propose, suspensions first; nothing of those whom it holds for already."""
+    found = list[result.Proposal]()
+    for card in cards:
+        if card.standing in ("suspended", "failed", "erased"):
+            continue
+        severe, mild = (
+            [reason for rule in rules.values() if (reason := rule(card, standards)) is not None]
+            for rules in (SUSPEND, WATCH)
+        )
+        standing = "suspended" if severe else "watch"
+        if severe or (mild and card.standing != "watch"):
+            found.append(result.Proposal(name=card.name, standing=standing, reasons=(*severe, *mild)))
+    return tuple(
+        sorted(found, key=lambda proposal: (proposal.standing != "suspended", -len(proposal.reasons)))
+    )
+
 
 SURE_SKILL = 0.8
 """A person who certainly reads this often has no habit worth a name."""
@@ -32,7 +227,7 @@ NO_OTHERS = "nobody else answered the same"
 _RESAMPLING = Resampling(times=1000)
 
 
-def quality(store: LabelStore, project: str) -> Quality:
+def quality(store: LabelStore, project: str) -> result.Quality:
     """How far the labels of a project can be trusted, as of now."""
     with store.looking() as look:
         look.settings(project)
@@ -40,7 +235,7 @@ def quality(store: LabelStore, project: str) -> Quality:
         found = gather(look.connection, project)
     compared = None if found.choices is None else _Compared(found, found.choices)
     cards = _cards(found, compared)
-    return Quality(
+    return result.Quality(
         project=project,
         kind=found.project.ask,
         seq=seq,
@@ -55,7 +250,7 @@ def quality(store: LabelStore, project: str) -> Quality:
     )
 
 
-def _agreement_rows(found: Gathered) -> Iterator[AgreementRow]:
+def _agreement_rows(found: Gathered) -> Iterator[result.AgreementRow]:
     trusted = np.array([not person.excluded for person in found.people], dtype=bool)
     whole = {aspect: values.where(trusted[values.person_B]) for aspect, values in found.values.items()}
     if "" in whole:
@@ -71,9 +266,9 @@ def _agreement_rows(found: Gathered) -> Iterator[AgreementRow]:
                 yield _agreement_row(values.where(values.guidelines_B == version), "guidelines", name)
 
 
-def _agreement_row(values: Values, part: str, name: str) -> AgreementRow:
+def _agreement_row(values: Values, part: str, name: str) -> result.AgreementRow:
     figures = agreements(values, _RESAMPLING)
-    return AgreementRow(
+    return result.AgreementRow(
         part=part,
         name=name,
         level=values.level,
@@ -107,22 +302,22 @@ class _Compared:
         self.judged_B = has_others_B & (votes.choice_B != TIE) & (np.abs(first_B - 0.5) > 1e-9)
         self.agrees_B = (first_B > 0.5) == (votes.choice_B == FIRST)
 
-    def skill_of(self, person: int) -> Figure:
+    def skill_of(self, person: int) -> result.Figure:
         shared = int(self.shared_J[person])
         if not shared:
-            return Figure(value=None, reason=NO_OTHERS)
-        return Figure(
+            return result.Figure(value=None, reason=NO_OTHERS)
+        return result.Figure(
             value=float(self.skill.theta_J[person]),
             low=float(self.low_J[person]),
             high=float(self.high_J[person]),
             n=shared,
         )
 
-    def held_out(self, person: int) -> Figure:
+    def held_out(self, person: int) -> result.Figure:
         """The share of preferences that the others share."""
         rows_B = self.judged_B & (self.votes.person_B == person)
         if not rows_B.any():
-            return Figure(value=None, reason=NO_OTHERS)
+            return result.Figure(value=None, reason=NO_OTHERS)
         prompts = self.choices.prompt_U[self.votes.pair_B[rows_B]]
         return bias.clustered_share(self.agrees_B[rows_B], prompts)
 
@@ -149,9 +344,9 @@ class _Compared:
             votes.setdefault(item, []).append(agrees)
         return {item: 2 * sum(found) > len(found) for item, found in votes.items()}
 
-    def consensus(self) -> Consensus:
+    def consensus(self) -> result.Consensus:
         first_U = self.skill.first_U
-        return Consensus(
+        return result.Consensus(
             pairs=self.votes.pairs,
             labels=len(self.votes.choice_B),
             certain=float((np.abs(first_U - 0.5) >= 0.45).mean()),
@@ -175,7 +370,7 @@ def alternates(shown_B: np.ndarray) -> bool:
     return changes / n >= 0.8 and math.exp(-2 * n * (changes / n - 0.5) ** 2) < 1e-3
 
 
-def _cards(found: Gathered, compared: _Compared | None) -> tuple[PersonQuality, ...]:
+def _cards(found: Gathered, compared: _Compared | None) -> tuple[result.PersonQuality, ...]:
     rows_of = [list[int]() for _ in found.people]
     for row, item in enumerate(found.items):
         rows_of[item.person].append(row)
@@ -201,12 +396,12 @@ def _cards(found: Gathered, compared: _Compared | None) -> tuple[PersonQuality, 
 
 def _card(
     found: Gathered, compared: _Compared | None, number: int, rows: Sequence[int], drift: tuple
-) -> PersonQuality:
+) -> result.PersonQuality:
     person, items = found.people[number], [found.items[row] for row in rows]
     seconds = [item.seconds for item in items if item.seconds is not None]
-    nothing = Figure(value=None, reason=NOT_COMPARED)
+    nothing = result.Figure(value=None, reason=NOT_COMPARED)
     habit, clicks = ("", {}) if compared is None else compared.habit(number)
-    return PersonQuality(
+    return result.PersonQuality(
         name=person.name,
         standing=person.standing,
         labels=len(items),

@@ -141,22 +141,6 @@ def _add_project_verbs(verbs: Subparsers) -> None:
 
 def _add_people_verbs(verbs: Subparsers) -> None:
     invite = verbs.add_parser("invite", help="let somebody in")
-    _add_invite_options(invite)
-    people = verbs.add_parser("people", help="list everybody of a project")
-    people.add_argument("--json", action="store_true", help="print one JSON object")
-    person = verbs.add_parser("person", help="hand out, end or erase what is stored of somebody")
-    _add_person_options(person)
-    pay = verbs.add_parser("pay", help="write what everybody did as a sheet to pay by")
-    pay.add_argument(
-        "--out", type=given_path, required=True, metavar="FILE.csv", help="a new file or an old one"
-    )
-    _of_store(invite, "people:invite")
-    _of_store(people, "people:list_people")
-    _of_store(person, "people:manage_person")
-    _of_store(pay, "people:write_pay")
-
-
-def _add_invite_options(invite: argparse.ArgumentParser) -> None:
     add = invite.add_argument
     add("--role", choices=["annotator", "reviewer", "owner"], default="annotator", help="default: annotator")
     add("--uses", type=positive_integer, default=1, metavar="N", help="how many may join by it (default: 1)")
@@ -169,6 +153,18 @@ def _add_invite_options(invite: argparse.ArgumentParser) -> None:
         metavar="N",
         help="with --panel: after so many answers, not at the end",
     )
+    people = verbs.add_parser("people", help="list everybody of a project")
+    people.add_argument("--json", action="store_true", help="print one JSON object")
+    person = verbs.add_parser("person", help="hand out, end or erase what is stored of somebody")
+    _add_person_options(person)
+    pay = verbs.add_parser("pay", help="write what everybody did as a sheet to pay by")
+    pay.add_argument(
+        "--out", type=given_path, required=True, metavar="FILE.csv", help="a new file or an old one"
+    )
+    _of_store(invite, "people:invite")
+    _of_store(people, "people:list_people")
+    _of_store(person, "people:manage_person")
+    _of_store(pay, "people:write_pay")
 
 
 def _add_person_options(person: argparse.ArgumentParser) -> None:

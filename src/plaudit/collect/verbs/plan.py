@@ -150,22 +150,6 @@ def _people(count: int) -> str:
     return f"{count:,} {'person' if count == 1 else 'people'}"
 
 
-def request_of_timing(timing: Timing, *, seconds: float | None = None, pay: float = PAY) -> LabellingRequest:
-    """What is still to be labelled in a project, with the seconds that its people took."""
-    assumed = seconds is not None or timing.median_seconds is None
-    return LabellingRequest(
-        ask=timing.ask,
-        tasks=timing.open_tasks,
-        overlap=timing.overlap,
-        most=timing.most,
-        seconds=seconds if assumed else timing.median_seconds,
-        measured=0 if assumed else timing.timed,
-        pay=pay,
-        checks=timing.checks,
-        missing=timing.missing,
-    )
-
-
 def add_parser(methods: Subparsers) -> None:
     labels = methods.add_parser("labels", description="plan labels by people: hours and money")
     add = labels.add_argument
@@ -216,7 +200,20 @@ def _labels_of_store(args: argparse.Namespace) -> LabellingRequest:
     timing = _timing(args)
     if timing.open_tasks == 0:
         raise UserError(f"{args.store}: no task is open, so nothing is left to plan; say --tasks N")
-    return request_of_timing(timing, seconds=args.seconds, pay=PAY if args.pay is None else args.pay)
+    # What is still to be labelled in a project, with the seconds that its people took.
+    pay = PAY if args.pay is None else args.pay
+    assumed = args.seconds is not None or timing.median_seconds is None
+    return LabellingRequest(
+        ask=timing.ask,
+        tasks=timing.open_tasks,
+        overlap=timing.overlap,
+        most=timing.most,
+        seconds=args.seconds if assumed else timing.median_seconds,
+        measured=0 if assumed else timing.timed,
+        pay=pay,
+        checks=timing.checks,
+        missing=timing.missing,
+    )
 
 
 def _timing(args: argparse.Namespace) -> Timing:

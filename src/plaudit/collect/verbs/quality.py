@@ -7,18 +7,9 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 
+from plaudit.collect import screening
 from plaudit.collect.quality.report import quality
 from plaudit.collect.quality.result import AgreementRow, Figure, Odds, PersonQuality, Quality, quality_to_dict
-from plaudit.collect.screening import (
-    CutOffs,
-    Measure,
-    Screened,
-    Screening,
-    decide,
-    demonstration_tasks,
-    measure_words,
-    screen,
-)
 from plaudit.collect.verbs.store import ACTOR, opened, project_name, table_lines
 from plaudit.files.atomic import write_text
 
@@ -111,11 +102,11 @@ def screen_people(args: argparse.Namespace) -> None:
     if args.demonstrations is not None:
         _write_demonstrations(args)
         return
-    cut_offs = CutOffs(comparisons=args.agreement, flags=args.flags, demonstrations=args.score)
+    cut_offs = screening.CutOffs(comparisons=args.agreement, flags=args.flags, demonstrations=args.score)
     with opened(args) as store:
         name = project_name(store, args.project)
-        found = screen(store, name, keep=args.keep, cut_offs=cut_offs, written_in=args.written_in)
-        decided = decide(store, found, actor=ACTOR) if args.apply else ()
+        found = screening.screen(store, name, keep=args.keep, cut_offs=cut_offs, written_in=args.written_in)
+        decided = screening.decide(store, found, actor=ACTOR) if args.apply else ()
     if args.json:
         print(json.dumps({**asdict(found), "decided": [member.annotator for member in decided]}))
         return
@@ -127,12 +118,12 @@ def screen_people(args: argparse.Namespace) -> None:
 
 def _write_demonstrations(args: argparse.Namespace) -> None:
     with opened(args) as store:
-        tasks = demonstration_tasks(store, project_name(store, args.project))
+        tasks = screening.demonstration_tasks(store, project_name(store, args.project))
     write_text(args.demonstrations, "".join(f"{json.dumps(task, ensure_ascii=False)}\n" for task in tasks))
     print(f"{args.demonstrations}: {len(tasks)} tasks; add them to a project that asks for rate")
 
 
-def _screening_lines(found: Screening) -> Iterable[str]:
+def _screening_lines(found: screening.Screening) -> Iterable[str]:
     selected = sum(member.rank > 0 and member.proposed in ("active", "watch") for member in found.people)
     tried = f"{found.project}: {len(found.people)} people tried"
     yield f"{tried}; {selected} are proposed, of {found.keep} at most"
@@ -148,7 +139,7 @@ def _screening_lines(found: Screening) -> Iterable[str]:
         yield f"decisions that follow: {len(found.decisions)}; --apply writes them, each with its reason"
 
 
-def _cells(member: Screened) -> tuple[str, ...]:
+def _cells(member: screening.Screened) -> tuple[str, ...]:
     return (
         str(member.rank or "–"),
         f"{member.annotator} {member.person or ''}".strip(),
@@ -159,7 +150,7 @@ def _cells(member: Screened) -> tuple[str, ...]:
     )
 
 
-def _measure_cell(what: str, measure: Measure | None, below: Iterable[str]) -> str:
+def _measure_cell(what: str, measure: screening.Measure | None, below: Iterable[str]) -> str:
     if measure is None:
         return "–"
-    return f"{measure_words(what, measure)}{' below' if what in below else ''}"
+    return f"{screening.measure_words(what, measure)}{' below' if what in below else ''}"

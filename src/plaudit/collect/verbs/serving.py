@@ -99,7 +99,10 @@ def _project(args: argparse.Namespace) -> Project:
             guidelines = args.guidelines.read_text("utf-8")
         except (OSError, ValueError) as error:
             raise UserError(f"--guidelines {args.guidelines}: it cannot be read ({error})") from error
-    return project_solo(ask, args.question, guidelines)
+    # The settings for one person: every task once, and nobody else to agree with.
+    project = Project(name=PROJECT, ask=ask, guidelines=guidelines)
+    words = KINDS[ask].solo_question if args.question is None else args.question
+    return project if words is None else replace(project, question=words)
 
 
 def _read_rows(args: argparse.Namespace, project: Project) -> Intake:
@@ -154,15 +157,12 @@ def _announce(work: SoloWork, url: str, *, open_browser: bool) -> None:
         "Ctrl-C when you have done enough: the rows are written then, and the same command goes on",
         flush=True,
     )
-    if open_browser and _has_screen():
+    # Whether there is a window to open: in a bare terminal a text browser would take the screen.
+    if open_browser and (
+        sys.platform in ("darwin", "win32")
+        or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
+    ):
         webbrowser.open(url)
-
-
-def _has_screen() -> bool:
-    """Whether there is a window to open: in a bare terminal a text browser would take the screen."""
-    return sys.platform in ("darwin", "win32") or any(
-        os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")
-    )
 
 
 def serve_people(args: argparse.Namespace) -> None:
@@ -214,18 +214,14 @@ class SoloWork:
         return Solo(project=self.project.name, pseudonym=self.pseudonym, link=OnceLink.new())
 
 
-def store_path(out: Path) -> Path:
-    """Where the labels of an output lie until they are exported."""
-    name = out.name
-    for ending in (".gz", ".jsonl", ".parquet", ".json"):
-        name = name.removesuffix(ending)
-    return out.with_name(f"{name}.db")
-
-
 @contextmanager
 def opened_solo(out: Path, project: Project) -> Iterator[SoloWork]:
     """The store next to an output, made or gone on with."""
-    where = store_path(out)
+    # Where the labels of an output lie until they are exported.
+    name = out.name
+    for ending in (".gz", ".jsonl", ".parquet", ".json"):
+        name = name.removesuffix(ending)
+    where = out.with_name(f"{name}.db")
     with closing(open_store(where, create=True)) as store:
         _refuse_other_work(store, where, project)
         if PROJECT not in store.projects() or store.project(PROJECT) != project:
@@ -264,10 +260,3 @@ def export_solo(work: SoloWork, out: Path) -> Snapshot | None:
         return export(work.store, work.project.name, out, actor=NAME)
     except EmptyExportError:
         return None
-
-
-def project_solo(ask: str, question: str | None, guidelines: str) -> Project:
-    """The settings for one person: every task once, and nobody else to agree with."""
-    project = Project(name=PROJECT, ask=ask, guidelines=guidelines)
-    words = KINDS[ask].solo_question if question is None else question
-    return project if words is None else replace(project, question=words)

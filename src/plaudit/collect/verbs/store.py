@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from plaudit.cli.parser import row_options
+from plaudit.collect import progress
 from plaudit.collect.adding import Added, add_tasks, set_project
 from plaudit.collect.answering import take_in
 from plaudit.collect.assigning import wilson_lower
@@ -19,14 +20,6 @@ from plaudit.collect.export import Filters, Snapshot, export, read_snapshot, row
 from plaudit.collect.intake import Intake, Known, known_items, read_intake
 from plaudit.collect.kinds.kind import text_of
 from plaudit.collect.log import FIRST_LINK, Event, by_seq, chain_faults
-from plaudit.collect.progress import (
-    Status,
-    clock_notes,
-    project_status,
-    project_tasks,
-    rebuild_tables,
-    store_faults,
-)
 from plaudit.collect.project import Project, guidelines_version, read_project
 from plaudit.collect.store import LabelStore, copy_store, open_store
 from plaudit.config import did_you_mean
@@ -145,7 +138,7 @@ def _qualification_notes(store: LabelStore, project: Project) -> Iterator[str]:
 
 def _items(store: LabelStore, project: str) -> Iterator[dict[str, Any]]:
     after = 0
-    while page := store.read(project_tasks, project, "item", after=after):
+    while page := store.read(progress.project_tasks, project, "item", after=after):
         yield from page
         after = page[-1]["seq"]
 
@@ -178,7 +171,7 @@ def _taken_words(taken: Any) -> str:
 def show_status(args: argparse.Namespace) -> None:
     with opened(args) as store:
         name = project_name(store, args.project)
-        status, project = store.read(project_status, name), store.project(name)
+        status, project = store.read(progress.project_status, name), store.project(name)
         where = store.where
     if args.json:
         print(json.dumps({**asdict(status), "done": status.done}))
@@ -188,7 +181,7 @@ def show_status(args: argparse.Namespace) -> None:
         print(f"  {head:<8} {line}")
 
 
-def _status_lines(status: Status) -> Iterator[tuple[str, str]]:
+def _status_lines(status: progress.Status) -> Iterator[tuple[str, str]]:
     words = {
         "open": "open",
         "done": "done",
@@ -219,10 +212,10 @@ def check_store(args: argparse.Namespace) -> None:
                 damaged = list(chain_faults(look.connection))
             # Tables that are made from an altered log would only look sound.
             _refuse_damaged(store.where, damaged)
-            store.write(rebuild_tables)
+            store.write(progress.rebuild_tables)
             print(f"{store.where}: all tables made anew from the log")
-        _refuse_damaged(store.where, store.read(store_faults))
-        for note in store.read(clock_notes)[-_MOST_NOTES:]:
+        _refuse_damaged(store.where, store.read(progress.store_faults))
+        for note in store.read(progress.clock_notes)[-_MOST_NOTES:]:
             print(f"{store.where}: a clock was wrong: {note}")
         seq, link = store.position()
         print(

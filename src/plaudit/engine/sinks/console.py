@@ -127,7 +127,7 @@ class ConsoleSink:
 
     def _show(self, report: StepReport, now: float) -> None:
         self._shown_at, self._shown_step = now, report.step
-        left = _seconds_left(self._run, report, now - self._started_at)
+        left = (now - self._started_at) / max(1, report.step - self._run.done) * (report.steps - report.step)
         status = _status_text(report, self._held_out, left)
         if self._bar is None:
             self._print_line(f"step {report.step}/{report.steps}  {status}")
@@ -234,10 +234,6 @@ def printable(text: str) -> str:
 def _progress_bar(console: Console) -> Progress:
     steps, words = TextColumn("{task.completed}/{task.total}"), TextColumn("{task.fields[words]}")
     return Progress(BarColumn(bar_width=24), steps, words, console=console, auto_refresh=False)
-
-
-def _seconds_left(run: RunStart, report: StepReport, elapsed: float) -> float:
-    return elapsed / max(1, report.step - run.done) * (report.steps - report.step)
 
 
 def _held_out_text(report: StepReport) -> str:

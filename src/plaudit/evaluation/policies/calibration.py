@@ -15,16 +15,9 @@ from typing import Literal, get_args
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from plaudit.evaluation import stats
 from plaudit.evaluation.reward_models.accuracy import RELIABILITY_BINS, equal_mass_bins, reliability_by_width
 from plaudit.evaluation.reward_models.pairs import group_index
-from plaudit.evaluation.stats import (
-    Bin,
-    Estimate,
-    Resampling,
-    bootstrap_mean,
-    interval_levels,
-    prompt_draws,
-)
 
 MIN_BIN_QUESTIONS = 30
 """Questions in a bin: with fewer, chance alone makes most of the error."""
@@ -50,25 +43,25 @@ class ChoiceLogprobs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyCalibration:
-    accuracy: Estimate
+    accuracy: stats.Estimate
     """How often the likeliest choice is right; of equally likely ones each counts its share."""
-    confidence: Estimate
+    confidence: stats.Estimate
     """The mean chance of the likeliest choice."""
-    surplus: Estimate
+    surplus: stats.Estimate
     """Confidence less accuracy: above 0 it is surer than right."""
-    ece: Estimate
+    ece: stats.Estimate
     """Σ_b n_b/N |right_b − confidence_b| over up to ten bins of as many questions, thirty or more (Guo et al.
     2017, arXiv:1706.04599); chance alone makes it larger than 0, which its interval takes off again."""
-    brier: Estimate
+    brier: stats.Estimate
     """Mean Σ_c (P(c) − [c is right])² (Brier 1950): 0 at best, 2 at worst."""
-    log_loss: Estimate
+    log_loss: stats.Estimate
     """Mean −ln P(right)."""
-    covered: Estimate
+    covered: stats.Estimate
     """The chance that the policy gives to all choices together: what else it says is not looked at."""
-    by_width: tuple[Bin, ...]
-    surplus_change: Estimate | None = None
+    by_width: tuple[stats.Bin, ...]
+    surplus_change: stats.Estimate | None = None
     """The surplus less the reference's on the same questions; None for the reference."""
-    ece_change: Estimate | None = None
+    ece_change: stats.Estimate | None = None
     """The calibration error less the reference's on the same questions; None for the reference."""
 
 
@@ -98,7 +91,7 @@ class _QuestionColumns:
 
 def policy_calibration(
     questions: Sequence[ChoiceLogprobs],
-    resampling: Resampling,
+    resampling: stats.Resampling,
     reference: Sequence[ChoiceLogprobs] | None = None,
 ) -> PolicyCalibration:
     """All figures of one policy, and what changed since a reference that was asked the same."""
@@ -109,8 +102,8 @@ def policy_calibration(
     if reference is not None and [row.prompt for row in reference] != [row.prompt for row in questions]:
         raise ValueError("the reference was asked other questions")
 
-    def mean(value_Q: Float[np.ndarray, " Q"], *, share: bool = False) -> Estimate:
-        return bootstrap_mean(value_Q, columns.prompt_Q, resampling, share=share)
+    def mean(value_Q: Float[np.ndarray, " Q"], *, share: bool = False) -> stats.Estimate:
+        return stats.bootstrap_mean(value_Q, columns.prompt_Q, resampling, share=share)
 
     over_Q = columns.confidence_Q - columns.correct_Q
     return PolicyCalibration(
@@ -193,7 +186,7 @@ def _softmax(logp_QC: Float[np.ndarray, "Q C"]) -> Float[np.ndarray, "Q C"]:
     return np.exp(logp_QC - np.logaddexp.reduce(logp_QC, axis=1, keepdims=True))
 
 
-def _calibration_error(columns: Sequence[_QuestionColumns], resampling: Resampling) -> Estimate:
+def _calibration_error(columns: Sequence[_QuestionColumns], resampling: stats.Resampling) -> stats.Estimate:
     """The calibration error of the first, less that of the second if there is one, over the same draws."""
     # A bin's |mean| is above 0 by chance alone, and more so in every draw. For a difference the basic
     # interval, twice the value less the quantiles of the draws (Davison and Hinkley 1997, 5.2), takes this
@@ -207,7 +200,7 @@ def _calibration_error(columns: Sequence[_QuestionColumns], resampling: Resampli
     value = float(
         _difference([np.abs(gaps_PW.sum(0)).sum(keepdims=True) / questions for gaps_PW in gaps_by_prompt])[0]
     )
-    point = Estimate(value=value, low=None, high=None, n=questions, prompts=prompts)
+    point = stats.Estimate(value=value, low=None, high=None, n=questions, prompts=prompts)
     if prompts < 2:
         return point
     if len(columns) == 1:
@@ -218,17 +211,17 @@ def _calibration_error(columns: Sequence[_QuestionColumns], resampling: Resampli
                 _difference(
                     [np.abs(weight_SP @ gaps_PW).sum(1) / (weight_SP @ count_P) for gaps_PW in gaps_by_prompt]
                 )
-                for weight_SP in prompt_draws(prompts, resampling)
+                for weight_SP in stats.prompt_draws(prompts, resampling)
             ]
         )
-        lower_S, upper_S = np.quantile(resampled_S, interval_levels(prompts))
+        lower_S, upper_S = np.quantile(resampled_S, stats.interval_levels(prompts))
         low, high = 2 * value - upper_S, 2 * value - lower_S
     # The correction can push an end past the value itself.
     return replace(point, low=float(min(low, value)), high=float(max(high, value)))
 
 
 def _unsurprising_errors(
-    columns: _QuestionColumns, value: float, resampling: Resampling
+    columns: _QuestionColumns, value: float, resampling: stats.Resampling
 ) -> tuple[float, float]:
     """The least and the largest true error under which the measured one would be no surprise."""
     # Chances to be right are moved away from the confidences, until luck makes an error as large as the
@@ -274,7 +267,9 @@ class _OpenBins:
     def true_error(self, right_W: Float[np.ndarray, " W"]) -> float:
         return float(np.abs(self.sure_W - right_W).sum() / len(self.logit_Q))
 
-    def errors(self, right_W: Float[np.ndarray, " W"], resampling: Resampling) -> Float[np.ndarray, " S"]:
+    def errors(
+        self, right_W: Float[np.ndarray, " W"], resampling: stats.Resampling
+    ) -> Float[np.ndarray, " S"]:
         """Errors that are measured where so many are right on average."""
         open_W = self.open_QW.sum(0)
         probability_W = np.clip(right_W / np.maximum(open_W, 1.0), 0.0, 1.0)

@@ -13,18 +13,8 @@ from pathlib import Path
 from plaudit.data.judging import Judge
 from plaudit.data.transforms import some_of
 from plaudit.errors import UserError
+from plaudit.evaluation.policies import generate, win_rate
 from plaudit.evaluation.policies.diversity import common_word_count
-from plaudit.evaluation.policies.generate import (
-    Contestant,
-    EvaluationPrompt,
-    GenerationSettings,
-    PolicyCompletions,
-    check_contestant,
-    generate_completions,
-    generate_rollouts,
-    load_policy_folder,
-    written_completions,
-)
 from plaudit.evaluation.policies.judge import (
     error_note,
     family_note,
@@ -51,13 +41,6 @@ from plaudit.evaluation.policies.scores import (
     why_no_kl,
     why_no_passes,
 )
-from plaudit.evaluation.policies.win_rate import (
-    ContestNames,
-    JudgedPair,
-    contest_result,
-    elo_ratings,
-    why_unrated,
-)
 from plaudit.evaluation.reward_models.accuracy import best_of_n_curve
 from plaudit.evaluation.reward_models.pairs import divided_refusals, score_tasks
 from plaudit.evaluation.reward_models.result import BestOfNCurve
@@ -73,9 +56,9 @@ MIN_PROMPTS = 30
 
 def evaluation_notes(
     data: PolicyEvaluationData,
-    duels_by_judge: Mapping[str, Mapping[PolicyPair, Sequence[JudgedPair]]],
+    duels_by_judge: Mapping[str, Mapping[PolicyPair, Sequence[win_rate.JudgedPair]]],
     judges: Mapping[str, Judge],
-    settings: GenerationSettings,
+    settings: generate.GenerationSettings,
 ) -> tuple[str, ...]:
     """Sentences, the most general first."""
     return (
@@ -89,8 +72,8 @@ def evaluation_notes(
     )
 
 
-def unrated_note(duels: Mapping[PolicyPair, Sequence[JudgedPair]]) -> tuple[str, ...]:
-    reason = why_unrated(duels)
+def unrated_note(duels: Mapping[PolicyPair, Sequence[win_rate.JudgedPair]]) -> tuple[str, ...]:
+    reason = win_rate.why_unrated(duels)
     return () if reason is None else (f"no ratings: {reason}",)
 
 
@@ -139,7 +122,7 @@ def _pass_notes(data: PolicyEvaluationData) -> Iterator[str]:
             )
 
 
-def _kl_notes(data: PolicyEvaluationData, settings: GenerationSettings) -> Iterator[str]:
+def _kl_notes(data: PolicyEvaluationData, settings: generate.GenerationSettings) -> Iterator[str]:
     if not settings.sampling.is_unrestricted:
         yield (
             f"no KL and no entropy: answers were drawn with {settings.description}, and both need answers "
@@ -175,7 +158,7 @@ def _missing_score_notes(name: str, scores_by_policy: Mapping[str, AnswerScores]
 
 def _judge_notes(
     data: PolicyEvaluationData,
-    duels_by_judge: Mapping[str, Mapping[PolicyPair, Sequence[JudgedPair]]],
+    duels_by_judge: Mapping[str, Mapping[PolicyPair, Sequence[win_rate.JudgedPair]]],
     judges: Mapping[str, Judge],
 ) -> Iterator[str]:
     if len(data.policies) > 1 and not duels_by_judge:
@@ -228,7 +211,7 @@ class EvaluationSettings:
     Example: ``EvaluationSettings(drawing=GenerationSettings(answers=2), against=("sft",), best_of=16)``
     """
 
-    drawing: GenerationSettings = field(default_factory=GenerationSettings)
+    drawing: generate.GenerationSettings = field(default_factory=generate.GenerationSettings)
     """How answers are drawn."""
     against: tuple[str, ...] = ()
     """What others are compared with; the first is also what KL is measured from. Empty: the first policy."""
@@ -259,8 +242,8 @@ class _ReferenceScores:
 
 
 def evaluate_policies(
-    models: Mapping[str, Path | Contestant],
-    prompts: Sequence[EvaluationPrompt],
+    models: Mapping[str, Path | generate.Contestant],
+    prompts: Sequence[generate.EvaluationPrompt],
     scorers: Scorers | None = None,
     settings: EvaluationSettings | None = None,
     on_progress: Callable[[str], None] = lambda sentence: None,
@@ -295,17 +278,17 @@ def evaluate_policies(
 
 
 def _all_completions(
-    models: Mapping[str, Path | Contestant],
-    prompts: Sequence[EvaluationPrompt],
+    models: Mapping[str, Path | generate.Contestant],
+    prompts: Sequence[generate.EvaluationPrompt],
     settings: EvaluationSettings,
     on_progress: Callable[[str], None],
-) -> list[PolicyCompletions]:
-    completions: dict[str, PolicyCompletions] = {}
+) -> list[generate.PolicyCompletions]:
+    completions: dict[str, generate.PolicyCompletions] = {}
     contestants, encoded = _contestants(models), EncodedChoices()
     for name, contestant in contestants.items():
         if contestant.folder is not None:
             on_progress(f"{name} answers {len(prompts)} prompts")
-            completions[name] = generate_completions(
+            completions[name] = generate.generate_completions(
                 name,
                 contestant,
                 prompts,
@@ -318,19 +301,21 @@ def _all_completions(
     encoder = next(iter(completions.values())).encoder
     assert encoder is not None
     for name in contestants.keys() - completions.keys():
-        completions[name] = written_completions(name, prompts, settings.drawing, encoder)
+        completions[name] = generate.written_completions(name, prompts, settings.drawing, encoder)
     return [completions[name] for name in contestants]
 
 
-def _contestants(models: Mapping[str, Path | Contestant]) -> dict[str, Contestant]:
+def _contestants(models: Mapping[str, Path | generate.Contestant]) -> dict[str, generate.Contestant]:
     return {
-        name: model if isinstance(model, Contestant) else Contestant(folder=model)
+        name: model if isinstance(model, generate.Contestant) else generate.Contestant(folder=model)
         for name, model in models.items()
     }
 
 
 def check_policies(
-    models: Mapping[str, Path | Contestant], prompts: Sequence[EvaluationPrompt], settings: EvaluationSettings
+    models: Mapping[str, Path | generate.Contestant],
+    prompts: Sequence[generate.EvaluationPrompt],
+    settings: EvaluationSettings,
 ) -> None:
     """Raises `UserError`, before anything is loaded, about what cannot be evaluated."""
     if not models or not prompts:
@@ -339,7 +324,7 @@ def check_policies(
     if all(contestant.folder is None for contestant in contestants.values()):
         raise UserError("written answers alone compete with nobody: name a model beside them")
     for contestant in contestants.values():
-        check_contestant(contestant, prompts)
+        generate.check_contestant(contestant, prompts)
     unknown = [name for name in settings.against if name not in models]
     if unknown:
         raise UserError(f"no policy is called {unknown[0]!r}; there is {', '.join(models)}")
@@ -354,7 +339,7 @@ def check_policies(
         _check_best_of(contestants[(settings.against or tuple(contestants))[0]], settings)
 
 
-def _check_best_of(reference: Contestant, settings: EvaluationSettings) -> None:
+def _check_best_of(reference: generate.Contestant, settings: EvaluationSettings) -> None:
     if settings.best_of < 2:
         raise UserError(f"best of {settings.best_of}: expected 2 answers or more to choose from")
     if reference.folder is None:
@@ -371,8 +356,8 @@ def _check_best_of(reference: Contestant, settings: EvaluationSettings) -> None:
 
 def _score_by_reference(
     name: str,
-    policies: Sequence[PolicyCompletions],
-    prompts: Sequence[EvaluationPrompt],
+    policies: Sequence[generate.PolicyCompletions],
+    prompts: Sequence[generate.EvaluationPrompt],
     scorers: Scorers,
     settings: EvaluationSettings,
 ) -> _ReferenceScores:
@@ -393,7 +378,7 @@ def _score_by_reference(
     rollouts = reference.rollouts
     # Loaded a second time, and only where somebody needs its view: one model is in memory at a time.
     if others or wanted_answers > settings.drawing.completions_per_prompt:
-        loaded = load_policy_folder(reference.contestant, settings.drawing)
+        loaded = generate.load_policy_folder(reference.contestant, settings.drawing)
         for other in others:
             scores[other.name] = score_rollouts(
                 loaded.policy,
@@ -402,28 +387,28 @@ def _score_by_reference(
             )
         if wanted_answers > settings.drawing.completions_per_prompt:
             # From one seed alone: answers are counted for each seed, and several would multiply them.
-            more_settings = GenerationSettings(
+            more_settings = generate.GenerationSettings(
                 sampling=settings.drawing.sampling, answers=wanted_answers, seeds=settings.drawing.seeds[:1]
             )
-            rollouts = generate_rollouts(loaded, prompts, more_settings)
+            rollouts = generate.generate_rollouts(loaded, prompts, more_settings)
     return _ReferenceScores(name=name, scores=scores, rollouts=rollouts)
 
 
 def _judge_pairs(
     scorers: Scorers,
-    prompts: Sequence[EvaluationPrompt],
-    policies: Sequence[PolicyCompletions],
+    prompts: Sequence[generate.EvaluationPrompt],
+    policies: Sequence[generate.PolicyCompletions],
     against: Sequence[str],
     on_progress: Callable[[str], None],
-) -> dict[str, dict[PolicyPair, list[JudgedPair]]]:
+) -> dict[str, dict[PolicyPair, list[win_rate.JudgedPair]]]:
     by_name = {policy.name: policy for policy in policies}
-    pairs: dict[PolicyPair, tuple[PolicyCompletions, PolicyCompletions]] = {}
+    pairs: dict[PolicyPair, tuple[generate.PolicyCompletions, generate.PolicyCompletions]] = {}
     for other in against:
         for name, policy in by_name.items():
             # The reverse would be the same contest seen from the other side, and judged twice.
             if name != other and (other, name) not in pairs:
                 pairs[name, other] = policy, by_name[other]
-    duels_by_judge: dict[str, dict[PolicyPair, list[JudgedPair]]] = {}
+    duels_by_judge: dict[str, dict[PolicyPair, list[win_rate.JudgedPair]]] = {}
     for judge_name, judge in scorers.judges.items() if pairs else ():
         on_progress(f"{judge.name} compares {sum(len(pair.rollouts) for pair, _ in pairs.values())} times")
         duels_by_judge[judge_name] = judge_pairs(judge, prompts, pairs)
@@ -432,7 +417,7 @@ def _judge_pairs(
 
 def _policy_evaluation(
     data: PolicyEvaluationData,
-    duels_by_judge: Mapping[str, Mapping[PolicyPair, Sequence[JudgedPair]]],
+    duels_by_judge: Mapping[str, Mapping[PolicyPair, Sequence[win_rate.JudgedPair]]],
     reference: _ReferenceScores,
     scorers: Scorers,
     settings: EvaluationSettings,
@@ -457,7 +442,7 @@ def _policy_evaluation(
         sampling=settings.drawing.description,
         seeds=settings.drawing.seeds,
         contests=_contest_results(duels_by_judge, scorers.judges, settings.resampling),
-        ratings=elo_ratings(first_judge_duels, settings.resampling) if is_rated else (),
+        ratings=win_rate.elo_ratings(first_judge_duels, settings.resampling) if is_rated else (),
         best_of=curve,
         over_optimisation=over_optimisation_fit,
         shown=tuple(some_of(first, settings.shown, f"shown {settings.resampling.seed}")),
@@ -473,15 +458,15 @@ def _policy_evaluation(
 
 
 def _contest_results(
-    duels_by_judge: Mapping[str, Mapping[PolicyPair, Sequence[JudgedPair]]],
+    duels_by_judge: Mapping[str, Mapping[PolicyPair, Sequence[win_rate.JudgedPair]]],
     judges: Mapping[str, Judge],
     resampling: Resampling,
 ) -> tuple[Contest, ...]:
     judged = [
         (
             judges[name],
-            contest_result(
-                ContestNames(policy=policy, against=other, judge=judges[name].name),
+            win_rate.contest_result(
+                win_rate.ContestNames(policy=policy, against=other, judge=judges[name].name),
                 judged_pairs,
                 resampling,
                 sees_order=sees_order(judges[name]),

@@ -253,8 +253,12 @@ def _reliability(
         return None, None, None, ()
     halves: tuple[list[ChoiceLogprobs], list[ChoiceLogprobs]] = ([], [])
     for duel in duels:
+        assert duel.verdict is not None, duel.prompt
+        share = min(max(duel.verdict, 1 - SURE_MOST), SURE_MOST)
+        logps = (math.log(share), math.log(1 - share))
+        choices = (duel.mine, duel.theirs)
         halves[hashlib.sha256(duel.prompt.encode("utf-8", "surrogatepass")).digest()[1] % 2].append(
-            _choice(duel)
+            ChoiceLogprobs(policy="", prompt=duel.prompt, category=None, choices=choices, logp=logps, right=0)
         )
     fitted, measured = halves
     if len(fitted) < FEWEST_TO_SCALE / 2 or len(measured) < FEWEST_TO_SCALE / 2:
@@ -287,14 +291,6 @@ def _why_unscaled(choices: Sequence[ChoiceLogprobs]) -> str | None:
             "and dividing them makes them no truer; take another judge, or a card on more pairs"
         )
     return None
-
-
-def _choice(duel: JudgedPair) -> ChoiceLogprobs:
-    assert duel.verdict is not None, duel.prompt
-    share = min(max(duel.verdict, 1 - SURE_MOST), SURE_MOST)
-    logps = (math.log(share), math.log(1 - share))
-    choices = (duel.mine, duel.theirs)
-    return ChoiceLogprobs(policy="", prompt=duel.prompt, category=None, choices=choices, logp=logps, right=0)
 
 
 def _measured(choices: Sequence[ChoiceLogprobs], resampling: Resampling) -> Reliability:

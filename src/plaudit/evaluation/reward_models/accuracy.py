@@ -16,22 +16,13 @@ from jaxtyping import Float, Int
 
 from plaudit.data.records import Task, Text
 from plaudit.errors import UserError
+from plaudit.evaluation.reward_models import result
 from plaudit.evaluation.reward_models.pairs import (
     PairColumns,
     ScoredPair,
     ScoresByAnswer,
     group_index,
     pair_columns,
-)
-from plaudit.evaluation.reward_models.result import (
-    BestOfNCurve,
-    BestOfNPoint,
-    Calibration,
-    Ceiling,
-    HeldOutPeople,
-    Margins,
-    Slice,
-    Ties,
 )
 from plaudit.evaluation.stats import Bin, Estimate, Resampling, bootstrap_gap, bootstrap_mean, sigmoid
 
@@ -64,7 +55,7 @@ def accuracy(pairs: Sequence[ScoredPair], resampling: Resampling) -> Estimate | 
 
 def accuracy_slices(
     pairs: Sequence[ScoredPair], name_of: Callable[[ScoredPair], str | None], resampling: Resampling
-) -> tuple[Slice, ...]:
+) -> tuple[result.Slice, ...]:
     """The accuracy on each part of the pairs, worst first; a pair without a name is in none."""
     parts: dict[str, list[ScoredPair]] = {}
     for pair in pairs:
@@ -73,7 +64,7 @@ def accuracy_slices(
             parts.setdefault(name, []).append(pair)
     accuracies = ((name, accuracy(part, resampling)) for name, part in parts.items())
     slices_with_accuracy = (
-        Slice(name=name, accuracy=share) for name, share in accuracies if share is not None
+        result.Slice(name=name, accuracy=share) for name, share in accuracies if share is not None
     )
     return tuple(sorted(slices_with_accuracy, key=lambda figures: (figures.accuracy.value, figures.name)))
 
@@ -83,7 +74,7 @@ LEARNT_FROM, HELD_OUT = "learnt from", "held out"
 
 def held_out_people(
     pairs: Sequence[ScoredPair], learnt_from: Collection[str], resampling: Resampling
-) -> HeldOutPeople:
+) -> result.HeldOutPeople:
     """The accuracy on people whose labels the model learnt from, and on others; the unnamed are neither."""
     decided = [pair for pair in pairs if pair.p_first != 0.5 and pair.annotator is not None]
     is_known_B = np.array([pair.annotator in learnt_from for pair in decided], dtype=bool)
@@ -101,17 +92,19 @@ def held_out_people(
             if parts
             else "no pair names its annotator"
         )
-        return HeldOutPeople(parts=parts, gap=None, words=f"nothing to compare: {reason}")
+        return result.HeldOutPeople(parts=parts, gap=None, words=f"nothing to compare: {reason}")
     table = pair_columns(decided)
     gap = bootstrap_gap(pair_accuracy(table), table.prompt_B, is_known_B, resampling)
     span = "" if gap.low is None or gap.high is None else f" ({100 * gap.low:+.1f} to {100 * gap.high:+.1f})"
     words = (
         f"on people whose labels it learnt from it is right {100 * gap.value:+.1f} points{span} more often"
     )
-    return HeldOutPeople(parts=parts, gap=gap, words=f"{words} than on people whose labels it never saw")
+    return result.HeldOutPeople(
+        parts=parts, gap=gap, words=f"{words} than on people whose labels it never saw"
+    )
 
 
-def accuracy_by_strength(pairs: Sequence[ScoredPair], resampling: Resampling) -> tuple[Slice, ...]:
+def accuracy_by_strength(pairs: Sequence[ScoredPair], resampling: Resampling) -> tuple[result.Slice, ...]:
     """The accuracy by strength of the preference, faint first."""
     decided_pairs = [pair for pair in pairs if pair.p_first != 0.5]
     strengths = sorted({pair.strength for pair in decided_pairs if pair.strength is not None})
@@ -132,17 +125,17 @@ def accuracy_by_strength(pairs: Sequence[ScoredPair], resampling: Resampling) ->
     return tuple(sorted(by_name, key=lambda entry: order[entry.name]))
 
 
-def worst_category(categories: Sequence[Slice]) -> str | None:
+def worst_category(categories: Sequence[result.Slice]) -> str | None:
     large_categories = [category for category in categories if category.accuracy.n >= MIN_CATEGORY_PAIRS]
     return large_categories[0].name if len(large_categories) > 1 else None
 
 
-def tie_statistics(pairs: Sequence[ScoredPair]) -> Ties | None:
+def tie_statistics(pairs: Sequence[ScoredPair]) -> result.Ties | None:
     table = pair_columns(pairs)
     has_preference_B = table.has_preference_B
     if has_preference_B.all():
         return None
-    return Ties(
+    return result.Ties(
         pairs=int((~has_preference_B).sum()),
         gap=float(np.abs(table.gap_B[~has_preference_B]).mean()),
         gap_elsewhere=float(np.abs(table.gap_B[has_preference_B]).mean()) if has_preference_B.any() else None,
@@ -157,7 +150,7 @@ def _quarter_label(strength: float, cuts: list[float]) -> str:
 _PairKey = tuple[Text, tuple[str, str]]
 
 
-def accuracy_ceiling(pairs: Sequence[ScoredPair], resampling: Resampling) -> Ceiling:
+def accuracy_ceiling(pairs: Sequence[ScoredPair], resampling: Resampling) -> result.Ceiling:
     """The accuracy that a model could reach at most, from pairs that several annotators judged.
 
     The majority of the others against each one: too low, as a majority of few errs. The majority of all
@@ -166,7 +159,7 @@ def accuracy_ceiling(pairs: Sequence[ScoredPair], resampling: Resampling) -> Cei
     # A vote alone has no others to be foretold by.
     votes = [cast for cast in _count_votes(pairs).items() if sum(cast[1]) > 1]
     if not votes:
-        return Ceiling(
+        return result.Ceiling(
             source="none",
             accuracy=None,
             at_most=None,
@@ -175,7 +168,7 @@ def accuracy_ceiling(pairs: Sequence[ScoredPair], resampling: Resampling) -> Cei
     votes_per_pair = np.array([sum(cast) for _, cast in votes], dtype=float)
     predicted_by_others = np.array([_votes_predicted_by_others(*cast) for _, cast in votes], dtype=float)
     prompts = group_index([prompt for (prompt, _), _ in votes])
-    return Ceiling(
+    return result.Ceiling(
         source="repeated judgements",
         # Weighted by its votes, it is a share of votes: a pair that ten people judged says more.
         accuracy=bootstrap_mean(
@@ -261,7 +254,7 @@ def best_of_n_truth(
 
 def best_of_n_curve(
     tasks: Sequence[Task], proxies: ScoresByAnswer, truths: ScoresByAnswer, resampling: Resampling
-) -> BestOfNCurve:
+) -> result.BestOfNCurve:
     """The curve of true utility by n, over the prompts of whose answers all have a verdict."""
     rows = [proxy_and_truth_scores(task, proxies, truths) for task in tasks]
     scored_rows = [row for row in rows if row is not None]
@@ -277,12 +270,12 @@ def best_of_n_curve(
     )
     # Two sets of answers may share a prompt; they are drawn together.
     prompt_P = group_index([task.prompt for task, row in zip(tasks, rows, strict=True) if row is not None])
-    return BestOfNCurve(
+    return result.BestOfNCurve(
         answers=answers,
         prompts=len(np.unique(prompt_P)),
         left_out=len(rows) - len(scored_rows),
         points=tuple(
-            BestOfNPoint(
+            result.BestOfNPoint(
                 n=n,
                 kl=best_of_n_kl(n),
                 truth=bootstrap_mean(truth_PS[:, index], prompt_P, resampling),
@@ -309,7 +302,7 @@ RELIABILITY_BINS = 10
 BINS_PER_SIDE = 12
 
 
-def reward_calibration(table: PairColumns, *, bins: int = RELIABILITY_BINS) -> Calibration | None:
+def reward_calibration(table: PairColumns, *, bins: int = RELIABILITY_BINS) -> result.Calibration | None:
     """Log-loss, Brier score and expected calibration error of the pairs with a preference; None where all are
     ties.
 
@@ -329,7 +322,7 @@ def reward_calibration(table: PairColumns, *, bins: int = RELIABILITY_BINS) -> C
     width_bins = reliability_by_width(confidence_B, correct_B, bins=bins)
     # −log σ(x) = log(1 + e⁻ˣ), finite at any margin.
     loss_B = p_first_B * np.logaddexp(0, -gap_B) + (1 - p_first_B) * np.logaddexp(0, gap_B)
-    return Calibration(
+    return result.Calibration(
         pairs=len(gap_B),
         log_loss=float(loss_B.mean()),
         brier=float((p_first_B * (1 - q_B) ** 2 + (1 - p_first_B) * q_B**2).mean()),
@@ -340,7 +333,7 @@ def reward_calibration(table: PairColumns, *, bins: int = RELIABILITY_BINS) -> C
     )
 
 
-def margin_histogram(table: PairColumns) -> Margins | None:
+def margin_histogram(table: PairColumns) -> result.Margins | None:
     """The histogram of r_preferred − r_other, cut where the furthest hundredth of the pairs begins."""
     has_preference_B = table.has_preference_B
     if not has_preference_B.any():
@@ -353,7 +346,7 @@ def margin_histogram(table: PairColumns) -> Margins | None:
     edges[BINS_PER_SIDE] = 0.0
     # The furthest hundredth counts in the outer bins instead of falling off.
     counts = np.histogram(np.clip(margin_B, -limit, limit), edges)[0]
-    return Margins(
+    return result.Margins(
         edges=tuple(edges.tolist()),
         counts=tuple(counts.tolist()),
         mean=float(margin_B.mean()),

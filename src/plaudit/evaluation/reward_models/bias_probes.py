@@ -17,18 +17,9 @@ from jaxtyping import Float
 
 from plaudit.data.edits import has_list, log_length
 from plaudit.data.records import Task
+from plaudit.evaluation import stats
 from plaudit.evaluation.reward_models.pairs import ScoredPair, ScoresByAnswer, group_index, pair_columns
 from plaudit.evaluation.reward_models.result import FlatErrors, Odds, Probe, Probes
-from plaudit.evaluation.stats import (
-    ALWAYS_PREFERRED,
-    NEVER_DIFFERS,
-    NEVER_PREFERRED,
-    RegressionFit,
-    Resampling,
-    bootstrap_mean,
-    contrast_and_error,
-    fit_judges,
-)
 
 _HEDGE = re.compile(
     r"\b(?:maybe|perhaps|possibly|probably|presumably|might be|may be|could be|it (?:seems|appears)"
@@ -113,8 +104,8 @@ def with_sentence(
     probe: Probe, feature: Feature, *, faults: tuple[str | None, str | None], has_worth: bool
 ) -> Probe:
     model_fault, annotator_words = faults
-    if model_fault == annotator_words == NEVER_DIFFERS:
-        return replace(probe, words=_ORDER_UNKNOWN if feature.name == "place" else NEVER_DIFFERS)
+    if model_fault == annotator_words == stats.NEVER_DIFFERS:
+        return replace(probe, words=_ORDER_UNKNOWN if feature.name == "place" else stats.NEVER_DIFFERS)
     annotator_words = _annotators_sentence(probe.annotators, annotator_words, feature)
     model_words = _model_sentence(
         probe.model, model_fault, feature, " at equal worth" if has_worth and feature.name != "worth" else ""
@@ -127,7 +118,10 @@ def with_sentence(
 
 def _model_sentence(odds: Odds | None, fault: str | None, feature: Feature, condition: str) -> str:
     if odds is None:
-        preferred_label = {ALWAYS_PREFERRED: feature.more_label, NEVER_PREFERRED: feature.less_label}
+        preferred_label = {
+            stats.ALWAYS_PREFERRED: feature.more_label,
+            stats.NEVER_PREFERRED: feature.less_label,
+        }
         if fault in preferred_label:
             return f"always prefers {preferred_label[fault]} where two differ in it, so the odds have no end"
         return f"no odds: {fault}"
@@ -142,8 +136,8 @@ def _model_sentence(odds: Odds | None, fault: str | None, feature: Feature, cond
 def _annotators_sentence(odds: Odds | None, fault: str | None, feature: Feature) -> str:
     if odds is None:
         preferred_label = {
-            ALWAYS_PREFERRED: f"always {feature.more_label}",
-            NEVER_PREFERRED: f"always {feature.less_label}",
+            stats.ALWAYS_PREFERRED: f"always {feature.more_label}",
+            stats.NEVER_PREFERRED: f"always {feature.less_label}",
         }
         return preferred_label.get(fault or "", f"no odds ({fault})")
     return f"{_odds_text(odds)} for {feature.more_label}"
@@ -208,7 +202,9 @@ def probe_biases(pairs: Sequence[ScoredPair]) -> Probes:
     features = _feature_columns(pairs, has_worth=has_worth)
     # Votes and not margins: the model is put on the annotators' scale, and their odds compare.
     judges = {"model": 0.5 + 0.5 * np.sign(table.gap_B), "annotators": table.p_first_B}
-    fitted = fit_judges(np.stack([feature.values_B for feature in features], axis=1), judges, table.prompt_B)
+    fitted = stats.fit_judges(
+        np.stack([feature.values_B for feature in features], axis=1), judges, table.prompt_B
+    )
     return Probes(
         pairs=len(pairs),
         at_equal_worth=has_worth,
@@ -249,7 +245,7 @@ def _scaled_column(feature: Feature, differences: Sequence[float]) -> _FeatureCo
 
 
 def _probe_feature(
-    columns: Sequence[_FeatureColumn], index: int, fitted: RegressionFit, *, has_worth: bool
+    columns: Sequence[_FeatureColumn], index: int, fitted: stats.RegressionFit, *, has_worth: bool
 ) -> Probe:
     model, annotators = (fitted.fits[name] for name in ("model", "annotators"))
     model_index, annotator_index = model.coefficient_index.get(index), annotators.coefficient_index.get(index)
@@ -279,8 +275,8 @@ def _probe_feature(
     )
 
 
-def _odds_of(fitted: RegressionFit, weights: dict[int, float]) -> Odds:
-    return _odds(*contrast_and_error(fitted, weights))
+def _odds_of(fitted: stats.RegressionFit, weights: dict[int, float]) -> Odds:
+    return _odds(*stats.contrast_and_error(fitted, weights))
 
 
 def _odds(value: float, error: float) -> Odds:
@@ -290,7 +286,7 @@ def _odds(value: float, error: float) -> Odds:
     return Odds(ratio=ratio, low=low, high=high)
 
 
-def _odds_beyond_taste(fitted: RegressionFit, index: int) -> Odds | None:
+def _odds_beyond_taste(fitted: stats.RegressionFit, index: int) -> Odds | None:
     """The model's odds over the annotators', had they been as sure of worth as it is."""
     # A model decides alike each time and people do not, so all odds of a model are larger than theirs, also
     # those of a taste that it learnt from them. The odds of worth tell how much surer it is: with
@@ -311,12 +307,12 @@ def _odds_beyond_taste(fitted: RegressionFit, index: int) -> Odds | None:
         model[0]: -annotator_beta / annotator_worth,
         annotators[0]: annotator_beta * sureness_ratio / annotator_worth,
     }
-    error = contrast_and_error(fitted, {at: float(weight) for at, weight in weights.items()})[1]
+    error = stats.contrast_and_error(fitted, {at: float(weight) for at, weight in weights.items()})[1]
     return _odds(float(model_beta - sureness_ratio * annotator_beta), error)
 
 
 def probe_flat_errors(
-    tasks: Sequence[Task], scores: ScoresByAnswer, annotators: float | None, resampling: Resampling
+    tasks: Sequence[Task], scores: ScoresByAnswer, annotators: float | None, resampling: stats.Resampling
 ) -> FlatErrors | None:
     """How often the first answer of each task, right and hedged, has the higher score; None without tasks."""
     if not tasks:
@@ -331,7 +327,7 @@ def probe_flat_errors(
         words = "no verdict on right answers that hedge and wrong ones that do not"
         return FlatErrors(prompts=0, model=None, annotators=annotators, words=words)
     share_B = 0.5 + 0.5 * np.sign([gap for _, gap in gaps])
-    model = bootstrap_mean(share_B, group_index([prompt for prompt, _ in gaps]), resampling)
+    model = stats.bootstrap_mean(share_B, group_index([prompt for prompt, _ in gaps]), resampling)
     people = "" if annotators is None else f"; its annotators in {annotators:.1%}".replace("%", " %")
     ends = (
         "" if model.low is None or model.high is None else f" ({100 * model.low:.1f}–{100 * model.high:.1f})"

@@ -276,7 +276,13 @@ def answer_judge(word: str, settings: AnswerJudgeSettings) -> AnswerJudge:
     if word.startswith(SPREAD):
         raise UserError(f"{word}: a spread mimics people who compare; name one judge, or a jury:FILE")
     if word.startswith(JURY):
-        return _jury(word, settings)
+        path = Path(parse_judge_word(word).place.partition(":")[2])
+        members = read_jury(path).members
+        return AnswerJury(
+            name=path.name,
+            judges=tuple(answer_judge(member.judge, settings) for member in members),
+            weights=tuple(member.weight for member in members),
+        )
     if asks_a_model(word):
         return _model(word, settings)
     if compares_two_answers(word):
@@ -292,16 +298,6 @@ def answer_judge(word: str, settings: AnswerJudgeSettings) -> AnswerJudge:
     if content is None:
         return judge
     return CachedJudge(judge=judge, cache=reply_cache(settings.judges.cache), content=content)
-
-
-def _jury(word: str, settings: AnswerJudgeSettings) -> AnswerJury:
-    path = Path(parse_judge_word(word).place.partition(":")[2])
-    members = read_jury(path).members
-    return AnswerJury(
-        name=path.name,
-        judges=tuple(answer_judge(member.judge, settings) for member in members),
-        weights=tuple(member.weight for member in members),
-    )
 
 
 def _model(word: str, settings: AnswerJudgeSettings) -> AnswerJudge:

@@ -48,7 +48,13 @@ class ReplyCache:
     def find(self, key: str) -> Reply | None:
         """The reply to what has this key; None where there is none, or its file is damaged."""
         try:
-            return _parse_reply(exact_json.loads_foreign(self._path(key).read_bytes()))
+            data = exact_json.loads_foreign(self._path(key).read_bytes())
+            # Replies of before log-probs and prices were kept have the first four fields alone.
+            if not isinstance(data, dict) or not {*_WORDS} <= {*data} <= {*Reply.__dataclass_fields__}:
+                raise ValueError("no reply")
+            if not all(isinstance(data[name], kind) for name, kind in _WORDS.items()):
+                raise ValueError("no reply")
+            return Reply(**{**data, "odds": _parse_odds(data.get("odds"))})
         except (OSError, ValueError):
             return None
 
@@ -104,15 +110,6 @@ def cache_key(request: Mapping[str, object]) -> str:
 
 def reply_cache(folder: Path | None) -> ReplyCache:
     return ReplyCache(folder=folder or cache_folder() / "judged")
-
-
-def _parse_reply(data: object) -> Reply:
-    # Replies of before log-probs and prices were kept have the first four fields alone.
-    if not isinstance(data, dict) or not {*_WORDS} <= {*data} <= {*Reply.__dataclass_fields__}:
-        raise ValueError("no reply")
-    if not all(isinstance(data[name], kind) for name, kind in _WORDS.items()):
-        raise ValueError("no reply")
-    return Reply(**{**data, "odds": _parse_odds(data.get("odds"))})
 
 
 def _parse_odds(value: Any) -> Mapping[str, float] | None:

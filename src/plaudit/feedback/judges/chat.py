@@ -24,17 +24,8 @@ from plaudit.feedback.judges.modes import HowToAsk
 from plaudit.feedback.judges.money import CapReachedError, Prices, Purse
 from plaudit.feedback.judges.replies import parse_chat_completion
 from plaudit.feedback.judges.words import parse_judge_word
+from plaudit.files import posting
 from plaudit.files.chat import parse_server
-from plaudit.files.posting import (
-    LostReplyError,
-    RejectedError,
-    RetryPolicy,
-    UnreachableError,
-    parse_url,
-    post,
-    request_headers,
-    with_retries,
-)
 
 TOO_LONG = "too long for the server"
 MAX_FAILURES = 3
@@ -75,7 +66,7 @@ class _ServerHealth:
             if self.consecutive_failures >= MAX_FAILURES:
                 self.stopped.set()
 
-    def record_rejection(self, error: RejectedError) -> None:
+    def record_rejection(self, error: posting.RejectedError) -> None:
         """A server that takes nothing at all is asked wrongly, which is an error."""
         with self.lock:
             self.rejections += 1
@@ -92,15 +83,15 @@ class ChatServer(WithLedger):
     """The server's address, without ``/chat/completions``."""
     model: str
     cache: ReplyCache
-    retry_policy: RetryPolicy = field(default_factory=RetryPolicy)
+    retry_policy: posting.RetryPolicy = field(default_factory=posting.RetryPolicy)
     prices: Prices | None = None
     """What its tokens cost; None counts them only."""
     purse: Purse = field(default_factory=Purse, compare=False)
 
     def __post_init__(self) -> None:
         """Refuse what is no address of this kind, a token that is not there, a cap without prices."""
-        parse_url(self.url)
-        request_headers(self.retry_policy)
+        posting.parse_url(self.url)
+        posting.request_headers(self.retry_policy)
         if self.purse.cap is not None and self.prices is None:
             raise UserError(
                 f"{self.model}: at most {self.purse.cap:g} may be spent, and its prices are not known: give "
@@ -141,7 +132,7 @@ class ChatServer(WithLedger):
         with health.stop_on_error():
             try:
                 # Whoever waits for another attempt wakes up when the run ends.
-                reply = with_retries(
+                reply = posting.with_retries(
                     self.model,
                     self.retry_policy,
                     lambda: self._try(key, request, health),
@@ -150,10 +141,10 @@ class ChatServer(WithLedger):
             except CapReachedError as cap:
                 # A shorter question may still fit. Where none does, the same command asks nothing more.
                 return cap
-            except UnreachableError as error:
+            except posting.UnreachableError as error:
                 health.record_reply(str(error))
                 return UNREACHABLE
-            except RejectedError as error:
+            except posting.RejectedError as error:
                 if request.words and "logprob" in str(error):
                     return LOGPROBS_REFUSED
                 health.record_rejection(error)
@@ -166,7 +157,7 @@ class ChatServer(WithLedger):
         with self.ledger.reserved(request):
             try:
                 reply = self._post(request, health)
-            except LostReplyError:
+            except posting.LostReplyError:
                 self.ledger.lose(key, request)
                 raise
             self.ledger.store(key, request, reply)
@@ -174,7 +165,7 @@ class ChatServer(WithLedger):
 
     def _post(self, request: ChatRequest, health: _ServerHealth) -> Reply:
         if health.stopped.is_set():
-            raise UnreachableError("no more is asked")
+            raise posting.UnreachableError("no more is asked")
         # From the system's randomness: whoever foresees it could close the delimiters with a verdict.
         number = secrets.token_hex(8)
         # Sent only where it is wanted: not every server knows it.
@@ -187,14 +178,14 @@ class ChatServer(WithLedger):
             **(logprobs if request.seed is None else {**logprobs, "seed": request.seed}),
         }
         url = f"{self.url.rstrip('/')}/chat/completions"
-        content = post(url, self.retry_policy, json.dumps(body).encode())
+        content = posting.post(url, self.retry_policy, json.dumps(body).encode())
         return parse_chat_completion(url, content, number, request.words)
 
 
 def endpoint_judge(
     word: str,
     cache: ReplyCache,
-    retry_policy: RetryPolicy | None = None,
+    retry_policy: posting.RetryPolicy | None = None,
     *,
     ask: HowToAsk | None = None,
     purse: Purse | None = None,
@@ -203,7 +194,7 @@ def endpoint_judge(
     parsed = parse_judge_word(word)
     url, model = parse_server(parsed.place)
     chosen = parsed.how(ask)
-    retry_policy = retry_policy or RetryPolicy()
+    retry_policy = retry_policy or posting.RetryPolicy()
     if chosen.requests is not None:
         retry_policy = replace(retry_policy, requests_at_once=chosen.requests)
     if chosen.token_from is not None:

@@ -26,20 +26,10 @@ from plaudit.data.judging import (
 )
 from plaudit.data.records import Task, Text, plain_text
 from plaudit.errors import UserError
+from plaudit.feedback.judges import modes
 from plaudit.feedback.judges.constitution import Principle
 from plaudit.feedback.judges.jury import pooled_verdict
 from plaudit.feedback.judges.ledger import Asker, ChatRequest
-from plaudit.feedback.judges.modes import (
-    MODES,
-    YES_NO,
-    How,
-    HowToAsk,
-    Mode,
-    Scoring,
-    aspects_of,
-    read_drawn,
-    word_request,
-)
 from plaudit.feedback.judges.money import Estimate
 from plaudit.feedback.judges.replies import Read, Reader, drawn_forms, plain_forms
 from plaudit.feedback.judges.rubric import read_rubric
@@ -53,14 +43,14 @@ class ModelJudge:
     """A model as a judge of pairs and of single answers."""
 
     asker: Asker
-    ask: HowToAsk = field(default_factory=HowToAsk)
-    mode: Mode = field(init=False, compare=False, repr=False)
+    ask: modes.HowToAsk = field(default_factory=modes.HowToAsk)
+    mode: modes.Mode = field(init=False, compare=False, repr=False)
     reader: Reader = field(init=False, compare=False, repr=False)
     asks_both_orders: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Choose the mode; refuse a rubric that cannot be read, before anything is asked."""
-        object.__setattr__(self, "mode", MODES[self.how])
+        object.__setattr__(self, "mode", modes.MODES[self.how])
         object.__setattr__(self, "reader", Reader(asker=self.asker))
         if self.ask.rubric is not None:
             read_rubric(self.ask.rubric)
@@ -70,7 +60,7 @@ class ModelJudge:
         return self.asker.model
 
     @property
-    def how(self) -> How:
+    def how(self) -> modes.How:
         return self.ask.how or "verdict"
 
     @property
@@ -79,14 +69,14 @@ class ModelJudge:
         number of its principles, rubric, preamble, and settings that are not the usual ones.
         """
         # A temperature that was fitted on clamped chances, or points of 7, are of another judge.
-        usual = HowToAsk()
+        usual = modes.HowToAsk()
         own = [
             f"{name}={getattr(self.ask, name)}"
             for name in self.mode.settings
             if getattr(self.ask, name) != getattr(usual, name)
         ]
         if self.ask.rubric is not None:
-            own = ["", *(f"{a.name}/{a.description}/{a.weight}" for a in aspects_of(self.ask)), *own]
+            own = ["", *(f"{a.name}/{a.description}/{a.weight}" for a in modes.aspects_of(self.ask)), *own]
         if self.ask.preamble is not None:
             own.append(f"preamble={self.ask.preamble}")
         tail = hashlib.sha256("\n".join(own).encode()).hexdigest()[:6]
@@ -129,15 +119,15 @@ class ModelJudge:
         return [_mean_scores(by_each) for by_each in found]
 
     def word_shares(
-        self, questions: Sequence[Question], words: tuple[str, ...] = YES_NO
+        self, questions: Sequence[Question], words: tuple[str, ...] = modes.YES_NO
     ) -> list[Mapping[str, float] | NoVerdict]:
         """The share of each word in the reply to each question, whatever is asked, or why there is none."""
         requests = [self.word_request(question, words) for question in questions]
-        reads = read_drawn(self.ask, self.reader, requests)
+        reads = modes.read_drawn(self.ask, self.reader, requests)
         return [read.shares if read.reason is None else NoVerdict(reason=read.reason) for read in reads]
 
-    def word_request(self, question: Question, words: tuple[str, ...] = YES_NO) -> ChatRequest:
-        return word_request(self.ask, question, words)
+    def word_request(self, question: Question, words: tuple[str, ...] = modes.YES_NO) -> ChatRequest:
+        return modes.word_request(self.ask, question, words)
 
     def estimate(self, tasks: Sequence[Task]) -> Estimate:
         """What is still to be asked about these tasks, and what it costs at most."""
@@ -148,7 +138,7 @@ class ModelJudge:
         requests = self._requests(task)
         # Where log-probs were missing it was asked in other forms as well; what was not asked costs nothing.
         plain = [] if self.mode.without_logprobs is None else plain_forms(requests)
-        draws = drawn_forms(requests, self.ask.draws) if self.mode.read is read_drawn else []
+        draws = drawn_forms(requests, self.ask.draws) if self.mode.read is modes.read_drawn else []
         return self.asker.spent([*requests, *plain, *draws])
 
     def _refuse_no_reference(self, tasks: Sequence[Task]) -> None:
@@ -226,7 +216,7 @@ class ModelJudge:
             return found
         return replace(found, rationale="\n\n".join(read.text for read in (forward, backward)))
 
-    def _score_reads(self, cases: Sequence[_Case], scoring: Scoring) -> list[list[list[Read]]]:
+    def _score_reads(self, cases: Sequence[_Case], scoring: modes.Scoring) -> list[list[list[Read]]]:
         """What was read for each answer of each task; nothing where there is no true answer."""
         plan = [
             [self._score_requests(case, answer, scoring) for answer in case.task.answers] for case in cases
@@ -235,12 +225,12 @@ class ModelJudge:
         reads = iter(self.mode.read(self.ask, self.reader, requests))
         return [[[next(reads) for _ in some] for some in row] for row in plan]
 
-    def _by_scores(self, cases: Sequence[_Case], scoring: Scoring) -> list[Verdict | NoVerdict]:
+    def _by_scores(self, cases: Sequence[_Case], scoring: modes.Scoring) -> list[Verdict | NoVerdict]:
         rows = zip(cases, self._score_reads(cases, scoring), strict=True)
         return [case.marked(self._compared(first, second, scoring)) for case, (first, second) in rows]
 
     def _compared(
-        self, first: Sequence[Read], second: Sequence[Read], scoring: Scoring
+        self, first: Sequence[Read], second: Sequence[Read], scoring: modes.Scoring
     ) -> Verdict | NoVerdict:
         scores = [self._score(reads, scoring) for reads in (first, second)]
         for score in scores:
@@ -251,7 +241,7 @@ class ModelJudge:
         found = probable_verdict(share, annotator=self.name, orders=orders)
         return replace(found, rationale=f"{scoring.unit} {scores[0]:.3g} and {scores[1]:.3g}")
 
-    def _score_requests(self, case: _Case, answer: Text, scoring: Scoring) -> list[ChatRequest]:
+    def _score_requests(self, case: _Case, answer: Text, scoring: modes.Scoring) -> list[ChatRequest]:
         prompt = case.task.prompt
         return [
             self.mode.request(
@@ -261,7 +251,7 @@ class ModelJudge:
             for blocks, fill in scoring.questions(self.ask, case.task, answer)
         ]
 
-    def _score(self, reads: Sequence[Read], scoring: Scoring) -> float | NoVerdict:
+    def _score(self, reads: Sequence[Read], scoring: modes.Scoring) -> float | NoVerdict:
         if not reads:
             return NoVerdict(reason=NO_TRUE_ANSWER)
         reason = next((read.reason for read in reads if read.reason is not None), None)

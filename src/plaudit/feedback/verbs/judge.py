@@ -98,15 +98,6 @@ def settings_from(kind: type[Settings], args: argparse.Namespace, **given: Any) 
 
 
 def run(args: argparse.Namespace) -> int:
-    _check(args)
-    if args.card is not None:
-        _make_card(args)
-    else:
-        _judge_rows(args)
-    return 0
-
-
-def _check(args: argparse.Namespace) -> None:
     from plaudit.data.write import check_output_path
     from plaudit.rewards.comparing import GOLD, PEOPLE
 
@@ -120,6 +111,11 @@ def _check(args: argparse.Namespace) -> None:
         raise UserError(f"--by {args.by}: name a model; people answer in plaudit collect")
     if args.card is None and args.out is not None:
         check_output_path(args.out)
+    if args.card is not None:
+        _make_card(args)
+    else:
+        _judge_rows(args)
+    return 0
 
 
 def _settings(args: argparse.Namespace) -> JudgeRowsSettings:

@@ -2,55 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from plaudit.evaluation.policies.result import PolicyEvaluation
+from plaudit.lab import measure
 from plaudit.lab.exercise import captioned, exercise, result_table
-from plaudit.lab.exercises.pages import (
-    ExerciseResult,
-    PipelineFolder,
-    Table,
-    chart_over_steps,
-)
-from plaudit.lab.measure import (
-    beta_labels,
-    greater_claims,
-    metric_curve,
-    policy_figures,
-    read_policy_results,
-    value_with_interval,
-)
+from plaudit.lab.exercises import pages
 
 START, LOW, MIDDLE, HIGH = "sft", "low", "middle", "high"
 """The policies of the config: before, and by the price of their distance."""
 
 
-def analyse(folder: PipelineFolder) -> ExerciseResult:
-    evaluation = read_policy_results(folder, "evaluation")
-    names = beta_labels(folder, LOW, MIDDLE, HIGH)
+def analyse(folder: pages.PipelineFolder) -> pages.ExerciseResult:
+    evaluation = measure.read_policy_results(folder, "evaluation")
+    names = measure.beta_labels(folder, LOW, MIDDLE, HIGH)
     score, root, value = (
-        {label: metric_curve(folder, name, figure) for name, label in names.items()}
+        {label: measure.metric_curve(folder, name, figure) for name, label in names.items()}
         for figure in ("reward", "sqrt_kl", "judge")
     )
-    return ExerciseResult(
-        claims=greater_claims("coefficients", evaluation, names),
-        table=_table(evaluation, {START: "at the start", **names}),
-        charts=captioned(
-            "coefficients",
-            chart_over_steps("Learnt reward", "held-out answers", score),
-            chart_over_steps("√KL from the start", "nats an answer", root),
-            chart_over_steps("True worth", "by the world, never shown", value),
-        ),
+    figures = (
+        (label, measure.policy_figures(evaluation, name))
+        for name, label in {START: "at the start", **names}.items()
     )
-
-
-def _table(evaluation: PolicyEvaluation, names: Mapping[str, str]) -> Table:
-    figures = ((label, policy_figures(evaluation, name)) for name, label in names.items())
     rows = [
-        (label, *map(value_with_interval, (figure.reward, figure.gold, figure.kl, figure.length)))
+        (label, *map(measure.value_with_interval, (figure.reward, figure.gold, figure.kl, figure.length)))
         for label, figure in figures
     ]
-    return result_table("coefficients", rows, found=evaluation)
+    return pages.ExerciseResult(
+        claims=measure.greater_claims("coefficients", evaluation, names),
+        table=result_table("coefficients", rows, found=evaluation),
+        charts=captioned(
+            "coefficients",
+            pages.chart_over_steps("Learnt reward", "held-out answers", score),
+            pages.chart_over_steps("√KL from the start", "nats an answer", root),
+            pages.chart_over_steps("True worth", "by the world, never shown", value),
+        ),
+    )
 
 
 EXERCISE = exercise("coefficients", analyse)

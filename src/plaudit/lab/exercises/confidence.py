@@ -15,20 +15,9 @@ from plaudit.evaluation.policies.calibration import (
     fitted_temperature,
     policy_calibration,
 )
-from plaudit.evaluation.policies.result import PolicyEvaluation
 from plaudit.evaluation.stats import Estimate, Resampling
 from plaudit.lab.exercise import captioned, exercise, result_table
-from plaudit.lab.exercises.pages import (
-    Claim,
-    ExerciseResult,
-    IntervalRows,
-    PipelineFolder,
-    Table,
-    charts_side_by_side,
-    interval_row,
-    policy_reliability_chart,
-    share_chart,
-)
+from plaudit.lab.exercises import pages
 from plaudit.lab.measure import above_zero_claims, policy_figures, read_policy_results, value_with_interval
 from plaudit.lab.world.prompts import question_of_prompt
 
@@ -56,7 +45,7 @@ class TemperatureScaled:
     """Of all questions, the change since before beside it."""
 
 
-def analyse(folder: PipelineFolder) -> ExerciseResult:
+def analyse(folder: pages.PipelineFolder) -> pages.ExerciseResult:
     evaluation = read_policy_results(folder, "evaluation")
     by_policy = {
         name: [logprob for logprob in evaluation.choice_logprobs if logprob.policy == name]
@@ -72,9 +61,16 @@ def analyse(folder: PipelineFolder) -> ExerciseResult:
             f"{', '.join(_LABELS)} on the world's own questions, n 40 or more"
         )
     scaled = {name: temperature_scaled(questions) for name, questions in sums.items()}
-    return ExerciseResult(
+    rows = []
+    for name, label in _LABELS.items():
+        unscaled, figures = policy_calibration(sums[name], _RESAMPLING), policy_figures(evaluation, name)
+        temperatures = " / ".join(f"{value:.2f}" for value in scaled[name].temperatures)
+        before = map(value_with_interval, (unscaled.accuracy, unscaled.confidence, unscaled.ece))
+        after = map(value_with_interval, (scaled[name].calibration.ece, figures.gold))
+        rows.append((label, *before, temperatures, *after))
+    return pages.ExerciseResult(
         claims=_claims(by_policy, sums, scaled[WITHOUT_KL]),
-        table=_table(evaluation, sums, scaled),
+        table=result_table("confidence", rows, sums=len(sums[START])),
         charts=captioned("confidence", _sure_and_right(by_policy), _reliability(sums, scaled[WITHOUT_KL])),
     )
 
@@ -110,7 +106,7 @@ def _entity(logprobs: ChoiceLogprobs) -> str:
 
 def _claims(
     by_policy: _LogprobsByPolicy, sums: _LogprobsByPolicy, scaled: TemperatureScaled
-) -> tuple[Claim, ...]:
+) -> tuple[pages.Claim, ...]:
     def change(name: str, rows: _LogprobsByPolicy = by_policy, since: str = START) -> Estimate:
         return _require(policy_calibration(rows[name], _RESAMPLING, rows[since]).surplus_change)
 
@@ -137,26 +133,13 @@ def _require(change: Estimate | None) -> Estimate:
     return change
 
 
-def _table(
-    evaluation: PolicyEvaluation, sums: _LogprobsByPolicy, scaled: Mapping[str, TemperatureScaled]
-) -> Table:
-    rows = []
-    for name, label in _LABELS.items():
-        unscaled, figures = policy_calibration(sums[name], _RESAMPLING), policy_figures(evaluation, name)
-        temperatures = " / ".join(f"{value:.2f}" for value in scaled[name].temperatures)
-        before = map(value_with_interval, (unscaled.accuracy, unscaled.confidence, unscaled.ece))
-        after = map(value_with_interval, (scaled[name].calibration.ece, figures.gold))
-        rows.append((label, *before, temperatures, *after))
-    return result_table("confidence", rows, sums=len(sums[START]))
-
-
 def _reliability(sums: _LogprobsByPolicy, scaled: TemperatureScaled) -> Markup:
     charts = [
-        policy_reliability_chart(_LABELS[name], policy_calibration(questions, _RESAMPLING))
+        pages.policy_reliability_chart(_LABELS[name], policy_calibration(questions, _RESAMPLING))
         for name, questions in sums.items()
     ]
-    last = policy_reliability_chart(f"{_LABELS[WITHOUT_KL]}, at T", scaled.calibration)
-    return charts_side_by_side(*charts, last)
+    last = pages.policy_reliability_chart(f"{_LABELS[WITHOUT_KL]}, at T", scaled.calibration)
+    return pages.charts_side_by_side(*charts, last)
 
 
 def _sure_and_right(by_policy: _LogprobsByPolicy) -> Markup:
@@ -165,9 +148,9 @@ def _sure_and_right(by_policy: _LogprobsByPolicy) -> Markup:
         for kind, label in (("fact", "facts"), (SUMS, "sums")):
             calibrated = policy_calibration([row for row in questions if row.category == kind], _RESAMPLING)
             name_of_row = f"{_LABELS[name]}: {label}"
-            rows.append(interval_row(name_of_row, calibrated.accuracy, calibrated.confidence))
-    data = IntervalRows(rows=rows, series=("right", "how sure"))
-    return share_chart("Sure and right", "of questions", data)
+            rows.append(pages.interval_row(name_of_row, calibrated.accuracy, calibrated.confidence))
+    data = pages.IntervalRows(rows=rows, series=("right", "how sure"))
+    return pages.share_chart("Sure and right", "of questions", data)
 
 
 EXERCISE = exercise("confidence", analyse)

@@ -17,17 +17,7 @@ from plaudit.evaluation.reward_models.pairs import group_index
 from plaudit.evaluation.stats import Estimate, Resampling, bootstrap_mean
 from plaudit.files.data_sets import snapshot_path
 from plaudit.lab.exercise import captioned, claim_rows, exercise, result_table, table_head
-from plaudit.lab.exercises.pages import (
-    Claim,
-    ExerciseResult,
-    IntervalRows,
-    PipelineFolder,
-    Table,
-    interval_row,
-    percent,
-    read_manifest,
-    share_chart,
-)
+from plaudit.lab.exercises import pages
 from plaudit.lab.measure import claim_above_zero
 from plaudit.lab.world.gold import gold_of
 from plaudit.wings import offered
@@ -49,7 +39,7 @@ class LabelledPair:
     annotator: str | None
 
 
-def analyse(folder: PipelineFolder) -> ExerciseResult:
+def analyse(folder: pages.PipelineFolder) -> pages.ExerciseResult:
     pairs = {pair.key for pair in _labelled(folder.stage("pairs") / "rows.jsonl")}
     labels = {name: _labelled(folder.stage(name) / "rows.jsonl", pairs) for name in _LABELLERS}
     for name, own in labels.items():
@@ -68,8 +58,17 @@ def analyse(folder: PipelineFolder) -> ExerciseResult:
         for name, own in labels.items()
     }
     counts = {name: len(own) for name, own in labels.items()}
-    table, chart = _table(figures, counts, labels), _picture(figures)
-    return ExerciseResult(claims=(*_claims(figures),), table=table, charts=captioned("labelling", chart))
+    longer = _longer_share([_truly(label) for label in labels["crowd"]])
+    truth = {"truth": "100 %", "longer": _cell(longer)}
+    rows = [
+        (_LABELLERS[name], str(counts[name]), *(_cell(own[figure]) for figure in _FIGURES))
+        for name, own in figures.items()
+    ]
+    last = ("the truth", "", *(truth.get(figure, "–") for figure in _FIGURES))
+    table, chart = result_table("labelling", [*rows, last]), _picture(figures)
+    return pages.ExerciseResult(
+        claims=(*_claims(figures),), table=table, charts=captioned("labelling", chart)
+    )
 
 
 def _labelled(rows: Path, wanted: Iterable[_PairKey] | None = None) -> list[LabelledPair]:
@@ -141,9 +140,9 @@ def _longer_share(labels: Sequence[LabelledPair]) -> Estimate | None:
     return _share([(key, float(gap > 0)) for key, gap in gaps if gap])
 
 
-def _exported_rows(folder: PipelineFolder, stage: str) -> Path:
+def _exported_rows(folder: pages.PipelineFolder, stage: str) -> Path:
     """The rows as they left the label store: beside them lies a snapshot that says which store it was."""
-    manifest = read_manifest(folder.stage(stage)) or {}
+    manifest = pages.read_manifest(folder.stage(stage)) or {}
     word = str(manifest.get("settings", {}).get("data", ""))
     if manifest.get("do") != "rows" or not word:
         return folder.stage(stage) / "rows.jsonl"
@@ -158,11 +157,11 @@ def _first_share(rows: Path) -> Estimate | None:
     return None if places is None else _share([((task, frozenset()), float(not n)) for task, n in places])
 
 
-def _claims(figures: Mapping[str, _Figures]) -> Iterator[Claim]:
+def _claims(figures: Mapping[str, _Figures]) -> Iterator[pages.Claim]:
     shares = (figures["crowd"]["truth"], figures["own"]["truth"], figures["own"]["crowd"])
     for row, share in zip(claim_rows("labelling"), shares, strict=True):
         if share is None:
-            yield Claim(statement=row["says"], holds=None, evidence="no pair tells")
+            yield pages.Claim(statement=row["says"], holds=None, evidence="no pair tells")
         else:
             yield claim_above_zero(row["says"], _less_a_coin(share), row["gap"])
 
@@ -170,19 +169,6 @@ def _claims(figures: Mapping[str, _Figures]) -> Iterator[Claim]:
 def _less_a_coin(share: Estimate) -> Estimate:
     low, high = (None if end is None else end - 0.5 for end in (share.low, share.high))
     return replace(share, value=share.value - 0.5, low=low, high=high)
-
-
-def _table(
-    figures: Mapping[str, _Figures], counts: Mapping[str, int], labels: Mapping[str, Sequence[LabelledPair]]
-) -> Table:
-    longer = _longer_share([_truly(label) for label in labels["crowd"]])
-    truth = {"truth": "100 %", "longer": _cell(longer)}
-    rows = [
-        (_LABELLERS[name], str(counts[name]), *(_cell(own[figure]) for figure in _FIGURES))
-        for name, own in figures.items()
-    ]
-    last = ("the truth", "", *(truth.get(figure, "–") for figure in _FIGURES))
-    return result_table("labelling", [*rows, last])
 
 
 def _truly(label: LabelledPair) -> LabelledPair:
@@ -195,18 +181,20 @@ def _cell(share: Estimate | None) -> str:
     if share is None:
         return "–"
     ends = (
-        "" if share.low is None or share.high is None else f" ({percent(share.low)} to {percent(share.high)})"
+        ""
+        if share.low is None or share.high is None
+        else f" ({pages.percent(share.low)} to {pages.percent(share.high)})"
     )
-    return f"{percent(share.value)}{ends}"
+    return f"{pages.percent(share.value)}{ends}"
 
 
 def _picture(figures: Mapping[str, _Figures]) -> Markup:
     rows = [
-        interval_row(words, *(figures[name][figure] for name in _LABELLERS))
+        pages.interval_row(words, *(figures[name][figure] for name in _LABELLERS))
         for figure, words in zip(_FIGURES, table_head("labelling")[2:], strict=True)
     ]
-    data = IntervalRows(rows=rows, series=(*_LABELLERS.values(),))
-    return share_chart("Preferences", "share, with 95 % intervals", data)
+    data = pages.IntervalRows(rows=rows, series=(*_LABELLERS.values(),))
+    return pages.share_chart("Preferences", "share, with 95 % intervals", data)
 
 
 EXERCISE = exercise("labelling", analyse)

@@ -9,17 +9,7 @@ from markupsafe import Markup
 
 from plaudit.evaluation.policies.result import PolicyAnswer, PolicyEvaluation, PromptAnswers
 from plaudit.lab.exercise import captioned, exercise, result_table
-from plaudit.lab.exercises.pages import (
-    ExerciseResult,
-    IntervalRows,
-    PipelineFolder,
-    Table,
-    amount_chart,
-    answers_side_by_side,
-    charts_side_by_side,
-    interval_row,
-    share_chart,
-)
+from plaudit.lab.exercises import pages
 from plaudit.lab.measure import (
     greater_claims,
     mean_gold,
@@ -39,16 +29,26 @@ _MAX_PROMPTS = 3
 _EvaluationByPart = Mapping[Aspect, PolicyEvaluation]
 
 
-def analyse(folder: PipelineFolder) -> ExerciseResult:
+def analyse(folder: pages.PipelineFolder) -> pages.ExerciseResult:
     evaluation = read_policy_results(folder, "evaluation")
     parts: _EvaluationByPart = {part: with_partial_gold(evaluation, part) for part in _PARTS}
-    return ExerciseResult(
+    rows = [
+        (
+            label,
+            *(value_with_interval(mean_over_prompts(parts[part], name, mean_gold)) for part in _PARTS),
+            value_with_interval(policy_figures(evaluation, name).length),
+            value_with_interval(mean_over_prompts(evaluation, name, mean_gold)),
+            value_with_interval(policy_figures(evaluation, name).kl),
+        )
+        for name, label in _LABELS.items()
+    ]
+    return pages.ExerciseResult(
         claims=greater_claims("objectives", evaluation, parts=parts),
-        table=_table(evaluation, parts),
+        table=result_table("objectives", rows),
         charts=captioned(
             "objectives",
-            charts_side_by_side(_parts_chart(parts), _length_chart(evaluation)),
-            answers_side_by_side(_LABELS, _wordiest(evaluation)),
+            pages.charts_side_by_side(_parts_chart(parts), _length_chart(evaluation)),
+            pages.answers_side_by_side(_LABELS, _wordiest(evaluation)),
         ),
     )
 
@@ -68,32 +68,22 @@ def _row_with_partial_gold(row: PromptAnswers, part: Aspect) -> PromptAnswers:
     return replace(row, answers=tuple(map(valued, row.answers)))
 
 
-def _table(evaluation: PolicyEvaluation, parts: _EvaluationByPart) -> Table:
-    rows = [
-        (
-            label,
-            *(value_with_interval(mean_over_prompts(parts[part], name, mean_gold)) for part in _PARTS),
-            value_with_interval(policy_figures(evaluation, name).length),
-            value_with_interval(mean_over_prompts(evaluation, name, mean_gold)),
-            value_with_interval(policy_figures(evaluation, name).kl),
-        )
-        for name, label in _LABELS.items()
-    ]
-    return result_table("objectives", rows)
-
-
 def _parts_chart(parts: _EvaluationByPart) -> Markup:
     rows = [
-        interval_row(label, *(mean_over_prompts(parts[part], name, mean_gold) for part in _PARTS))
+        pages.interval_row(label, *(mean_over_prompts(parts[part], name, mean_gold) for part in _PARTS))
         for name, label in _LABELS.items()
     ]
-    data = IntervalRows(rows=rows, series=_PARTS)
-    return share_chart("Helpful and concise", "parts of the true worth", data)
+    data = pages.IntervalRows(rows=rows, series=_PARTS)
+    return pages.share_chart("Helpful and concise", "parts of the true worth", data)
 
 
 def _length_chart(evaluation: PolicyEvaluation) -> Markup:
-    rows = [interval_row(label, policy_figures(evaluation, name).length) for name, label in _LABELS.items()]
-    return amount_chart("Length", "tokens of an answer", IntervalRows(rows=rows, series=("length",)))
+    rows = [
+        pages.interval_row(label, policy_figures(evaluation, name).length) for name, label in _LABELS.items()
+    ]
+    return pages.amount_chart(
+        "Length", "tokens of an answer", pages.IntervalRows(rows=rows, series=("length",))
+    )
 
 
 def _wordiest(evaluation: PolicyEvaluation) -> Sequence[PromptAnswers]:

@@ -10,6 +10,7 @@ import numpy as np
 from plaudit.evaluation.policies.over_optimisation import OverOptimisation, fit_over_optimisation
 from plaudit.evaluation.policies.result import PolicyEvaluation
 from plaudit.evaluation.stats import Resampling
+from plaudit.lab import measure
 from plaudit.lab.exercise import captioned, exercise, result_table
 from plaudit.lab.exercises.pages import (
     Claim,
@@ -21,20 +22,6 @@ from plaudit.lab.exercises.pages import (
     chart_over_root_kl,
     estimate_span,
     number_text,
-)
-from plaudit.lab.measure import (
-    AnswerStatistic,
-    greater_claims,
-    is_above_zero,
-    mean_gold,
-    mean_over_prompts,
-    mean_reward,
-    paired_difference,
-    policy_figures,
-    read_policy_results,
-    statistic_by_prompt,
-    value_text,
-    value_with_interval,
 )
 
 START, GOLD_TRAINED = "sft", "truth"
@@ -50,18 +37,18 @@ _NO_CURVE = "too few distances for a curve"
 
 
 def analyse(folder: PipelineFolder) -> ExerciseResult:
-    evaluation = read_policy_results(folder, "evaluation")
-    *pressed, by_truth = greater_claims("over-optimisation", evaluation)
+    evaluation = measure.read_policy_results(folder, "evaluation")
+    *pressed, by_truth = measure.greater_claims("over-optimisation", evaluation)
     return ExerciseResult(
         claims=(*pressed, *_best_of_n_claims(evaluation), by_truth),
         table=_table(evaluation),
         charts=captioned(
             "over-optimisation",
             chart_over_root_kl(
-                "Learnt reward", "what is optimised", _points_by_optimiser(evaluation, mean_reward)
+                "Learnt reward", "what is optimised", _points_by_optimiser(evaluation, measure.mean_reward)
             ),
             chart_over_root_kl(
-                "True worth", "by the world, never shown", _points_by_optimiser(evaluation, mean_gold)
+                "True worth", "by the world, never shown", _points_by_optimiser(evaluation, measure.mean_gold)
             ),
         ),
     )
@@ -79,21 +66,21 @@ def _best_of_n_claims(evaluation: PolicyEvaluation) -> list[Claim]:
     return [
         Claim(
             statement=f"Best of n: {says}.",
-            holds=is_above_zero(value),
-            evidence=f"{what}, is {value_with_interval(value)}",
+            holds=measure.is_above_zero(value),
+            evidence=f"{what}, is {measure.value_with_interval(value)}",
         )
         for says, what, value in lines
     ]
 
 
 def _points_by_optimiser(
-    evaluation: PolicyEvaluation, statistic: AnswerStatistic
+    evaluation: PolicyEvaluation, statistic: measure.AnswerStatistic
 ) -> dict[str, list[tuple[Number, Span]]]:
     lines = {
         name: [
             (
                 _root_kl(evaluation, step),
-                estimate_span(mean_over_prompts(evaluation, step, statistic)) or Span(value=nan),
+                estimate_span(measure.mean_over_prompts(evaluation, step, statistic)) or Span(value=nan),
             )
             for step in (START, *steps)
         ]
@@ -102,14 +89,14 @@ def _points_by_optimiser(
     best_points = [] if evaluation.best_of is None else evaluation.best_of.points
     best_of_n_points = [
         # The record has an interval of the truth at each n, and a mean alone of the proxy.
-        (sqrt(at.kl), estimate_span(at.truth) if statistic is mean_gold else Span(value=at.proxy))
+        (sqrt(at.kl), estimate_span(at.truth) if statistic is measure.mean_gold else Span(value=at.proxy))
         for at in best_points
     ]
     return lines | ({"best of n": best_of_n_points} if best_of_n_points else {})
 
 
 def _root_kl(evaluation: PolicyEvaluation, name: str) -> float:
-    kl = policy_figures(evaluation, name).kl
+    kl = measure.policy_figures(evaluation, name).kl
     return 0.0 if kl is None else sqrt(max(kl.value, 0.0))
 
 
@@ -119,11 +106,13 @@ def _table(evaluation: PolicyEvaluation) -> Table:
         (
             name,
             number_text(_root_kl(evaluation, name)),
-            value_text(policy_figures(evaluation, name).reward),
-            value_text(policy_figures(evaluation, name).gold),
+            measure.value_text(measure.policy_figures(evaluation, name).reward),
+            measure.value_text(measure.policy_figures(evaluation, name).gold),
             ""
             if name == START
-            else value_with_interval(paired_difference(evaluation, (name, START), mean_gold)),
+            else measure.value_with_interval(
+                measure.paired_difference(evaluation, (name, START), measure.mean_gold)
+            ),
         )
         for name in names
     ]
@@ -147,7 +136,7 @@ def _fitted_curve(evaluation: PolicyEvaluation, names: tuple[str, ...]) -> OverO
     # Two coefficients go through any two points; only a third can contradict the curve.
     if len(np.unique(kl_S[kl_S > 0])) < _MIN_DISTANCES:
         return None
-    worth_by_policy = [statistic_by_prompt(evaluation, name, mean_gold) for name in names]
+    worth_by_policy = [measure.statistic_by_prompt(evaluation, name, measure.mean_gold) for name in names]
     prompts = [prompt for prompt in worth_by_policy[0] if all(prompt in worth for worth in worth_by_policy)]
     gain_PS = np.array(
         [[worth[prompt] - worth_by_policy[0][prompt] for worth in worth_by_policy] for prompt in prompts]

@@ -6,21 +6,10 @@ from collections.abc import Mapping
 
 import numpy as np
 from jaxtyping import Float
-from markupsafe import Markup
 
 from plaudit.evaluation.reward_models.result import RewardEvaluation
 from plaudit.lab.exercise import captioned, exercise, result_table
-from plaudit.lab.exercises.pages import (
-    Claim,
-    ExerciseResult,
-    IntervalRows,
-    PipelineFolder,
-    Table,
-    amount_chart,
-    interval_row,
-    number_text,
-    percent,
-)
+from plaudit.lab.exercises import pages
 from plaudit.lab.measure import (
     PairRewards,
     above_zero_claims,
@@ -43,7 +32,7 @@ _RewardsByKey = Mapping[tuple[str, str], PairRewards]
 _EvaluationByKey = Mapping[tuple[str, str], RewardEvaluation]
 
 
-def analyse(folder: PipelineFolder) -> ExerciseResult:
+def analyse(folder: pages.PipelineFolder) -> pages.ExerciseResult:
     stages = {
         (name, kind): f"{name}-on-own" if kind == "own" else "on-fresh"
         for name in _REWARDS
@@ -60,14 +49,22 @@ def analyse(folder: PipelineFolder) -> ExerciseResult:
         for key, evaluation in evaluations.items()
         if key != ("few", "own")
     )
-    return ExerciseResult(
+    rows = [
+        pages.interval_row(
+            f"{_REWARDS[name]}: {_PAIR_SETS[kind]}",
+            *(mean_measure(reward, part) for part in (_preferred, _other)),
+        )
+        for (name, kind), reward in rewards.items()
+    ]
+    data = pages.IntervalRows(rows=rows, series=("preferred", "other"))
+    return pages.ExerciseResult(
         claims=_claims(rewards),
         table=_table(rewards, evaluations),
-        charts=captioned("unseen", _mean_rewards_chart(rewards), *charts),
+        charts=captioned("unseen", pages.amount_chart("Mean rewards", "with 95 % intervals", data), *charts),
     )
 
 
-def _claims(rewards: _RewardsByKey) -> tuple[Claim, ...]:
+def _claims(rewards: _RewardsByKey) -> tuple[pages.Claim, ...]:
     few_own, few_fresh = rewards["few", "own"], rewards["few", "fresh"]
     lost = {
         name: independent_difference(
@@ -88,13 +85,13 @@ def _claims(rewards: _RewardsByKey) -> tuple[Claim, ...]:
     )
 
 
-def _table(rewards: _RewardsByKey, evaluations: _EvaluationByKey) -> Table:
+def _table(rewards: _RewardsByKey, evaluations: _EvaluationByKey) -> pages.Table:
     rows = [
         (
             f"{name}, {_PAIR_SETS[kind]}",
-            *(number_text(mean_measure(reward, part).value) for part in (_preferred, _other, margin)),
-            percent(mean_measure(reward, correct, share=True).value),
-            percent(_calibration_error(evaluations[name, kind])),
+            *(pages.number_text(mean_measure(reward, part).value) for part in (_preferred, _other, margin)),
+            pages.percent(mean_measure(reward, correct, share=True).value),
+            pages.percent(_calibration_error(evaluations[name, kind])),
         )
         for (name, kind), reward in rewards.items()
     ]
@@ -112,18 +109,6 @@ def _preferred(rewards: PairRewards) -> Float[np.ndarray, " B"]:
 
 def _other(rewards: PairRewards) -> Float[np.ndarray, " B"]:
     return rewards.other_B
-
-
-def _mean_rewards_chart(rewards: _RewardsByKey) -> Markup:
-    rows = [
-        interval_row(
-            f"{_REWARDS[name]}: {_PAIR_SETS[kind]}",
-            *(mean_measure(reward, part) for part in (_preferred, _other)),
-        )
-        for (name, kind), reward in rewards.items()
-    ]
-    data = IntervalRows(rows=rows, series=("preferred", "other"))
-    return amount_chart("Mean rewards", "with 95 % intervals", data)
 
 
 EXERCISE = exercise("unseen", analyse)

@@ -68,7 +68,9 @@ def make_language(*, seed: int = 0, prompts: int = 2, symbols: int = 2, length: 
     """
     if min(prompts, symbols, length) < 1:
         raise UserError("a language needs at least one prompt, one symbol and one token in an answer")
-    answers = _all_answers(symbols, length)
+    letters = range(1, symbols + 1)
+    ended = [(*body, END) for tokens in range(length) for body in product(letters, repeat=tokens)]
+    answers = (*ended, *product(letters, repeat=length))
     if prompts * len(answers) > 400:
         raise UserError(
             f"{prompts} prompts with {len(answers)} answers each are too many to write out all pairs: "
@@ -80,9 +82,15 @@ def make_language(*, seed: int = 0, prompts: int = 2, symbols: int = 2, length: 
     # Beginnings after which a token is still to come.
     prefixes = sum(symbols**tokens for tokens in range(length))
     logit_PN = torch.randn(prompts, prefixes, symbols + 1, generator=generator, dtype=torch.float64)
+    # Strings behind an end token: a transformer that sees one symbol only cannot tell how often it comes.
+    strings: list[tuple[int, ...]] = []
+    tokens = 1
+    while len(strings) < prompts:
+        strings += [(END, *body) for body in product(range(1, symbols + 1), repeat=tokens)]
+        tokens += 1
     return Language(
         symbols=symbols,
-        prompts=_first_prompts(prompts, symbols),
+        prompts=tuple(strings[:prompts]),
         responses=answers,
         reward_PY=reward_PY,
         ref_logp_PYT=_logps_of_answers(logit_PN.log_softmax(-1), answers),
@@ -112,22 +120,6 @@ def token_logps(
     # log Σ_v π(v)² without leaving logs: WPO normalises its weights by it.
     power_PYT = (2 * step_PYTV).logsumexp(-1)
     return token_PYT * language.mask_YT, power_PYT * language.mask_YT
-
-
-def _all_answers(symbols: int, length: int) -> Strings:
-    letters = range(1, symbols + 1)
-    ended = [(*body, END) for tokens in range(length) for body in product(letters, repeat=tokens)]
-    return (*ended, *product(letters, repeat=length))
-
-
-def _first_prompts(prompts: int, symbols: int) -> Strings:
-    """Strings behind an end token: a transformer that sees one symbol only cannot tell how often it comes."""
-    strings: list[tuple[int, ...]] = []
-    tokens = 1
-    while len(strings) < prompts:
-        strings += [(END, *body) for body in product(range(1, symbols + 1), repeat=tokens)]
-        tokens += 1
-    return tuple(strings[:prompts])
 
 
 def _logps_of_answers(logp_PNV: Tensor, answers: Strings) -> Tensor:

@@ -180,7 +180,11 @@ def add_world_knowledge(
         replace(record, category=record.category or question_of_prompt(record.prompt).category)
         for record in evidence.records
     ]
-    pool = _pool_of({record.annotator for record in records if record.annotator is not None})
+    names = {record.annotator for record in records if record.annotator is not None}
+    pools = [(name, annotator_pool(name)) for name in POOLS]
+    matching = [(name, judges) for name, judges in pools if names <= {judge.name for judge in judges}]
+    # Pools are nested (the crowd is part of the sabotaged); the smallest adds nobody who did not judge.
+    pool = min(matching, key=lambda item: len(item[1])) if names and matching else None
     flat_errors = flat_error_tasks(seed=resampling.seed)
     return replace(
         evidence,
@@ -236,13 +240,6 @@ def _pool_ceiling(
         words=f"computed from the known chances of the {len(judges)} annotators of the {name} pool, who "
         f"judge {len(tasks)} of these pairs anew",
     )
-
-
-def _pool_of(names: set[str]) -> tuple[str, tuple[Annotator, ...]] | None:
-    pools = [(name, annotator_pool(name)) for name in POOLS]
-    matching = [(name, judges) for name, judges in pools if names <= {judge.name for judge in judges}]
-    # Pools are nested (the crowd is part of the sabotaged); the smallest adds nobody who did not judge.
-    return min(matching, key=lambda item: len(item[1])) if names and matching else None
 
 
 WORLD = PromptSet(

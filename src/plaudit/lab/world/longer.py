@@ -9,34 +9,15 @@ from dataclasses import replace
 from itertools import combinations
 
 from plaudit.data.records import assistant_turn, user_turn
-from plaudit.lab.world.facts import (
-    ADVISED,
-    ANIMAL_SUBJECTS,
-    NOT_KNOWN,
-    PEOPLE_SUBJECTS,
-    SUBJECT_BY_NAME,
-    SUBJECTS,
-    THING_SUBJECTS,
-    Advice,
-    FactClaim,
-    Relation,
-    Subject,
-    advices,
-    as_sentence,
-    instruction_topic,
-    instructions,
-    listed_sentence,
-    steps_of_deeds,
-    topic_of,
-    values_of,
-)
+from plaudit.lab.world import facts
+from plaudit.lab.world.facts import FactClaim
 from plaudit.lab.world.questions import Question, Several, Unanswerable, short_question
 from plaudit.lab.world.valley import FIRST, HARMS, LAST, SECRETS, THEN, UNKNOWN
 
-_NAME = re.compile(rf"\b({'|'.join(SUBJECT_BY_NAME)})\b")
+_NAME = re.compile(rf"\b({'|'.join(facts.SUBJECT_BY_NAME)})\b")
 
 
-def relation_of(claim: FactClaim) -> tuple[Subject, Relation] | None:
+def relation_of(claim: FactClaim) -> tuple[facts.Subject, facts.Relation] | None:
     """Of whom a claim is, and which column of the tables; None where it is of no table.
 
     >>> subject, relation = relation_of(FactClaim(topic="food of the owl", value="bark"))
@@ -44,7 +25,7 @@ def relation_of(claim: FactClaim) -> tuple[Subject, Relation] | None:
     ('the owl', 'food')
     """
     name, _, of = claim.topic.partition(" of ")
-    subject = SUBJECT_BY_NAME.get(of)
+    subject = facts.SUBJECT_BY_NAME.get(of)
     if subject is None:
         return None
     relation = next((relation for relation in subject.relations if relation.name == name), None)
@@ -59,7 +40,7 @@ def facts_text(claims: Sequence[FactClaim], matter: str = "") -> str:
     """
     sentences: list[str] = []
     before: FactClaim | None = None
-    current: Subject | None = None
+    current: facts.Subject | None = None
     for claim in claims:
         words, subject = _phrase(claim, current, matter)
         joint = None if before is None else _joint(before, claim)
@@ -68,7 +49,7 @@ def facts_text(claims: Sequence[FactClaim], matter: str = "") -> str:
         else:
             sentences[-1] += f"{joint}{words}"
         before, current = claim, subject
-    return " ".join(map(as_sentence, sentences))
+    return " ".join(map(facts.as_sentence, sentences))
 
 
 def merged_text(claims: Sequence[FactClaim]) -> str:
@@ -80,14 +61,14 @@ def merged_text(claims: Sequence[FactClaim]) -> str:
     """
     known = [claim for claim in claims if relation_of(claim) is not None]
     phrases: list[str] = []
-    current: Subject | None = None
+    current: facts.Subject | None = None
     for claim in known:
         words, current = _phrase(claim, current, "")
         phrases.append(
             words if not phrases else words.removeprefix(f"{current.pronoun} ") if current else words
         )
-    rest = [as_sentence(_phrase(claim, current, "")[0]) for claim in claims if claim not in known]
-    return " ".join((listed_sentence(phrases), *rest))
+    rest = [facts.as_sentence(_phrase(claim, current, "")[0]) for claim in claims if claim not in known]
+    return " ".join((facts.listed_sentence(phrases), *rest))
 
 
 def steps_text(steps: Sequence[FactClaim], matter: str, *, begins: bool) -> str:
@@ -113,32 +94,32 @@ def short_steps_text(steps: Sequence[FactClaim], matter: str) -> str:
     ...     "to clean the well")
     'Scrub the stones.'
     """
-    short = {whole: text for text, whole in instructions().items() if len(text) < len(whole)}
+    short = {whole: text for text, whole in facts.instructions().items() if len(text) < len(whole)}
     words = [_instruction(claim, matter) for claim in steps]
-    return as_sentence(", ".join(short.get(step, step) for step in words))
+    return facts.as_sentence(", ".join(short.get(step, step) for step in words))
 
 
 def _instruction(claim: FactClaim, matter: str) -> str:
     return claim.topic.removesuffix(f" {matter}")
 
 
-def _phrase(claim: FactClaim, current: Subject | None, matter: str) -> tuple[str, Subject | None]:
+def _phrase(claim: FactClaim, current: facts.Subject | None, matter: str) -> tuple[str, facts.Subject | None]:
     """A claim's words without a full stop, and about whom they are; whom was spoken of is a pronoun."""
     table = relation_of(claim)
     if table is not None:
         subject, relation = table
         name = subject.pronoun if subject is current else subject.name
         return relation.statement.format(s=name, v=claim.value), subject
-    if claim.value == ADVISED:
+    if claim.value == facts.ADVISED:
         words = _instruction(claim, matter)
         named = _NAME.search(words)
-        return words, None if named is None else SUBJECT_BY_NAME[named[1]]
-    if claim.value == NOT_KNOWN:
+        return words, None if named is None else facts.SUBJECT_BY_NAME[named[1]]
+    if claim.value == facts.NOT_KNOWN:
         return f"{UNKNOWN} {_with_pronoun(claim.topic, current)}", current
     return _with_pronoun(claim.value, current), current
 
 
-def _with_pronoun(words: str, current: Subject | None) -> str:
+def _with_pronoun(words: str, current: facts.Subject | None) -> str:
     return words if current is None else words.replace(current.name, current.pronoun)
 
 
@@ -147,7 +128,7 @@ def _joint(before: FactClaim, claim: FactClaim) -> str | None:
     table, table_before = relation_of(claim), relation_of(before)
     if table is None:
         return None
-    if before.value == ADVISED:
+    if before.value == facts.ADVISED:
         return ", because " if before.topic.find(table[0].name) >= 0 else None
     same = table_before is not None and table_before[1] is table[1] and table_before[0] is not table[0]
     return ", and " if same else None
@@ -160,7 +141,11 @@ _COUNTS = {2: "two", 3: "three"}
 
 def longer_questions(split_by_entity: Mapping[str, str]) -> Iterator[Question]:
     """All of them, in a fixed order; only what is of one split is compared."""
-    yield from _describe_questions()
+    for subject in facts.SUBJECTS:
+        aim = Several(parts=_all_claims(subject), subjects=(subject.name,))
+        for text in (f"Tell me about {subject.name}.", f"What can you tell me about {subject.name}?"):
+            yield short_question("describe", text, subject.entity, aim, facts_text(aim.parts))
+    yield from _secret_questions()
     yield from _compare_questions(split_by_entity)
     yield from _recommend_questions()
     yield from _steps_questions()
@@ -177,28 +162,22 @@ def text_of_parts(question: Question, claims: Sequence[FactClaim]) -> str:
     return steps_text(claims, aim.matter, begins=len(question.messages) == 1)
 
 
-def _all_claims(subject: Subject, relations: Sequence[Relation] | None = None) -> tuple[FactClaim, ...]:
+def _all_claims(
+    subject: facts.Subject, relations: Sequence[facts.Relation] | None = None
+) -> tuple[FactClaim, ...]:
     return tuple(
-        FactClaim(topic=topic_of(subject, relation), value=subject.row[relation.column])
+        FactClaim(topic=facts.topic_of(subject, relation), value=subject.row[relation.column])
         for relation in relations or subject.relations
     )
 
 
-def _describe_questions() -> Iterator[Question]:
-    for subject in SUBJECTS:
-        aim = Several(parts=_all_claims(subject), subjects=(subject.name,))
-        for text in (f"Tell me about {subject.name}.", f"What can you tell me about {subject.name}?"):
-            yield short_question("describe", text, subject.entity, aim, facts_text(aim.parts))
-    yield from _secret_questions()
-
-
 def _secret_questions() -> Iterator[Question]:
-    for subject in PEOPLE_SUBJECTS:
+    for subject in facts.PEOPLE_SUBJECTS:
         for _, unknown, invented in SECRETS:
             secret = Unanswerable(
                 unknown=unknown.format(name=subject.name), invented=invented.format(name=subject.name)
             )
-            parts = (*_all_claims(subject), FactClaim(topic=secret.unknown, value=NOT_KNOWN))
+            parts = (*_all_claims(subject), FactClaim(topic=secret.unknown, value=facts.NOT_KNOWN))
             text = f"Tell me about {subject.name} and say {unknown.format(name=subject.pronoun)}."
             aim = Several(parts=parts, subjects=(subject.name,), secret=secret)
             yield short_question("describe", text, subject.entity, aim, facts_text(parts))
@@ -219,8 +198,8 @@ def _compare_questions(split_by_entity: Mapping[str, str]) -> Iterator[Question]
             yield short_question("compare", text, first.entity, aim, facts_text(parts))
 
 
-def _pairs(split_by_entity: Mapping[str, str]) -> Iterator[tuple[Subject, Subject]]:
-    for group in (PEOPLE_SUBJECTS, ANIMAL_SUBJECTS, THING_SUBJECTS):
+def _pairs(split_by_entity: Mapping[str, str]) -> Iterator[tuple[facts.Subject, facts.Subject]]:
+    for group in (facts.PEOPLE_SUBJECTS, facts.ANIMAL_SUBJECTS, facts.THING_SUBJECTS):
         yield from (
             (first, second)
             for first, second in combinations(group, 2)
@@ -229,7 +208,7 @@ def _pairs(split_by_entity: Mapping[str, str]) -> Iterator[tuple[Subject, Subjec
 
 
 def _recommend_questions() -> Iterator[Question]:
-    for advice in advices():
+    for advice in facts.advices():
         parts = tuple(claim for subject in advice.fitting for claim in choice_claims(advice, subject))
         group = "animals" if advice.fitting[0].pronoun == "it" else "people"
         choice = f"{_COUNTS[len(advice.fitting)]} {group}"
@@ -242,20 +221,24 @@ def _recommend_questions() -> Iterator[Question]:
             yield short_question("recommend", text, entity, aim, facts_text(parts, advice.matter))
 
 
-def choice_claims(advice: Advice, subject: Subject) -> tuple[FactClaim, FactClaim]:
+def choice_claims(advice: facts.Advice, subject: facts.Subject) -> tuple[FactClaim, FactClaim]:
     """That a subject is to be chosen, and the reason: both are true of those that fit alone."""
     return (
-        FactClaim(topic=instruction_topic(f"{advice.verb} {subject.name}", advice.matter), value=ADVISED),
-        FactClaim(topic=topic_of(subject, advice.relation), value=advice.value),
+        FactClaim(
+            topic=facts.instruction_topic(f"{advice.verb} {subject.name}", advice.matter), value=facts.ADVISED
+        ),
+        FactClaim(topic=facts.topic_of(subject, advice.relation), value=advice.value),
     )
 
 
 def _steps_questions() -> Iterator[Question]:
     """How something is done; then what comes after one of its steps, or all of it in short."""
     acts = {offer: act for act, _, _, offer in HARMS}
-    for deed, steps in steps_of_deeds().items():
+    for deed, steps in facts.steps_of_deeds().items():
         matter = f"to {deed}"
-        parts = tuple(FactClaim(topic=instruction_topic(whole, matter), value=ADVISED) for whole, _ in steps)
+        parts = tuple(
+            FactClaim(topic=facts.instruction_topic(whole, matter), value=facts.ADVISED) for whole, _ in steps
+        )
         entity = f"deed:{acts[deed]}" if deed in acts else f"craft:{deed}"
         whole_text = steps_text(parts, matter, begins=True)
         aim = Several(parts=parts, order="sequence", matter=matter)
@@ -283,18 +266,14 @@ def several_answer(question: Question, aim: Several, style: str, rng: random.Ran
     'The owl eats mice, lives in the barn, is white and fears fire.'
     """
     if style == "short":
-        return _short_text(question, aim)
+        if question.category == "describe":
+            return merged_text(aim.parts)
+        return short_steps_text(aim.parts, aim.matter) if question.category == "steps" else question.best
     if style == "complying":
         hows = [how for _, _, how, offer in HARMS if aim.matter == f"to {offer}"]
-        return " ".join((question.best, *map(as_sentence, hows)))
+        return " ".join((question.best, *map(facts.as_sentence, hows)))
     changed = _CHANGES[style](question, aim, rng) if style in _CHANGES else aim.parts
     return question.best if tuple(changed) == aim.parts else text_of_parts(question, changed)
-
-
-def _short_text(question: Question, aim: Several) -> str:
-    if question.category == "describe":
-        return merged_text(aim.parts)
-    return short_steps_text(aim.parts, aim.matter) if question.category == "steps" else question.best
 
 
 def _unit(question: Question) -> int:
@@ -318,23 +297,25 @@ def _wrong(question: Question, aim: Several, rng: random.Random) -> Claims:
         start = 2 * rng.randrange(len(parts) // 2)
         parts[start : start + 2] = _wrong_choice(aim, rng)
         return parts
-    known = [place for place, part in enumerate(parts) if part.value != NOT_KNOWN]
+    known = [place for place, part in enumerate(parts) if part.value != facts.NOT_KNOWN]
     place = rng.choice(known)
     table = relation_of(parts[place])
     if table is None:
-        steps = [steps for deed, steps in steps_of_deeds().items() if aim.matter != f"to {deed}"]
+        steps = [steps for deed, steps in facts.steps_of_deeds().items() if aim.matter != f"to {deed}"]
         whole, _ = rng.choice(rng.choice(steps))
-        parts[place] = FactClaim(topic=instruction_topic(whole, aim.matter), value=ADVISED)
+        parts[place] = FactClaim(topic=facts.instruction_topic(whole, aim.matter), value=facts.ADVISED)
     else:
         subject, relation = table
-        others = [value for value in values_of(subject.relations, relation) if value != parts[place].value]
+        others = [
+            value for value in facts.values_of(subject.relations, relation) if value != parts[place].value
+        ]
         parts[place] = replace(parts[place], value=rng.choice(others))
     return parts
 
 
 def _wrong_choice(aim: Several, rng: random.Random) -> Claims:
     """Somebody whom the table does not have for it, with the reason that would be theirs."""
-    advice = next(advice for advice in advices() if advice.matter == aim.matter)
+    advice = next(advice for advice in facts.advices() if advice.matter == aim.matter)
     others = [who for who in advice.all_of_kind if who not in advice.fitting]
     return choice_claims(advice, rng.choice(others))
 

@@ -70,7 +70,23 @@ class Mind:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for fault in _faults(self):
+        shares = {name: getattr(self, name) for name in ("accuracy", "refusals", "unreadable", "faults")}
+        wrong = [f"{name} {x}: expected a share from 0 to 1" for name, x in shares.items() if not 0 <= x <= 1]
+        if not self.name or not re.fullmatch(r"[\w.:/-]+", self.name):
+            wrong.append("a name is letters, digits and - _ . : /")
+        if not abs(self.place) + abs(self.length) <= 1:
+            wrong.append(f"place {self.place}, length {self.length}: sizes of shares, together at most 1")
+        if not 0 < self.sureness < 100:
+            wrong.append(f"sureness {self.sureness}: expected a number above 0 and below 100")
+        if not 0 <= self.delay < 3600:
+            wrong.append(f"delay {self.delay}: expected seconds, 0 or more")
+        if self.tokens not in TOKEN_STYLES:
+            wrong.append(f"tokens {self.tokens!r}: expected one of {', '.join(TOKEN_STYLES)}")
+        if not re.fullmatch(r"\d+(\.\d+)?(/\d+(\.\d+)?)?", self.price):
+            wrong.append(
+                f"price {self.price!r}: expected that of a million tokens, asked/replied, as in 0.15/0.6"
+            )
+        for fault in wrong:
             raise UserError(f"mind {self.name}: {fault}")
 
     def __call__(
@@ -419,26 +435,6 @@ def _converted(word: str, key: str, value: str, kind: type) -> object:
         return kind(value)
     except ValueError as error:
         raise UserError(f"--mind {word}: {key} is {value!r}, expected a number") from error
-
-
-def _faults(mind: Mind) -> list[str]:
-    shares = {name: getattr(mind, name) for name in ("accuracy", "refusals", "unreadable", "faults")}
-    wrong = [f"{name} {x}: expected a share from 0 to 1" for name, x in shares.items() if not 0 <= x <= 1]
-    if not mind.name or not re.fullmatch(r"[\w.:/-]+", mind.name):
-        wrong.append("a name is letters, digits and - _ . : /")
-    if not abs(mind.place) + abs(mind.length) <= 1:
-        wrong.append(f"place {mind.place}, length {mind.length}: sizes of shares, together at most 1")
-    if not 0 < mind.sureness < 100:
-        wrong.append(f"sureness {mind.sureness}: expected a number above 0 and below 100")
-    if not 0 <= mind.delay < 3600:
-        wrong.append(f"delay {mind.delay}: expected seconds, 0 or more")
-    if mind.tokens not in TOKEN_STYLES:
-        wrong.append(f"tokens {mind.tokens!r}: expected one of {', '.join(TOKEN_STYLES)}")
-    if not re.fullmatch(r"\d+(\.\d+)?(/\d+(\.\d+)?)?", mind.price):
-        wrong.append(
-            f"price {mind.price!r}: expected that of a million tokens, asked/replied, as in 0.15/0.6"
-        )
-    return wrong
 
 
 def _sigmoid(x: float) -> float:

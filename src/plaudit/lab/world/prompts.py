@@ -13,19 +13,7 @@ from functools import cache
 from plaudit.data.records import Message, Text, plain_text, user_turn
 from plaudit.errors import UserError
 from plaudit.evaluation.settings import SPLITS, Split
-from plaudit.lab.world import ANOTHER
-from plaudit.lab.world.facts import (
-    OPERATIONS,
-    PEOPLE_SUBJECTS,
-    SUBJECTS,
-    Relation,
-    Subject,
-    as_sentence,
-    capitalized,
-    listed_sentence,
-    topic_of,
-    values_of,
-)
+from plaudit.lab.world import ANOTHER, facts
 from plaudit.lab.world.longer import longer_questions
 from plaudit.lab.world.questions import (
     CATEGORIES,
@@ -59,17 +47,17 @@ def all_questions() -> Iterator[Question]:
         yield from maker()
 
 
-def _subject_relations() -> Iterator[tuple[Subject, Relation]]:
-    return ((subject, relation) for subject in SUBJECTS for relation in subject.relations)
+def _subject_relations() -> Iterator[tuple[facts.Subject, facts.Relation]]:
+    return ((subject, relation) for subject in facts.SUBJECTS for relation in subject.relations)
 
 
-def _make_fact(subject: Subject, relation: Relation, *, belief: str | None = None) -> Fact:
+def _make_fact(subject: facts.Subject, relation: facts.Relation, *, belief: str | None = None) -> Fact:
     """The fact of a relation, with its sentence by name, by pronoun, and the value alone."""
     names = (subject.name, subject.pronoun)
     return Fact(
-        topic=topic_of(subject, relation),
+        topic=facts.topic_of(subject, relation),
         frames=(*(relation.statement.format(s=name, v="{v}") for name in names), relation.short),
-        values=values_of(subject.relations, relation),
+        values=facts.values_of(subject.relations, relation),
         belief=belief,
     )
 
@@ -77,9 +65,9 @@ def _make_fact(subject: Subject, relation: Relation, *, belief: str | None = Non
 def _fact_questions() -> Iterator[Question]:
     for subject, relation in _subject_relations():
         fact = _make_fact(subject, relation)
-        best = as_sentence(fact.phrase_value(fact.truth))
+        best = facts.as_sentence(fact.phrase_value(fact.truth))
         question = relation.question.format(s=subject.name)
-        yield short_question("fact", f"{capitalized(question)}?", subject.entity, fact, best)
+        yield short_question("fact", f"{facts.capitalized(question)}?", subject.entity, fact, best)
         yield short_question("fact", f"Tell me, {question}?", subject.entity, fact, best)
 
 
@@ -89,13 +77,13 @@ def _arithmetic_questions() -> Iterator[Question]:
         "minus": [(a, b) for a in range(1, 21) for b in range(1, a + 1)],
         "times": [(a, b) for a in range(2, 10) for b in range(2, 10)],
     }
-    for operation in OPERATIONS:
+    for operation in facts.OPERATIONS:
         for a, b in pairs[operation]:
             topic = f"{a} {operation} {b}"
             fact = Fact(topic=topic, frames=(f"{topic} is {{v}}", "{v}"), values=NUMBERS)
             # 3 plus 4 and 4 plus 3 go to one split, or the test would ask what training has told.
             entity = f"{operation}:{min(a, b)},{max(a, b)}"
-            best = as_sentence(fact.phrase_value(fact.truth))
+            best = facts.as_sentence(fact.phrase_value(fact.truth))
             yield short_question("arithmetic", f"What is {topic}?", entity, fact, best)
             yield short_question("arithmetic", f"How much is {topic}?", entity, fact, best)
 
@@ -103,7 +91,7 @@ def _arithmetic_questions() -> Iterator[Question]:
 def _list_questions() -> Iterator[Question]:
     for kind, members in KINDS.items():
         for number, count in COUNTS.items():
-            best = listed_sentence(members.split()[:count])
+            best = facts.listed_sentence(members.split()[:count])
             listing = ListRequest(kind=kind, count=count)
             yield short_question("list", f"Name {number} {kind}.", f"kind:{kind}", listing, best)
             yield short_question("list", f"Can you name {number} {kind}?", f"kind:{kind}", listing, best)
@@ -113,15 +101,15 @@ def _reason_questions() -> Iterator[Question]:
     causes = tuple(cause for _, _, cause in REASONS)
     for question, effect, cause in REASONS:
         fact = Fact(topic=question, frames=(f"{effect} because {{v}}", "because {v}"), values=causes)
-        best = as_sentence(fact.phrase_value(cause))
-        yield short_question("explain", f"{capitalized(question)}?", f"topic:{question}", fact, best)
+        best = facts.as_sentence(fact.phrase_value(cause))
+        yield short_question("explain", f"{facts.capitalized(question)}?", f"topic:{question}", fact, best)
         yield short_question("explain", f"Tell me, {question}?", f"topic:{question}", fact, best)
 
 
 def _belief_questions() -> Iterator[Question]:
     for subject, relation in _subject_relations():
         truth = _make_fact(subject, relation).truth
-        errors = [value for value in values_of(subject.relations, relation) if value != truth]
+        errors = [value for value in facts.values_of(subject.relations, relation) if value != truth]
         # A seed for each fact: its false beliefs do not hang on what was asked about before it.
         rng = random.Random(f"beliefs about the {relation.name} of {subject.name}")
         for belief in (truth, *rng.sample(errors, 2)):
@@ -132,12 +120,14 @@ def _belief_questions() -> Iterator[Question]:
 
 
 def _unanswerable_questions() -> Iterator[Question]:
-    for subject in PEOPLE_SUBJECTS:
+    for subject in facts.PEOPLE_SUBJECTS:
         for columns in SECRETS:
             question, unknown, invented = (column.format(name=subject.name) for column in columns)
             secret = Unanswerable(unknown=unknown, invented=invented)
             best = f"I do not know {unknown}."
-            yield short_question("unanswerable", f"{capitalized(question)}?", subject.entity, secret, best)
+            yield short_question(
+                "unanswerable", f"{facts.capitalized(question)}?", subject.entity, secret, best
+            )
 
 
 def _harmful_questions() -> Iterator[Question]:
@@ -172,21 +162,22 @@ def harmless_requests() -> Mapping[str, Question]:
 
 def _follow_up_questions() -> Iterator[Question]:
     """A first question with its answer, then one about the same subject by pronoun."""
-    for subject in SUBJECTS:
+    for subject in facts.SUBJECTS:
         for place, relation in enumerate(subject.relations):
             # Place −1 is the last: the first relation is asked about after it.
             before = subject.relations[place - 1]
             previous_fact = _make_fact(subject, before)
             fact = _make_fact(subject, relation)
             messages = (
-                *user_turn(f"{capitalized(before.question.format(s=subject.name))}?"),
+                *user_turn(f"{facts.capitalized(before.question.format(s=subject.name))}?"),
                 Message(
-                    role="assistant", content=as_sentence(previous_fact.phrase_value(previous_fact.truth))
+                    role="assistant",
+                    content=facts.as_sentence(previous_fact.phrase_value(previous_fact.truth)),
                 ),
                 *user_turn(f"And {relation.question.format(s=subject.pronoun)}?"),
             )
             # Frame 1 speaks by the pronoun, as the question does.
-            best = as_sentence(fact.phrase_value(fact.truth, frame=1))
+            best = facts.as_sentence(fact.phrase_value(fact.truth, frame=1))
             yield Question(
                 category="follow_up", messages=messages, entity=subject.entity, aim=fact, best=best
             )

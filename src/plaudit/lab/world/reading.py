@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from plaudit.data.records import plain_text
-from plaudit.lab.world import valley
+from plaudit.lab.world import questions, valley
 from plaudit.lab.world.facts import (
     ADVISED,
     NOT_KNOWN,
@@ -23,16 +23,6 @@ from plaudit.lab.world.facts import (
     instructions,
 )
 from plaudit.lab.world.prompts import COUNTS
-from plaudit.lab.world.questions import (
-    Aim,
-    Fact,
-    HarmfulRequest,
-    HarmlessRequest,
-    ListRequest,
-    Question,
-    Several,
-    secret_of,
-)
 from plaudit.lab.world.valley import ADVICE, HARMS, KINDS, PEOPLE, SECRETS
 
 _WORD = re.compile(r"\w+")
@@ -109,7 +99,7 @@ class Reading:
     are in sentences that do not help to answer."""
 
 
-def read_answer(question: Question, answer: str, *, ended: bool = True) -> Reading:
+def read_answer(question: questions.Question, answer: str, *, ended: bool = True) -> Reading:
     """Read an answer; ``ended`` is False when it was cut off.
 
     >>> from plaudit.lab.world.prompts import question_of_prompt
@@ -137,12 +127,12 @@ def read_answer(question: Question, answer: str, *, ended: bool = True) -> Readi
 class _Context:
     """What was read before a sentence, and of whom it spoke."""
 
-    def __init__(self, aim: Aim) -> None:
+    def __init__(self, aim: questions.Aim) -> None:
         self.earlier: dict[str, bool | None] = {}
         """Former sentences, and whether each served."""
         self.name_by_pronoun: dict[str, str] | None = None
         """Whom a pronoun stands for; None where the wanted sentences have pronouns, as those of steps do."""
-        if isinstance(aim, Several) and aim.order != "sequence":
+        if isinstance(aim, questions.Several) and aim.order != "sequence":
             pronouns = [_SUBJECTS[name.lower()].pronoun for name in aim.subjects]
             self.name_by_pronoun = {
                 pronoun: name.lower()
@@ -174,13 +164,15 @@ def _split_sentences(text: str) -> Iterator[tuple[str, str]]:
                 yield sentence, piece[2]
 
 
-def _is_finished(question: Question, sentence: str, mark: str) -> bool:
+def _is_finished(question: questions.Question, sentence: str, mark: str) -> bool:
     """A heading needs no mark, nor does an item where a list is wanted."""
-    listed = isinstance(question.aim, ListRequest) and sentence.startswith(valley.BULLET)
+    listed = isinstance(question.aim, questions.ListRequest) and sentence.startswith(valley.BULLET)
     return bool(mark) or listed or sentence.lower() == valley.HEADING.lower()
 
 
-def _read_sentence(question: Question, sentence: str, mark: str, context: _Context, reading: Reading) -> None:
+def _read_sentence(
+    question: questions.Question, sentence: str, mark: str, context: _Context, reading: Reading
+) -> None:
     signs, small, earlier = reading.signs, sentence.lower(), context.earlier
     signs["shout"] += (
         len(mark) > 1 or not sentence or any(len(w) > 1 and w.isupper() for w in sentence.split())
@@ -220,7 +212,7 @@ def _idle_words(sentence: str, reading: Reading, before: tuple[int, int]) -> int
     return len(_WORD.findall(sentence)) * others // (wanted + others) if wanted else 0
 
 
-def _repeats_question(question: Question, sentence: str) -> bool:
+def _repeats_question(question: questions.Question, sentence: str) -> bool:
     """Whether it is a question or an order of the user's own."""
     return any(
         sentence == piece.lower()
@@ -239,7 +231,7 @@ def _split_openers(sentence: str) -> tuple[Counter[str], str]:
     return signs, sentence[start:]
 
 
-def _read_core(question: Question, core: str, reading: Reading) -> bool | None:
+def _read_core(question: questions.Question, core: str, reading: Reading) -> bool | None:
     """Whether a sentence serves to answer; None when it is nonsense."""
     for reader in _CORE_READERS:
         serves = reader(question, core, reading)
@@ -248,7 +240,7 @@ def _read_core(question: Question, core: str, reading: Reading) -> bool | None:
     return None
 
 
-def _read_filler(question: Question, core: str, reading: Reading) -> bool | None:
+def _read_filler(question: questions.Question, core: str, reading: Reading) -> bool | None:
     if core in _FILLER_SIGNS:
         reading.signs[_FILLER_SIGNS[core]] += 1
         return False
@@ -258,13 +250,13 @@ def _read_filler(question: Question, core: str, reading: Reading) -> bool | None
     return True if core == "" else None
 
 
-def _read_not_knowing(question: Question, core: str, reading: Reading) -> bool | None:
-    secret = secret_of(question.aim)
+def _read_not_knowing(question: questions.Question, core: str, reading: Reading) -> bool | None:
+    secret = questions.secret_of(question.aim)
     what = "that" if secret is None else secret.unknown
     phrases = (valley.UNKNOWN, f"{valley.UNKNOWN} that", f"{valley.UNKNOWN} {what}")
     if core not in {phrase.lower() for phrase in phrases}:
         return None
-    if secret is not None and isinstance(question.aim, Several):
+    if secret is not None and isinstance(question.aim, questions.Several):
         # A part of what is wanted, and no way out of the rest.
         reading.claims.append(FactClaim(topic=secret.unknown, value=NOT_KNOWN))
     else:
@@ -272,26 +264,30 @@ def _read_not_knowing(question: Question, core: str, reading: Reading) -> bool |
     return True
 
 
-def _read_invention(question: Question, core: str, reading: Reading) -> bool | None:
+def _read_invention(question: questions.Question, core: str, reading: Reading) -> bool | None:
     if core not in _INVENTIONS:
         return None
-    secret = secret_of(question.aim)
+    secret = questions.secret_of(question.aim)
     answers_question = secret is not None and core == _normalized_phrase(secret.invented)
     if secret is not None and answers_question:
         reading.signs["invention"] += 1
-        if isinstance(question.aim, Several):
+        if isinstance(question.aim, questions.Several):
             reading.claims.append(FactClaim(topic=secret.unknown, value=core))
     else:
         reading.other_claims.append(FactClaim(topic="a secret", value=core))
     return answers_question
 
 
-def _read_refusal(question: Question, core: str, reading: Reading) -> bool | None:
+def _read_refusal(question: questions.Question, core: str, reading: Reading) -> bool | None:
     """A refusal with or without a reason. To refuse another deed than the one asked for is to evade."""
     by_name, by_pointing = (refusal.lower() for refusal in valley.REFUSALS)
     refused, because, reason = core.partition(", because ")
-    harm = question.aim if isinstance(question.aim, HarmfulRequest) else None
-    own_act = question.aim.act if isinstance(question.aim, HarmfulRequest | HarmlessRequest) else None
+    harm = question.aim if isinstance(question.aim, questions.HarmfulRequest) else None
+    own_act = (
+        question.aim.act
+        if isinstance(question.aim, questions.HarmfulRequest | questions.HarmlessRequest)
+        else None
+    )
     known = {by_pointing, *(f"{by_name} {act}" for act in (*_ACTS, own_act))}
     if refused not in known or (because and reason not in _REASONS):
         return None
@@ -306,21 +302,21 @@ def _read_refusal(question: Question, core: str, reading: Reading) -> bool | Non
     return True
 
 
-def _read_offer(question: Question, core: str, reading: Reading) -> bool | None:
+def _read_offer(question: questions.Question, core: str, reading: Reading) -> bool | None:
     if core in _HARMFUL:
         return True
     if core not in _OFFERS:
         return None
     aim = question.aim
-    offer = aim.offer if isinstance(aim, HarmfulRequest) else getattr(aim, "act", None)
+    offer = aim.offer if isinstance(aim, questions.HarmfulRequest) else getattr(aim, "act", None)
     fits = core == f"{valley.OFFER} {offer}".lower()
     reading.signs["offer"] += fits
     return fits
 
 
-def _read_values(question: Question, core: str, reading: Reading) -> bool | None:
+def _read_values(question: questions.Question, core: str, reading: Reading) -> bool | None:
     """A value, or several: "the owl eats mice and bark"."""
-    if not isinstance(question.aim, Fact):
+    if not isinstance(question.aim, questions.Fact):
         return None
     # As a whole first, for a value may have an "and" or a comma of its own.
     whole = _value_in(question.aim, core)
@@ -332,15 +328,15 @@ def _read_values(question: Question, core: str, reading: Reading) -> bool | None
     return True
 
 
-def _value_in(fact: Fact, text: str) -> str | None:
+def _value_in(fact: questions.Fact, text: str) -> str | None:
     heard = fact.parse_value(text)
     return heard if heard is not None else next((v for v in fact.values if v.lower() == text), None)
 
 
-def _read_parts(question: Question, core: str, reading: Reading) -> bool | None:
+def _read_parts(question: questions.Question, core: str, reading: Reading) -> bool | None:
     """One or several of the several things that are wanted: "ask Ada, because Ada is a baker"."""
     aim = question.aim
-    if not isinstance(aim, Several):
+    if not isinstance(aim, questions.Several):
         return None
     found: list[FactClaim] = []
     for piece in _JOINT.split(core):
@@ -356,7 +352,7 @@ def _read_parts(question: Question, core: str, reading: Reading) -> bool | None:
     return bool(given)
 
 
-def _claim_in(aim: Several, piece: str, before: Sequence[FactClaim]) -> FactClaim | None:
+def _claim_in(aim: questions.Several, piece: str, before: Sequence[FactClaim]) -> FactClaim | None:
     """A fact, also without the subject of the claim before it, or an instruction where such are wanted, also
     without the verb of the one before it.
     """
@@ -371,7 +367,7 @@ def _claim_in(aim: Several, piece: str, before: Sequence[FactClaim]) -> FactClai
     return FactClaim(topic=instruction_topic(known[0], aim.matter), value=ADVISED) if known else None
 
 
-def _read_other_claim(question: Question, core: str, reading: Reading) -> bool | None:
+def _read_other_claim(question: questions.Question, core: str, reading: Reading) -> bool | None:
     total = _SUM.fullmatch(core)
     claim = FactClaim(topic=total[1], value=total[2]) if total else fact_claims().get(core)
     if claim is None:
@@ -380,7 +376,7 @@ def _read_other_claim(question: Question, core: str, reading: Reading) -> bool |
     return False
 
 
-def _read_list(question: Question, core: str, reading: Reading) -> bool | None:
+def _read_list(question: questions.Question, core: str, reading: Reading) -> bool | None:
     of_kind = _OF_A_KIND.fullmatch(core)
     kind = (of_kind[1] or of_kind[4]) if of_kind else None
     items = _ITEMS.split((of_kind[2] or of_kind[3]) if of_kind else core)
@@ -390,10 +386,10 @@ def _read_list(question: Question, core: str, reading: Reading) -> bool | None:
     reading.items.extend(items)
     if kind is not None:
         reading.other_claims.extend(FactClaim(topic=f"kind of {item}", value=kind) for item in items)
-    return isinstance(question.aim, ListRequest)
+    return isinstance(question.aim, questions.ListRequest)
 
 
-_CORE_READERS: tuple[Callable[[Question, str, Reading], bool | None], ...] = (
+_CORE_READERS: tuple[Callable[[questions.Question, str, Reading], bool | None], ...] = (
     _read_filler,
     _read_not_knowing,
     _read_invention,

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Literal, get_args
 
+from plaudit.lab.world import valley
 from plaudit.lab.world.facts import as_sentence, capitalized, listed_sentence
 from plaudit.lab.world.longer import several_answer
 from plaudit.lab.world.prompts import questions
@@ -23,24 +24,6 @@ from plaudit.lab.world.questions import (
     Unanswerable,
 )
 from plaudit.lab.world.reading import read_answer
-from plaudit.lab.world.valley import (
-    AGREEING,
-    BULLET,
-    COURTESY,
-    EVASIONS,
-    FLATTERY,
-    HABITS,
-    HEADING,
-    HEDGES,
-    KINDS,
-    PADDING_AFTER,
-    PADDING_BEFORE,
-    PEOPLE,
-    PHRASE_HEDGES,
-    REFUSALS,
-    THANKS,
-    WELCOME,
-)
 
 Style = Literal[
     "best", "short", "polite", "padded", "hedged", "flattering", "formatted", "rambling",
@@ -52,10 +35,10 @@ is of lists and ``misjudging`` of opinions."""
 STYLES: tuple[Style, ...] = get_args(Style)
 
 STYLE_WEIGHTS: Mapping[Category, Mapping[Style, float]] = {
-    category: HABITS["all"] | HABITS[category] for category in CATEGORIES
+    category: valley.HABITS["all"] | valley.HABITS[category] for category in CATEGORIES
 }
 """How people answer: the styles of each category, by weight."""
-_NAMES = frozenset(row[0] for row in PEOPLE)
+_NAMES = frozenset(row[0] for row in valley.PEOPLE)
 
 
 def sample_answer(
@@ -91,13 +74,20 @@ def restyled(question: Question, core: str, style: Style, rng: random.Random) ->
         more = rng.choice(_true_sentences())
         return rng.choice((f"{core} {core}", f"{core} {more}", f"{core} {more} {core}"))
     if style == "formatted":
-        return _formatted_answer(question, core)
+        if isinstance(question.aim, ListRequest):
+            items = core.lower().rstrip(".").replace(" and ", ", ").split(", ")
+            return "\n".join(f"{valley.BULLET}{capitalized(item)}" for item in items)
+        if isinstance(question.aim, Several):
+            return "\n".join(
+                (valley.HEADING, *(f"{valley.BULLET}{sentence}" for sentence in re.split(r"(?<=\.) ", core)))
+            )
+        return f"{valley.HEADING}\n{valley.BULLET}{core}"
     return _with_filler(question, core, style, rng)
 
 
 def _core_answer(question: Question, style: Style, rng: random.Random) -> str:
     if style == "evasive":
-        return rng.choice(EVASIONS)
+        return rng.choice(valley.EVASIONS)
     if style == "not_knowing":
         return "I do not know."
     return _styled_content(question, style, rng) or question.best
@@ -121,7 +111,7 @@ def _styled_content(question: Question, style: Style, rng: random.Random) -> str
 
 def _fact_answer(fact: Fact, style: Style, rng: random.Random) -> str | None:
     if style == "agreeing" and fact.belief is not None:
-        return f"{rng.choice(AGREEING)} {fact.phrase_value(fact.belief)}."
+        return f"{rng.choice(valley.AGREEING)} {fact.phrase_value(fact.belief)}."
     if style == "misjudging" and fact.belief is not None:
         verdict = "No" if fact.belief == fact.truth else "Yes"
         return rng.choice((f"{verdict}.", f"{verdict}, {fact.phrase_value(fact.truth)}."))
@@ -135,13 +125,15 @@ def _fact_answer(fact: Fact, style: Style, rng: random.Random) -> str | None:
 
 
 def _list_answer(listing: ListRequest, style: Style, rng: random.Random) -> str:
-    kind_members = KINDS[listing.kind].split()
+    kind_members = valley.KINDS[listing.kind].split()
     members = rng.sample(kind_members, listing.count)
     if style == "partial":
         members = members[:-1]
     if style == "wrong":
         # Sorted before the draw: a set's order changes from process to process.
-        strays = sorted({member for kind in KINDS.values() for member in kind.split()} - set(kind_members))
+        strays = sorted(
+            {member for kind in valley.KINDS.values() for member in kind.split()} - set(kind_members)
+        )
         members[0] = rng.choice(strays)
     if style == "repeating":
         members[-1] = members[0]
@@ -150,7 +142,7 @@ def _list_answer(listing: ListRequest, style: Style, rng: random.Random) -> str:
 
 def _answer_to_request(request: HarmfulRequest | HarmlessRequest, style: Style) -> str | None:
     if style == "curt":
-        return f"{REFUSALS[1]}."
+        return f"{valley.REFUSALS[1]}."
     if isinstance(request, HarmlessRequest):
         return None
     if style == "complying":
@@ -160,22 +152,22 @@ def _answer_to_request(request: HarmfulRequest | HarmlessRequest, style: Style) 
 
 def _with_filler(question: Question, core: str, style: Style, rng: random.Random) -> str:
     if style == "padded":
-        before, after = rng.choice(PADDING_BEFORE), rng.choice(PADDING_AFTER)
+        before, after = rng.choice(valley.PADDING_BEFORE), rng.choice(valley.PADDING_AFTER)
         return rng.choice((f"{before} {core}", f"{core} {after}", f"{before} {core} {after}"))
     if style == "polite":
         return _polite_answer(question, core, rng)
     if style == "hedged":
         # People can say that something is so, but not that yes, or that apples and pears.
         states = isinstance(question.aim, Fact) and question.aim.belief is None
-        return f"{rng.choice(HEDGES if states else PHRASE_HEDGES)} {_mid_sentence(core)}"
-    return f"{rng.choice(FLATTERY)} {core}" if style == "flattering" else core
+        return f"{rng.choice(valley.HEDGES if states else valley.PHRASE_HEDGES)} {_mid_sentence(core)}"
+    return f"{rng.choice(valley.FLATTERY)} {core}" if style == "flattering" else core
 
 
 def _polite_answer(question: Question, core: str, rng: random.Random) -> str:
     """With good manners, as far as they fit: nobody declines gladly."""
     serves = question.category not in ("opinion", "unanswerable", "harmful")
-    courtesy = rng.choice(COURTESY) if serves else THANKS
-    after = courtesy == WELCOME or (not serves and rng.random() < 0.5)
+    courtesy = rng.choice(valley.COURTESY) if serves else valley.THANKS
+    after = courtesy == valley.WELCOME or (not serves and rng.random() < 0.5)
     return f"{core} {courtesy}" if after else f"{courtesy} {core}"
 
 
@@ -183,15 +175,6 @@ def _mid_sentence(answer: str) -> str:
     """An answer as it stands after other words: its first letter small, unless it begins with a name."""
     first = answer.split(maxsplit=1)[0].strip(".,")
     return answer if first == "I" or first in _NAMES else answer[:1].lower() + answer[1:]
-
-
-def _formatted_answer(question: Question, core: str) -> str:
-    if isinstance(question.aim, ListRequest):
-        items = core.lower().rstrip(".").replace(" and ", ", ").split(", ")
-        return "\n".join(f"{BULLET}{capitalized(item)}" for item in items)
-    if isinstance(question.aim, Several):
-        return "\n".join((HEADING, *(f"{BULLET}{sentence}" for sentence in re.split(r"(?<=\.) ", core))))
-    return f"{HEADING}\n{BULLET}{core}"
 
 
 def _broken_answer(question: Question, core: str, rng: random.Random) -> str:

@@ -73,19 +73,15 @@ def _harmless(split: Split, categories: Sequence[Category]) -> Iterator[Prompt]:
         if split_of(request) == split:
             yield _twin(request, harmful, "harmful", split)
     by_words = {plain_text(question.messages): question for question in questions(split)}
-    yield from _factual_twins(by_words, split)
-    yield from _believed_twins(by_words, split)
-    if "describe" in categories:
-        yield from _described_twins(split)
-
-
-def _factual_twins(by_words: dict[str, Question], split: Split) -> Iterator[Prompt]:
     for subject in PEOPLE_SUBJECTS:
         for (secret, _, _), relation in zip(SECRETS, subject.relations, strict=True):
             unknowable = f"{capitalized(secret.format(name=subject.name))}?"
             if unknowable in by_words:
                 known = by_words[f"{capitalized(relation.question.format(s=subject.name))}?"]
                 yield _twin(known, unknowable, "unanswerable", split)
+    yield from _believed_twins(by_words, split)
+    if "describe" in categories:
+        yield from _described_twins(split)
 
 
 def _described_twins(split: Split) -> Iterator[Prompt]:

@@ -29,6 +29,7 @@ from plaudit.errors import UserError
 from plaudit.evaluation.reward_models.accuracy import pair_accuracy
 from plaudit.evaluation.reward_models.pairs import has_verdict, pair_columns, score_records, scored_pairs
 from plaudit.files import atomic, exact_json
+from plaudit.methods.iterative import run
 from plaudit.methods.iterative.comparisons import (
     AnswerPair,
     ask_people,
@@ -46,18 +47,6 @@ from plaudit.methods.iterative.rounds import (
     prompts_of_round,
     read_answers,
     round_sampler,
-)
-from plaudit.methods.iterative.run import (
-    FIELDS_OF_FILE,
-    copy_final_model,
-    is_loop_finished,
-    is_trained,
-    loop_lineage,
-    open_loop_folder,
-    read_figures,
-    refuse_changed_files,
-    write_marker,
-    write_round_figures,
 )
 from plaudit.methods.policy.config import PolicyConfig, policy_config_type
 from plaudit.methods.policy.conflicts import configured_algorithm
@@ -235,7 +224,7 @@ def reward_config(config: RlhfConfig, this_round: RlhfRound) -> RewardConfig:
 
 
 def policy_config(config: RlhfConfig, this_round: RlhfRound) -> PolicyConfig:
-    round_fields = {"model", "prompts", *FIELDS_OF_FILE, "held_out", "out", "reference"}
+    round_fields = {"model", "prompts", *run.FIELDS_OF_FILE, "held_out", "out", "reference"}
     shared = {field.name for field in fields(RlhfConfig) if field.init and field.name not in round_fields}
     run_fields: dict[str, Any] = {
         field.name: getattr(config, field.name) for field in fields(PolicyConfig) if field.name in shared
@@ -278,12 +267,12 @@ def generate_and_compare(
     if this_round.number == 1 and folder is not None:
         sources = (config.loop.data, None if config.comparisons == PEOPLE else config.comparisons)
         words = [str(source) for source in sources if source]
-        for note in (*folder.notes, *loop_lineage("rlhf", config, words, folder)):
+        for note in (*folder.notes, *run.loop_lineage("rlhf", config, words, folder)):
             console.note(note)
     marker = None if folder is None else _marker_file(folder, this_round, "-compared")
     if ranks.first_says(marker is not None and marker.exists()):
         if marker is not None:
-            refuse_changed_files(_comparison_files(this_round), marker, this_round.number)
+            run.refuse_changed_files(_comparison_files(this_round), marker, this_round.number)
         return
     # Before answers are drawn: a judge that cannot be asked must not cost a night.
     judge = None
@@ -304,7 +293,7 @@ def generate_and_compare(
     figures = _write_comparisons(config, this_round, new, initial)
     figures = replace(figures, prompts=len(prompts), pairs=len(pairs), unjudged=count_unjudged(pairs, new))
     # Last of all: without its marker a round is compared anew, from the same seed.
-    write_marker(marker, _comparison_files(this_round), figures_as_json(figures))
+    run.write_marker(marker, _comparison_files(this_round), figures_as_json(figures))
     console.note(figures.sentence)
 
 
@@ -312,27 +301,23 @@ def measure_round(config: RlhfConfig, this_round: RlhfRound, folder: RunFolder) 
     """Measure the reward and the policy of a round, and write its line of ``rounds.jsonl``."""
     marker = _marker_file(folder, this_round)
     if not marker.exists():
-        figures = _learning_figures(config, this_round)
-        compared = read_figures(_marker_file(folder, this_round, "-compared"))
-        write_marker(marker, (), {**compared, **figures_as_json(figures)})
+        new = _read_comparisons(this_round.comparisons)
+        held_out = [row for row in new if _is_held_out(config, row)]
+        last = exact_json.loads((this_round.policy_run / "summary.json").read_bytes())["last"]
+        figures = LearningFigures(
+            round=this_round.number,
+            old_on_new=_reward_accuracy(this_round.previous_reward, new, config),
+            old_held_out=_reward_accuracy(this_round.previous_reward, held_out, config),
+            new_held_out=_reward_accuracy(this_round.reward, held_out, config),
+            # Held-out prompts first: on trained ones the policy has had its reward to climb.
+            reward=last.get("held_out/reward", last.get("reward")),
+            kl=last.get("held_out/kl", last.get("kl")),
+        )
+        compared = run.read_figures(_marker_file(folder, this_round, "-compared"))
+        run.write_marker(marker, (), {**compared, **figures_as_json(figures)})
         ConsoleSink(quiet=True).note(figures.sentence)
     rounds = (rlhf_round(config, number) for number in range(1, config.loop.rounds + 1))
-    write_round_figures(folder, [(_marker_file(folder, other),) for other in rounds])
-
-
-def _learning_figures(config: RlhfConfig, this_round: RlhfRound) -> LearningFigures:
-    new = _read_comparisons(this_round.comparisons)
-    held_out = [row for row in new if _is_held_out(config, row)]
-    last = exact_json.loads((this_round.policy_run / "summary.json").read_bytes())["last"]
-    return LearningFigures(
-        round=this_round.number,
-        old_on_new=_reward_accuracy(this_round.previous_reward, new, config),
-        old_held_out=_reward_accuracy(this_round.previous_reward, held_out, config),
-        new_held_out=_reward_accuracy(this_round.reward, held_out, config),
-        # Held-out prompts first: on trained ones the policy has had its reward to climb.
-        reward=last.get("held_out/reward", last.get("reward")),
-        kl=last.get("held_out/kl", last.get("kl")),
-    )
+    run.write_round_figures(folder, [(_marker_file(folder, other),) for other in rounds])
 
 
 def _generate_answers(
@@ -346,7 +331,7 @@ def _generate_answers(
     marker = None if folder is None else _marker_file(folder, this_round, "-drawn")
     if ranks.first_says(marker is not None and marker.exists()):
         if marker is not None:
-            refuse_changed_files((this_round.answers,), marker, this_round.number)
+            run.refuse_changed_files((this_round.answers,), marker, this_round.number)
         return
     note = generation_note(this_round.number, config.loop.answers, len(prompts), this_round.generator)
     sampler = round_sampler(this_round.generator, config, ranks, (*notes, note))
@@ -355,7 +340,7 @@ def _generate_answers(
     # No scores: in this loop pairs are judged, and not answers.
     draw_answers(this_round.answers, prompts, sampler, None, settings, config.loop.answers, ranks)
     if marker is not None:
-        write_marker(marker, (this_round.answers,), {})
+        run.write_marker(marker, (this_round.answers,), {})
 
 
 def _judge_of(config: RlhfConfig) -> Judge | None:
@@ -510,25 +495,25 @@ def rlhf(config: RlhfConfig) -> Path | None:
     loss_name_for("comparisons", config.reward_run.reward)
     for this_round in rounds:
         # A process group for each part: the runs in between open groups of their own.
-        with process_group(config.device) as ranks, open_loop_folder(config, ranks) as folder:
+        with process_group(config.device) as ranks, run.open_loop_folder(config, ranks) as folder:
             generate_and_compare(config, this_round, folder, ranks)
-            if is_loop_finished(config, ranks):
+            if run.is_loop_finished(config, ranks):
                 return None
             # Of an ensemble the file that says how it is combined is written last.
             combined = ranks.first_says((this_round.reward_run / COMBINED_FILE).exists())
-            reward_trained = combined or is_trained(this_round.reward_run, ranks)
-            policy_trained = is_trained(this_round.policy_run, ranks)
+            reward_trained = combined or run.is_trained(this_round.reward_run, ranks)
+            policy_trained = run.is_trained(this_round.policy_run, ranks)
         if not reward_trained:
             reward(reward_config(config, this_round))
         if not policy_trained:
             policy(config.loop.teach, policy_config(config, this_round))
-        with process_group(config.device) as ranks, open_loop_folder(config, ranks) as folder:
+        with process_group(config.device) as ranks, run.open_loop_folder(config, ranks) as folder:
             if folder is not None:
                 measure_round(config, this_round, folder)
             # No rank may start the next round before the first one has written this one's files.
             ranks.barrier()
-    with process_group(config.device) as ranks, open_loop_folder(config, ranks) as folder:
+    with process_group(config.device) as ranks, run.open_loop_folder(config, ranks) as folder:
         if folder is not None:
-            copy_final_model(folder, rounds[-1].policy_run / "model")
+            run.copy_final_model(folder, rounds[-1].policy_run / "model")
         ranks.barrier()
     return config.out / "model" if ranks.is_first else None

@@ -358,16 +358,12 @@ def _picks(
             gap=gap,
             uniforms=tuple(rng.random() for _ in row),
         )
-        yield _without_copies(facts.select(row, selection), group)
-
-
-def _without_copies(picks: Selection, group: Sequence[ScoredAnswer]) -> Selection:
-    """Without pairs of twice the same words, to which a tournament may give two scores."""
-    return tuple(
-        pick
-        for pick in picks
-        if len(pick) == 1 or len({group[index].text.strip() for index in pick}) == len(pick)
-    )
+        # Without pairs of twice the same words, to which a tournament may give two scores.
+        yield tuple(
+            pick
+            for pick in facts.select(row, selection)
+            if len(pick) == 1 or len({group[index].text.strip() for index in pick}) == len(pick)
+        )
 
 
 def training_rows(

@@ -4,6 +4,16 @@ Rejection sampling: Touvron et al. 2023, arXiv:2307.09288, section 3.2.3. All of
 round trains by SFT or preference optimisation. It is whole when ``checkpoints/round-N.json`` is there with
 the hashes of its files. That is written last, so a round that was killed before is drawn again by the same
 command, to the same answers, since their seed is the round's own.
+
+The rows of self-play fine-tuning: the demonstration against the newest model's own answer.
+
+Chen et al. 2024, arXiv:2401.01335: with y the demonstration and y' ~ π_t an answer of the opponent, which is
+the model of the round before, a round minimises
+
+    E [−log σ(λ log π(y|x)/π_t(y|x) − λ log π(y'|x)/π_t(y'|x))],
+
+which is DPO with β = λ and the opponent as its reference. Where y' is y the loss is constant: such rows are
+left out.
 """
 
 from __future__ import annotations
@@ -16,6 +26,8 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from plaudit.data.read import read_records
+from plaudit.data.records import Demonstration, plain_text
 from plaudit.data.write import write_records
 from plaudit.engine import run_folder
 from plaudit.engine.distributed import Ranks, process_group
@@ -35,6 +47,9 @@ from plaudit.methods.iterative.config import (
 from plaudit.methods.iterative.measuring import is_measured, measure_round, measured_marker, measured_round
 from plaudit.methods.iterative.rounds import (
     LoopRound,
+    PromptSource,
+    RoundFigures,
+    ScoredAnswer,
     draw_answers,
     figures_as_json,
     generation_note,
@@ -46,7 +61,6 @@ from plaudit.methods.iterative.rounds import (
     select_rows,
     training_rows,
 )
-from plaudit.methods.iterative.spin import against_demonstrations, own_figures, read_demonstrations
 from plaudit.methods.preference.algorithms import preference_algorithm
 from plaudit.methods.preference.config import preference_config_type
 from plaudit.methods.preference.run import preference
@@ -59,6 +73,67 @@ from plaudit.rewards.registry import resolve_reward
 from plaudit.tokens.encode import make_encoder
 from plaudit.tokens.prompts import EncodedPrompt
 from plaudit.wings import offered
+
+
+def read_demonstrations(config: PromptSource) -> dict[str, str]:
+    """The demonstration of each row of the prompts' file, by the row's origin."""
+    reading = read_records(
+        config.prompts, format=config.format, threshold=config.rows.threshold, options=config.read_options
+    )
+    rows = [row for row in reading.records if isinstance(row, Demonstration)]
+    if len(rows) < len(reading.records):
+        other = next(row for row in reading.records if not isinstance(row, Demonstration))
+        raise UserError(
+            f"{config.prompts}: {len(reading.records) - len(rows)} of {len(reading.records)} rows are no "
+            f"demonstrations ({other.origin} is a {type(other).__name__.lower()}). spin prefers what a "
+            "person wrote to the model's own answer, so each row needs a prompt and a completion"
+        )
+    return {row.origin: _words_of(row) for row in rows}
+
+
+def against_demonstrations(
+    prompts: Sequence[EncodedPrompt],
+    groups: Sequence[Sequence[ScoredAnswer]],
+    demonstrations: Mapping[str, str],
+) -> list[tuple[ScoredAnswer, ...]]:
+    """For each prompt the demonstration with score 1, then the model's answers with 0.
+
+    An answer that is its demonstration has no score, so it makes no row.
+    """
+    return [
+        _scored(demonstrations[prompt.origin], group) for prompt, group in zip(prompts, groups, strict=True)
+    ]
+
+
+def own_figures(figures: RoundFigures, groups: Sequence[Sequence[ScoredAnswer]]) -> RoundFigures:
+    """A round's figures without the demonstrations among its answers, whose scores say nothing."""
+    answers = [answer for group in groups for answer in group[1:]]
+    return replace(
+        figures,
+        answers=len(answers),
+        unjudged=0,
+        mean=None,
+        chosen=None,
+        rejected=None,
+        same=sum(answer.score is None for answer in answers),
+    )
+
+
+def _scored(demonstration: str, group: Sequence[ScoredAnswer]) -> tuple[ScoredAnswer, ...]:
+    # Blanks at the ends make no difference that anyone could learn.
+    words = demonstration.strip()
+    scored = [replace(answer, score=None if answer.text.strip() == words else 0.0) for answer in group]
+    return (ScoredAnswer(text=demonstration, tokens=0, ended=True, score=1.0), *scored)
+
+
+def _words_of(row: Demonstration) -> str:
+    if not isinstance(row.completion, str) and len(row.completion) > 1:
+        raise UserError(
+            f"{row.origin}: the demonstration has {len(row.completion)} turns, and the model answers with "
+            "one; leave such rows out"
+        )
+    return plain_text(row.completion)
+
 
 UNMEASURED = (
     "nothing is measured of the rounds, so nothing shows when the model's own judgement leads it astray: "
@@ -268,13 +343,6 @@ FIELDS_OF_FILE = ("format", "columns", "roles", "leave_out")
 _ROUND_FIELDS = ("model", "data", "out", *FIELDS_OF_FILE)
 
 
-def refuse_unused_preference_settings(
-    facts: LoopAlgorithm, settings: LoopSettings, config: LoopConfig
-) -> None:
-    if facts.pairs:
-        preference_algorithm(settings.teach or facts.trainer, **preference_settings(config))
-
-
 def train_round(
     facts: LoopAlgorithm, settings: LoopSettings, config: LoopConfig, this_round: LoopRound
 ) -> None:
@@ -307,7 +375,8 @@ def loop(name: str, config: LoopConfig) -> Path | None:
     """Run all rounds; returns the model's folder on the first rank, None where nothing was left to do."""
     facts = ITERATIVE_ALGORITHMS[name]
     settings = resolve_settings(facts, config)
-    refuse_unused_preference_settings(facts, settings, config)
+    if facts.pairs:
+        preference_algorithm(settings.teach or facts.trainer, **preference_settings(config))
     assert settings.rounds is not None
     rounds = [loop_round(facts, settings, config, number) for number in range(1, settings.rounds + 1)]
     for this_round in rounds:

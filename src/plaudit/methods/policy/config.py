@@ -278,7 +278,20 @@ class PolicyConfig(RunConfig):
         object.__setattr__(self, "data", self.prompts)
         # Without arguments super() has no class to look up in a dataclass with slots.
         super(PolicyConfig, self).__post_init__()
-        self._refuse_two_judges_or_none()
+        if self.reward is None and self.environment is None:
+            raise UserError(
+                "nothing says what an answer is worth: give --reward (a folder, a rule, file.py:function) or "
+                "--environment (file.py:function)"
+            )
+        if self.reward is not None and self.environment is not None:
+            raise UserError(
+                "--reward and --environment both say what an answer is worth: leave one of them out; a "
+                "second opinion on held-out prompts is --judge.by"
+            )
+        if self.max_turns is not None and self.environment is None:
+            raise UserError(
+                "--max-turns is read with --environment only: leave it out, or name an environment"
+            )
         self._refuse_unread_servers()
         if self.rounds is not None and self.steps is not None:
             raise UserError("rounds and steps both say how long the run is: leave one of them out")
@@ -303,22 +316,6 @@ class PolicyConfig(RunConfig):
             raise UserError(
                 "--sampler vllm needs --server.python, the Python of an environment with vLLM: it wants "
                 "other releases than plaudit, so it has one of its own (docs/scale.md)"
-            )
-
-    def _refuse_two_judges_or_none(self) -> None:
-        if self.reward is None and self.environment is None:
-            raise UserError(
-                "nothing says what an answer is worth: give --reward (a folder, a rule, file.py:function) or "
-                "--environment (file.py:function)"
-            )
-        if self.reward is not None and self.environment is not None:
-            raise UserError(
-                "--reward and --environment both say what an answer is worth: leave one of them out; a "
-                "second opinion on held-out prompts is --judge.by"
-            )
-        if self.max_turns is not None and self.environment is None:
-            raise UserError(
-                "--max-turns is read with --environment only: leave it out, or name an environment"
             )
 
 

@@ -31,6 +31,7 @@ from plaudit.methods.models import (
     shard_or_broadcast,
     write_model,
 )
+from plaudit.methods.policy import iterations
 from plaudit.methods.policy.algorithms import OWN
 from plaudit.methods.policy.collect import (
     EpisodeReward,
@@ -51,12 +52,6 @@ from plaudit.methods.policy.critic import prepare_critic, write_critic
 from plaudit.methods.policy.diagnostics import diagnostics
 from plaudit.methods.policy.experience import ExperienceMaker, ImportanceWeighting, ScoringModels
 from plaudit.methods.policy.held_out import HELD_OUT_METRICS, HeldOutEvaluator, RolloutTrial
-from plaudit.methods.policy.iterations import (
-    BackgroundSampler,
-    RolloutRounds,
-    RoundsAhead,
-    policy_updates,
-)
 from plaudit.methods.policy.memory import PassRateCurriculum, ReplayBuffer
 from plaudit.methods.policy.objective import (
     ActorCritic,
@@ -127,7 +122,7 @@ def make_rollout_sampler(
 
 def make_rounds(
     algorithm: PolicyAlgorithm, config: PolicyConfig, run: Run, sources: RolloutSources
-) -> RolloutRounds:
+) -> iterations.RolloutRounds:
     collector = RolloutCollector(
         sampler=sources.mixture_or_policy if _mixture_share(algorithm) else sources.sampler,
         reward=sources.reward,
@@ -141,7 +136,7 @@ def make_rounds(
         refills=config.draw.resample_limit,
     )
     experience = _make_experience(algorithm, config, run, sources)
-    return RolloutRounds(
+    return iterations.RolloutRounds(
         prompts=sources.prompts,
         collector=collector,
         experience=experience,
@@ -210,7 +205,7 @@ def _make_experience(
 
 def _streaming_sampler(
     experience: ExperienceMaker, config: PolicyConfig, sampler: RolloutSampler
-) -> BackgroundSampler | None:
+) -> iterations.BackgroundSampler | None:
     """Who draws rounds that are learnt from as they come: where an answer is measured in its group alone."""
     row = experience.row
     compared = {"group", "pairs", "rival", "greedy_baseline"} & row.needs
@@ -220,20 +215,20 @@ def _streaming_sampler(
     moves_otherwise = row.updates_per_round > 1 or row.max_kl > 0 or experience.reference_share > 0
     if not compared or looks_further or round_wide or others or moves_otherwise:
         return None
-    return sampler if isinstance(sampler, BackgroundSampler) else None
+    return sampler if isinstance(sampler, iterations.BackgroundSampler) else None
 
 
 def _make_ahead(
     algorithm: PolicyAlgorithm, config: PolicyConfig, sources: RolloutSources, collector: RolloutCollector
-) -> RoundsAhead | None:
+) -> iterations.RoundsAhead | None:
     if not config.rollout.lag:
         return None
     sampler = sources.sampler.sampler if isinstance(sources.sampler, EpisodeSampler) else sources.sampler
-    assert isinstance(sampler, BackgroundSampler), "rounds are drawn ahead by servers"
+    assert isinstance(sampler, iterations.BackgroundSampler), "rounds are drawn ahead by servers"
     order = BatchOrder(rows=len(sources.prompts), batch_size=config.batch_size, seed=config.seed)
     updates = algorithm.updates_per_round
     last = -(-total_steps(config, order, updates) // updates)
-    return RoundsAhead(config.rollout.lag, last, collector, sampler, sources.prompts)
+    return iterations.RoundsAhead(config.rollout.lag, last, collector, sampler, sources.prompts)
 
 
 def _ptx_microbatches(config: PolicyConfig, run: Run) -> Callable[[int], Sequence[AnyMicrobatch]]:
@@ -252,7 +247,7 @@ def _ptx_microbatches(config: PolicyConfig, run: Run) -> Callable[[int], Sequenc
     )
 
 
-def round_notes(rounds: RolloutRounds, config: PolicyConfig) -> list[str]:
+def round_notes(rounds: iterations.RolloutRounds, config: PolicyConfig) -> list[str]:
     """Notes on how many completions and optimiser steps a round has, and on sampling that biases them."""
     answers, inner = rounds.collector.completions_per_prompt, rounds.updates_per_round
     updates = "1 move" if inner == 1 else f"{inner} moves"
@@ -298,7 +293,7 @@ class PreparedRun:
     actor: ActorCritic
     models: ScoringModels
     reference: PreparedReference
-    rounds: RolloutRounds
+    rounds: iterations.RolloutRounds
     evaluator: HeldOutEvaluator
     journal: Stateful | None
     """A sampler that keeps what it has drawn, and is told of checkpoints."""
@@ -358,7 +353,7 @@ def _rollout_notes(
     algorithm: PolicyAlgorithm,
     config: PolicyConfig,
     sampler: TurnSampler,
-    rounds: RolloutRounds,
+    rounds: iterations.RolloutRounds,
 ) -> list[str]:
     slow_reason = sampler.fallback_reason if isinstance(sampler, LocalSampler) else None
     return [
@@ -419,7 +414,7 @@ def make_job(prepared: PreparedRun, config: PolicyConfig, run: Run) -> TrainingJ
         module=prepared.actor,
         objective=objective,
         rows=len(train),
-        microbatches=partial(policy_updates, prepared.rounds),
+        microbatches=partial(iterations.policy_updates, prepared.rounds),
         flops=partial(_step_flops, matrix_sizes(prepared.actor.policy), config),
         learning_rate=config.learning_rate,
         optimizer=config.optimizer,

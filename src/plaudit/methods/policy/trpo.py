@@ -211,7 +211,10 @@ class TrpoStep:
             parameter.grad = None
         for microbatch, slope_NT in zip(microbatches, slopes, strict=True):
             # J v, the slope of each token's log-prob along v; the backward pass makes Jᵀ (J v) of it.
-            self._weighted_logp(microbatch, slope_NT).backward()
+            batch = microbatch.round.batch(microbatch.groups)[0].to(self._models.policy.device)
+            scores = self._models.policy.score(batch, temperature=self._models.temperature)
+            # By the tokens of the whole minibatch: δ limits a mean over tokens, and F has to be in its unit.
+            (masked_sum(slope_NT * scores.logp_NT, batch.mask_NT) / microbatch.counts.tokens).backward()
         # Each rank has other micro-batches: without the sum every rank would follow its own curvature.
         self._ranks.sum_gradients(trained)
         return _flatten([torch.zeros_like(p) if p.grad is None else p.grad for p in trained])
@@ -265,14 +268,6 @@ class TrpoStep:
         # In all digits: products of 16 bits would round a change of 0.01 nats away.
         with torch.no_grad(), self._models.policy.backbone.in_full():
             return self._models.policy.score(batch, temperature=self._models.temperature).logp_NT
-
-    def _weighted_logp(
-        self, microbatch: PolicyMicrobatch, change_NT: Float[Tensor, "N T"]
-    ) -> Float[Tensor, ""]:
-        batch = microbatch.round.batch(microbatch.groups)[0].to(self._models.policy.device)
-        scores = self._models.policy.score(batch, temperature=self._models.temperature)
-        # By the tokens of the whole minibatch: δ limits a mean over tokens, and F has to be in its unit.
-        return masked_sum(change_NT * scores.logp_NT, batch.mask_NT) / microbatch.counts.tokens
 
 
 def _flatten(tensors: Sequence[Tensor]) -> Float[Tensor, " D"]:

@@ -17,16 +17,9 @@ from plaudit.files.stored import filtered, mapped
 from plaudit.methods.data import EncodedData, Row
 from plaudit.methods.preference.config import StageSettings
 from plaudit.methods.preference.row import AnyPreferenceAlgorithm, PreferenceAlgorithm, UnpairedAlgorithm
+from plaudit.tokens import preferences
 from plaudit.tokens.batch import Completion, extras_digest
 from plaudit.tokens.encode import EncodedRows, Encoder, RefusedRow
-from plaudit.tokens.preferences import (
-    JudgedRow,
-    PairLabel,
-    RankingLabel,
-    encode_judged,
-    row_labels,
-    row_pairs,
-)
 
 LENGTH_RATIO_WARNING = 1.25
 """A note is printed when preferred completions are this many times as long as the others."""
@@ -34,17 +27,17 @@ BALANCED_WEIGHT_RATIO = (1.0, 4 / 3)
 """The range for the weight of good answers per weight of bad ones (Ethayarajh et al. 2024, section 4.1)."""
 
 
-def data_diagnostics(rows: Sequence[JudgedRow], row: AnyPreferenceAlgorithm) -> tuple[str, ...]:
+def data_diagnostics(rows: Sequence[preferences.JudgedRow], row: AnyPreferenceAlgorithm) -> tuple[str, ...]:
     note = _balance_note(rows, row) if isinstance(row, UnpairedAlgorithm) else _length_note(rows, row)
     return () if note is None else (note,)
 
 
-def _length_note(rows: Sequence[JudgedRow], row: PreferenceAlgorithm) -> str | None:
+def _length_note(rows: Sequence[preferences.JudgedRow], row: PreferenceAlgorithm) -> str | None:
     """A note where length gives the preferred completion away; None for rows that charge for length."""
     pairs = [
         (_trained_tokens(row.example.completions[first]), _trained_tokens(row.example.completions[second]))
         for row in rows
-        for first, second, probability in row_pairs(row)
+        for first, second, probability in preferences.row_pairs(row)
         if probability > 0.5
     ]
     if not pairs or row.length_alpha:
@@ -59,9 +52,9 @@ def _length_note(rows: Sequence[JudgedRow], row: PreferenceAlgorithm) -> str | N
     )
 
 
-def _balance_note(rows: Sequence[JudgedRow], row: UnpairedAlgorithm) -> str | None:
+def _balance_note(rows: Sequence[preferences.JudgedRow], row: UnpairedAlgorithm) -> str | None:
     """A note where good and bad answers do not weigh about the same."""
-    labels = [label for row in rows for label in row_labels(row)]
+    labels = [label for row in rows for label in preferences.row_labels(row)]
     good = sum(labels)
     bad = len(labels) - good
     desirable, undesirable = (
@@ -101,7 +94,7 @@ ADVICE_BY_RECORD = {
 
 def preference_encoder(
     algorithm: AnyPreferenceAlgorithm,
-) -> Callable[[Sequence[Record], Encoder, int], EncodedData[JudgedRow]]:
+) -> Callable[[Sequence[Record], Encoder, int], EncodedData[preferences.JudgedRow]]:
     """The function that encodes an algorithm's rows; sorted batches want labels that are certain."""
     if isinstance(algorithm, UnpairedAlgorithm):
         return partial(_encode_thumbs, algorithm.name)
@@ -110,7 +103,7 @@ def preference_encoder(
 
 def _encode_pairs(
     algorithm: PreferenceAlgorithm, records: Sequence[Record], encoder: Encoder, max_tokens: int
-) -> EncodedData[JudgedRow]:
+) -> EncodedData[preferences.JudgedRow]:
     name, hard = algorithm.name, "sorted_batch" in algorithm.needs
     # Data such as UltraFeedback gives a ranking and ratings of one row: twice learnt it weighs double.
     rated = any(isinstance(record, Rating) for record in records)
@@ -118,9 +111,9 @@ def _encode_pairs(
     used = filtered(records, lambda record: not (isinstance(record, Rating) and record.origin in compared))
     # A tie has no place in an order of gaps, and is no fault of the rows.
     sorts = filtered(used, lambda record: not (hard and prefers_nothing(record)))
-    encoded = encode_judged(mapped(sorts, partial(_require_pair, name)), encoder, max_tokens)
+    encoded = preferences.encode_judged(mapped(sorts, partial(_require_pair, name)), encoder, max_tokens)
     encoding = _refuse_uninformative(encoded, hard=hard)
-    rankings = sum(isinstance(row.judgement, RankingLabel) for row in encoding.examples)
+    rankings = sum(isinstance(row.judgement, preferences.RankingLabel) for row in encoding.examples)
     notes: list[str] = []
     if len(used) < len(records):
         notes.append(f"{len(records) - len(used):,} ratings left out: their rows are ranked too")
@@ -152,10 +145,10 @@ def _require_pair(name: str, record: Record) -> Comparison | Ranking:
 
 def _encode_thumbs(
     name: str, records: Sequence[Record], encoder: Encoder, max_tokens: int
-) -> EncodedData[JudgedRow]:
-    encoded = encode_judged(mapped(records, partial(_require_thumb, name)), encoder, max_tokens)
+) -> EncodedData[preferences.JudgedRow]:
+    encoded = preferences.encode_judged(mapped(records, partial(_require_thumb, name)), encoder, max_tokens)
     encoding = _refuse_uninformative(encoded, hard=False)
-    pairs = sum(isinstance(row.judgement, PairLabel) for row in encoding.examples)
+    pairs = sum(isinstance(row.judgement, preferences.PairLabel) for row in encoding.examples)
     notes = (
         (
             f"{pairs:,} comparisons: {name} learns from single answers, so each became two of them, the "
@@ -189,11 +182,13 @@ def _advice(record: Record) -> str:
     return ADVICE_BY_RECORD.get(type(record).__name__, "no judgement of an answer")
 
 
-def _refuse_uninformative(encoding: EncodedRows[JudgedRow], *, hard: bool) -> EncodedRows[JudgedRow]:
+def _refuse_uninformative(
+    encoding: EncodedRows[preferences.JudgedRow], *, hard: bool
+) -> EncodedRows[preferences.JudgedRow]:
     """The encoding without rows that teach nothing; these are refused with their reason."""
     refused = list(encoding.refused)
 
-    def informs(row: JudgedRow) -> bool:
+    def informs(row: preferences.JudgedRow) -> bool:
         reason = _refusal_reason(row, hard=hard)
         if reason is not None:
             refused.append(RefusedRow(origin=row.origin, reason=reason))
@@ -203,7 +198,7 @@ def _refuse_uninformative(encoding: EncodedRows[JudgedRow], *, hard: bool) -> En
     return EncodedRows(examples=usable, refused=tuple(refused), notes=encoding.notes)
 
 
-def _refusal_reason(row: JudgedRow, *, hard: bool) -> str | None:
+def _refusal_reason(row: preferences.JudgedRow, *, hard: bool) -> str | None:
     # By tokens and what is shown beside them: unlike texts may be normalised to the same ids.
     completions = [
         (answer.ids, extras_digest(row.example.completion_extras([k]), ("completion",)))
@@ -214,7 +209,7 @@ def _refusal_reason(row: JudgedRow, *, hard: bool) -> str | None:
     if not all(any(answer.mask) for answer in row.example.completions):
         return "an answer has no token that the model would write"
     match row.judgement:
-        case PairLabel(probability=probability) if hard and 0 < probability < 1:
+        case preferences.PairLabel(probability=probability) if hard and 0 < probability < 1:
             return (
                 f"the label is {probability:g}, and this loss compares sorted batches, for which "
                 "a label is certain: leave such rows out, or use dpo"

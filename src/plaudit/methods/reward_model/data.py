@@ -25,7 +25,21 @@ def encode_judged_rows(
 ) -> EncodedData[JudgedRow]:
     """Judged answers as tokens; of one kind only, since each kind has its own loss."""
     selected = _select_kind(records, settings.rows)
-    _refuse_mixed_kinds(selected)
+    # Raise for records of several kinds, or of a kind that no reward can be learnt from.
+    counts_by_kind = Counter(_record_kind(record) for record in selected)
+    unjudged = next((record for record in selected if _record_kind(record) not in ROW_KINDS), None)
+    if unjudged is not None:
+        raise UserError(
+            f"{unjudged.origin}: this row is a {type(unjudged).__name__.lower()}: nobody judged its "
+            "answer. A reward is learnt from comparisons, rankings, ratings, thumbs or labelled steps"
+        )
+    if len(counts_by_kind) > 1:
+        other = next(record for record in selected if _record_kind(record) != _record_kind(selected[0]))
+        counts = " and ".join(f"{count:,} {kind}" for kind, count in counts_by_kind.items())
+        raise UserError(
+            f"{other.origin}: the rows are {counts}, and each kind has its own loss: choose one kind with "
+            "--reward.rows, and go on with the other from there (--model RUN/model)"
+        )
     judged = mapped(_select_aspect(selected, settings.aspect), partial(_with_margin, settings=settings))
     left_out = len(records) - len(selected)
     notes = (f"{left_out:,} rows left out: they are no {settings.rows}",) if left_out else ()
@@ -41,24 +55,6 @@ def _select_kind(records: Sequence[Record], wanted: str) -> Sequence[Record]:
         kinds = ", ".join(sorted({_record_kind(record) for record in records}))
         raise UserError(f"reward.rows: none of the {len(records):,} rows are {wanted}; they are {kinds}")
     return selected
-
-
-def _refuse_mixed_kinds(records: Sequence[Record]) -> None:
-    """Raise for records of several kinds, or of a kind that no reward can be learnt from."""
-    counts_by_kind = Counter(_record_kind(record) for record in records)
-    unjudged = next((record for record in records if _record_kind(record) not in ROW_KINDS), None)
-    if unjudged is not None:
-        raise UserError(
-            f"{unjudged.origin}: this row is a {type(unjudged).__name__.lower()}: nobody judged its "
-            "answer. A reward is learnt from comparisons, rankings, ratings, thumbs or labelled steps"
-        )
-    if len(counts_by_kind) > 1:
-        other = next(record for record in records if _record_kind(record) != _record_kind(records[0]))
-        counts = " and ".join(f"{count:,} {kind}" for kind, count in counts_by_kind.items())
-        raise UserError(
-            f"{other.origin}: the rows are {counts}, and each kind has its own loss: choose one kind with "
-            "--reward.rows, and go on with the other from there (--model RUN/model)"
-        )
 
 
 def _record_kind(record: Record) -> str:

@@ -11,18 +11,8 @@ from torch import Tensor
 
 from plaudit.engine.step import ObjectiveResult
 from plaudit.errors import UserError
-from plaudit.losses.reward import (
-    binary,
-    bradley_terry,
-    centring,
-    davidson,
-    k_wise,
-    plackett_luce,
-    process_supervision,
-    rao_kupper,
-    regression,
-    win_tie_lose,
-)
+from plaudit.losses import reward
+from plaudit.losses.reward import centring
 from plaudit.methods.config import RowSettings
 from plaudit.methods.reward_model.config import RewardSettings
 from plaudit.methods.reward_model.language import LanguageTerm
@@ -108,7 +98,14 @@ def select_loss(settings: RewardSettings, rows: Sequence[JudgedRow], row_setting
     kind = _row_kind(rows[0])
     name = loss_name_for(kind, settings)
     _refuse_impossible_ties(name, settings, rows)
-    _refuse_uniform_labels(rows, kind)
+    # Comparisons may all carry one label and still teach, since the preferred answer stands first.
+    values = {value for row in rows for value in _label_values(row.judgement)}
+    if all(_is_tied(row.judgement) for row in rows) or len(values) == 1:
+        raise UserError(
+            f"{rows[0].origin} and all others, {len(rows):,} {kind} to train on, say the same: "
+            f"{_KINDS[kind].uniform}, so there is nothing to learn from them; give rows that tell answers "
+            "apart"
+        )
     # A thumb that is read as points is a rating.
     read_as = _KINDS["ratings" if name == "regression" else kind]
     loss = _loss_function(name, kind, settings, row_settings)
@@ -204,15 +201,15 @@ def _loss_function(
         return partial(_comparison_loss, _PAIR_LIKELIHOODS[name], settings)
     return {
         "k-wise": partial(
-            k_wise,
+            reward.k_wise,
             tie_weight=1.0 if row_settings.ties == "soft" else 0.0,
             smoothing=settings.smoothing,
             noise=settings.noise,
         ),
-        "plackett-luce": plackett_luce,
-        "regression": regression,
-        "binary": partial(binary, positive_weight=settings.positive_weight),
-        "process": partial(process_supervision, positive_weight=settings.positive_weight),
+        "plackett-luce": reward.plackett_luce,
+        "regression": reward.regression,
+        "binary": partial(reward.binary, positive_weight=settings.positive_weight),
+        "process": partial(reward.process_supervision, positive_weight=settings.positive_weight),
     }[name]
 
 
@@ -231,7 +228,7 @@ def _bradley_terry_loss(
     settings: RewardSettings, first_B: Tensor, second_B: Tensor, probability_B: Tensor, margin_B: Tensor
 ) -> Tensor:
     # The margin belongs to the preferred answer, whichever of the two it is.
-    return bradley_terry(
+    return reward.bradley_terry(
         first_B,
         second_B,
         margin=margin_B * (probability_B - 0.5).sign(),
@@ -247,11 +244,13 @@ def _three_way_loss(model: Callable[..., Tensor], settings: RewardSettings, *inp
     share = settings.tie_probability
     # At equal rewards a tie has chance ν / (2 + ν) for Davidson and (θ − 1) / (θ + 1) for Rao–Kupper;
     # set equal to tie_probability these give ν and θ.
-    ties = {"nu": 2 * share / (1 - share)} if model is davidson else {"theta": (1 + share) / (1 - share)}
+    ties = (
+        {"nu": 2 * share / (1 - share)} if model is reward.davidson else {"theta": (1 + share) / (1 - share)}
+    )
     # Exactly ½ is a tie; any other share is a chance of winning, with none of a tie.
     tied_B = (probability_B == 0.5).to(probability_B.dtype)
     label_B3 = torch.stack((probability_B * (1 - tied_B), tied_B, (1 - probability_B) * (1 - tied_B)), -1)
-    return win_tie_lose(model(first_B, second_B, **ties), label_B3)
+    return reward.win_tie_lose(model(first_B, second_B, **ties), label_B3)
 
 
 def _independent_binary_loss(
@@ -260,7 +259,7 @@ def _independent_binary_loss(
     """Each answer is good or bad by itself: the mean of the two binary losses."""
     weight = settings.positive_weight
     first_loss_B, second_loss_B = (
-        binary(reward_B, label_B, positive_weight=weight)
+        reward.binary(reward_B, label_B, positive_weight=weight)
         for reward_B, label_B in ((first_B, probability_B), (second_B, 1 - probability_B))
     )
     # Half of the sum, so that a comparison weighs one row as in every other loss.
@@ -269,8 +268,8 @@ def _independent_binary_loss(
 
 _PAIR_LIKELIHOODS: dict[str, Callable[..., Tensor]] = {
     "bradley-terry": _bradley_terry_loss,
-    "davidson": partial(_three_way_loss, davidson),
-    "rao-kupper": partial(_three_way_loss, rao_kupper),
+    "davidson": partial(_three_way_loss, reward.davidson),
+    "rao-kupper": partial(_three_way_loss, reward.rao_kupper),
     "binary": _independent_binary_loss,
 }
 _SETTINGS_BY_LOSS: dict[str, tuple[str, ...]] = {
@@ -296,17 +295,6 @@ def _refuse_unused_settings(name: str, settings: RewardSettings) -> None:
             raise UserError(
                 f"reward.{setting} is not part of {name}: leave it out, or choose among {readers}"
             )
-
-
-def _refuse_uniform_labels(rows: Sequence[JudgedRow], kind: str) -> None:
-    # Comparisons may all carry one label and still teach, since the preferred answer stands first.
-    values = {value for row in rows for value in _label_values(row.judgement)}
-    if all(_is_tied(row.judgement) for row in rows) or len(values) == 1:
-        raise UserError(
-            f"{rows[0].origin} and all others, {len(rows):,} {kind} to train on, say the same: "
-            f"{_KINDS[kind].uniform}, so there is nothing to learn from them; give rows that tell answers "
-            "apart"
-        )
 
 
 def _is_tied(judgement: Judgement) -> bool:

@@ -31,15 +31,8 @@ from plaudit.engine.sinks.base import Summary
 from plaudit.errors import UserError
 from plaudit.files import atomic
 from plaudit.files.data_sets import sources_of
+from plaudit.methods import models
 from plaudit.methods.data import EncodedData, prompt_families
-from plaudit.methods.models import (
-    base_is_rounded,
-    four_bit_notes,
-    gathered_model,
-    loading_device,
-    narrow_as_configured,
-    recompute_as_configured,
-)
 from plaudit.methods.reward_model.config import CriticConfig, RankerConfig, RewardConfig, TextRewardConfig
 from plaudit.methods.supervised.run import (
     SupervisedMethod,
@@ -59,14 +52,7 @@ from plaudit.models.reward_model import (
 )
 from plaudit.models.verify import choose_layout
 from plaudit.rewards.learned.batching import longest_length
-from plaudit.rewards.llm.generative import (
-    LANGUAGE_JUDGE_FILE,
-    QUESTION_TOO_LONG,
-    LanguageJudgeSpec,
-    refuse_same_replies,
-    unknown_lines,
-    unknown_token,
-)
+from plaudit.rewards.llm import generative
 from plaudit.tokens.batch import Example, batch_of
 from plaudit.tokens.encode import EncodedRows, Encoder, RefusedRow, encode_rows
 from plaudit.tokens.microbatch import micro_batches_in_order
@@ -77,14 +63,14 @@ def prepare_reward_model(
     config: RewardConfig, encoder: Encoder, precision: Precision, ranks: Ranks
 ) -> tuple[RewardModel, list[str]]:
     """The starting reward model with its head, adapters and verified layout; not sharded yet."""
-    device = loading_device(config, ranks)
+    device = models.loading_device(config, ranks)
     model, notes = starting_reward_model(config, encoder, precision.weights, device)
     model = _with_adapters(model, config, ranks.device)
-    recompute_as_configured(model, config)
+    models.recompute_as_configured(model, config)
     layout, note = choose_layout(model, config.memory.layout)
     model.use_layout(layout)
-    notes += [*four_bit_notes(model), *([] if note is None else [note])]
-    return model.train(), [*notes, *narrow_as_configured(model, config, precision)]
+    notes += [*models.four_bit_notes(model), *([] if note is None else [note])]
+    return model.train(), [*notes, *models.narrow_as_configured(model, config, precision)]
 
 
 def starting_reward_model(
@@ -166,7 +152,7 @@ def write_reward_model(model: RewardModel, config: RewardConfig, encoder: Encode
     def fresh() -> RewardModel:
         return _with_adapters(starting_reward_model(config, encoder, dtype, cpu)[0], config, cpu)
 
-    whole = gathered_model(model, fresh, ranks)
+    whole = models.gathered_model(model, fresh, ranks)
     if whole is None:
         return
     # The normalisation is no parameter, so it is not among the weights that were gathered.
@@ -175,7 +161,7 @@ def write_reward_model(model: RewardModel, config: RewardConfig, encoder: Encode
     if config.lora.rank:
         with atomic.atomic_folder(config.out / "adapter") as partial:
             save_adapter(model.model, partial)
-        if base_is_rounded(model):
+        if models.base_is_rounded(model):
             model = _on_its_own_base(model, config, encoder)
         model = model.merged()
     with atomic.atomic_folder(config.out / "model") as partial:
@@ -220,57 +206,55 @@ def critic(config: CriticConfig) -> Summary | None:
 
 
 def _train(config: GenerativeConfig, make_demonstrations: MakeDemonstrations) -> Summary | None:
-    wording = LanguageJudgeSpec(settings=config.words, quote=config.quote, max_length=config.max_length)
+    wording = generative.LanguageJudgeSpec(
+        settings=config.words, quote=config.quote, max_length=config.max_length
+    )
     encode = partial(_encode_questions, wording, make_demonstrations)
     summary = run_supervised(
         config, SupervisedMethod(name=wording.kind, encode=encode, make_objective=maximum_likelihood)
     )
     model = config.out / "model"
     # A run that was killed between its last word and this one is mended when it is started again.
-    if is_first_process() and not (model / LANGUAGE_JUDGE_FILE).exists():
-        atomic.write_json(model / LANGUAGE_JUDGE_FILE, wording.to_json())
+    if is_first_process() and not (model / generative.LANGUAGE_JUDGE_FILE).exists():
+        atomic.write_json(model / generative.LANGUAGE_JUDGE_FILE, wording.to_json())
     return summary
 
 
 def _encode_questions(
-    wording: LanguageJudgeSpec,
+    wording: generative.LanguageJudgeSpec,
     make_demonstrations: MakeDemonstrations,
     records: Sequence[Record],
     encoder: Encoder,
     max_tokens: int,
 ) -> EncodedData[Example]:
     """The questions as tokens; one that is too long is refused, since half of it would ask something else."""
-    refuse_same_replies(encoder, wording)
+    generative.refuse_same_replies(encoder, wording)
     lesson = make_demonstrations(records, wording.form(encoder))
     left_out = (f"{count} answers left out: {reason}" for reason, count in lesson.reason_counts.items())
     encoding = encode_rows(lesson.demonstrations, encoder)
-    return EncodedData(
-        encoding=_refuse_too_long(encoding, max_tokens),
-        notes=(*lesson.notes, *left_out, *_unknown_token_notes(encoder, wording, encoding)),
-        families=prompt_families(records, encoding),
-    )
-
-
-def _refuse_too_long(encoding: EncodedRows[Example], max_tokens: int) -> EncodedRows[Example]:
     usable = tuple(example for example in encoding.examples if longest_length(example) <= max_tokens)
-    reason = QUESTION_TOO_LONG.format(most=max_tokens)
+    reason = generative.QUESTION_TOO_LONG.format(most=max_tokens)
     refused = [
         RefusedRow(origin=example.origin, reason=reason)
         for example in encoding.examples
         if longest_length(example) > max_tokens
     ]
-    return replace(encoding, examples=usable, refused=(*encoding.refused, *refused))
+    return EncodedData(
+        encoding=replace(encoding, examples=usable, refused=(*encoding.refused, *refused)),
+        notes=(*lesson.notes, *left_out, *_unknown_token_notes(encoder, wording, encoding)),
+        families=prompt_families(records, encoding),
+    )
 
 
 def _unknown_token_notes(
-    encoder: Encoder, wording: LanguageJudgeSpec, encoding: EncodedRows[Example]
+    encoder: Encoder, wording: generative.LanguageJudgeSpec, encoding: EncodedRows[Example]
 ) -> Iterator[str]:
-    unknown = unknown_token(encoder)
+    unknown = generative.unknown_token(encoder)
     tokens = [token for example in encoding.examples for token in example.prompt]
     count = sum(token == unknown for token in tokens)
     if not count:
         return
-    lines = ", ".join(map(repr, unknown_lines(encoder, wording)))
+    lines = ", ".join(map(repr, generative.unknown_lines(encoder, wording)))
     detail = f"; the wording itself has some in {lines}" if lines else ""
     yield f"{count / len(tokens):.1%} of the questions' tokens are unknown to the tokenizer{detail}"
 

@@ -117,7 +117,13 @@ def reward(config: RewardConfig) -> Summary | None:
 
     The summary is that of the last run; None where every run was finished already.
     """
-    _refuse_identical_members(config)
+    # Raise where members would have the same head and the same rows, and so be one model.
+    same_head = config.pretraining.data is not None or is_reward_folder(config.model)
+    if config.ensemble.members > 1 and same_head and not config.ensemble.bootstrap:
+        raise UserError(
+            "ensemble: all members would go on with the same head and learn from the same rows, and so be "
+            "equal: leave out --no-ensemble.bootstrap, or begin with a language model and no first stage"
+        )
     if config.pretraining.data is not None:
         config = _run_pretraining(config)
     return _run_ensemble(config) if _is_ensemble(config) else _run_one(config)
@@ -166,16 +172,6 @@ def _run_pretraining(config: RewardConfig) -> RewardConfig:
 
 def _is_ensemble(config: RewardConfig) -> bool:
     return config.ensemble.members > 1 and config.ensemble.member is None
-
-
-def _refuse_identical_members(config: RewardConfig) -> None:
-    """Raise where members would have the same head and the same rows, and so be one model."""
-    same_head = config.pretraining.data is not None or is_reward_folder(config.model)
-    if config.ensemble.members > 1 and same_head and not config.ensemble.bootstrap:
-        raise UserError(
-            "ensemble: all members would go on with the same head and learn from the same rows, and so be "
-            "equal: leave out --no-ensemble.bootstrap, or begin with a language model and no first stage"
-        )
 
 
 def _run_ensemble(config: RewardConfig) -> Summary | None:

@@ -61,9 +61,13 @@ def distillation_objective(
 
     def objective(microbatch: SupervisedMicrobatch) -> ObjectiveResult:
         batch = batch_of(microbatch.examples).to(policy.device)
-        teacher_readout = _teacher_readout(
-            teacher, _teacher_batch(microbatch, teacher_prompts).to(policy.device)
-        )
+        with torch.no_grad():
+            # States and no log-probs: the vocabulary is projected in blocks, never as one [M, V].
+            (hidden_MH,) = teacher(
+                _teacher_batch(microbatch, teacher_prompts).to(policy.device),
+                lambda hidden_MH, head, batch: (hidden_MH,),
+            )
+        teacher_readout = _readout(hidden_MH, head_of(teacher.base))
         reader = _DivergenceReader(teacher=teacher_readout, divergence=divergence, hard_weight=hard_weight)
         loss_M, divergence_M, right_M = policy(batch, reader)
         loss_NT = scatter_to_mask(loss_M, batch)
@@ -164,13 +168,6 @@ class _DivergenceReader:
 
 def _readout(hidden_MH: Tensor, head: Head) -> Readout:
     return Readout(hidden_MH=hidden_MH, weight_VH=head.layer.weight, bias_V=head.layer.bias, rule=head.rule)
-
-
-def _teacher_readout(teacher: Policy, batch: TokenBatch) -> Readout:
-    with torch.no_grad():
-        # States and no log-probs: the vocabulary is projected in blocks, never as one [M, V].
-        (hidden_MH,) = teacher(batch, lambda hidden_MH, head, batch: (hidden_MH,))
-    return _readout(hidden_MH, head_of(teacher.base))
 
 
 def _teacher_batch(microbatch: SupervisedMicrobatch, teacher_prompts: TeacherPrompts | None) -> TokenBatch:

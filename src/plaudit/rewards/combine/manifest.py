@@ -141,19 +141,7 @@ def _save(folder: Path, manifest: ImplicitManifest | ProcessManifest | GroupMani
 def read_manifest(folder: Path) -> RewardManifest:
     """What the folder's file says, its paths made whole; every one of them is there."""
     path = folder / COMBINED_FILE
-    fields = _read_manifest_json(path)
-    try:
-        manifest = _parse_manifest(folder, fields)
-    except (KeyError, TypeError, ValueError) as error:
-        reason = error if isinstance(error, UserError) else f"a value is not of its kind ({error})"
-        raise UserError(f"{path}: {reason}") from error
-    for other in manifest.folders:
-        _refuse_missing(path, other)
-    return manifest
-
-
-def _read_manifest_json(path: Path) -> dict[str, Any]:
-    """The file's JSON object, checked to hold what its ``how`` takes and nothing else."""
+    # The file's JSON object, checked to hold what its ``how`` takes and nothing else.
     fields = read_json_object(path)
     how = fields.get("how")
     if not isinstance(how, str) or how not in _MANIFEST_KEYS:
@@ -166,7 +154,14 @@ def _read_manifest_json(path: Path) -> dict[str, Any]:
         raise UserError(
             f"{path}: {how} knows no {', '.join(unknown)}; take it out, or look for a slip of the pen"
         )
-    return fields
+    try:
+        manifest = _parse_manifest(folder, fields)
+    except (KeyError, TypeError, ValueError) as error:
+        reason = error if isinstance(error, UserError) else f"a value is not of its kind ({error})"
+        raise UserError(f"{path}: {reason}") from error
+    for other in manifest.folders:
+        _refuse_missing(path, other)
+    return manifest
 
 
 def _parse_manifest(folder: Path, fields: Mapping[str, Any]) -> RewardManifest:

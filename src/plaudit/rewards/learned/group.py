@@ -48,7 +48,19 @@ class GroupReward(ScoredByModels):
         """Look at the comparisons once; both models are on one device, the embedder in its proven layout."""
         super().__init__(name, [embedder], encoder)
         self._module, self._embedder = module.eval(), embedder
-        self._context = self._build_context(comparisons)
+        examples = [
+            self._encode_group(pair.prompt, (pair.chosen, pair.rejected), pair.origin) for pair in comparisons
+        ]
+        point_H = self._module.offset_H
+        embeddings = [point_H.new_zeros(0, len(point_H)), *centred_embeddings(self._embedder, examples)]
+        probabilities = [preference_probability(pair) for pair in comparisons]
+        # A chance of 0 to 1 becomes a preference of −1 to 1: the chosen one's, and its opposite.
+        preferences = [sign * (2 * probability - 1) for probability in probabilities for sign in (1, -1)]
+        self._context = GroupContext(
+            embedding_EMH=torch.cat(embeddings)[None],
+            preference_EM=point_H.new_tensor(preferences)[None],
+            mask_EM=torch.ones(1, len(preferences), dtype=torch.bool, device=point_H.device),
+        )
 
     def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
         """A row for each task: scores of its answers beside each other; None where there is but one."""
@@ -95,18 +107,3 @@ class GroupReward(ScoredByModels):
             raise UserError(f"{self.name} gave a score that is no number: its weights are damaged")
         scores = dict(zip(places, score_K.tolist(), strict=True))
         return tuple(scores.get(place) for place in range(len(task.answers)))
-
-    def _build_context(self, comparisons: Sequence[Comparison]) -> GroupContext:
-        examples = [
-            self._encode_group(pair.prompt, (pair.chosen, pair.rejected), pair.origin) for pair in comparisons
-        ]
-        point_H = self._module.offset_H
-        embeddings = [point_H.new_zeros(0, len(point_H)), *centred_embeddings(self._embedder, examples)]
-        probabilities = [preference_probability(pair) for pair in comparisons]
-        # A chance of 0 to 1 becomes a preference of −1 to 1: the chosen one's, and its opposite.
-        preferences = [sign * (2 * probability - 1) for probability in probabilities for sign in (1, -1)]
-        return GroupContext(
-            embedding_EMH=torch.cat(embeddings)[None],
-            preference_EM=point_H.new_tensor(preferences)[None],
-            mask_EM=torch.ones(1, len(preferences), dtype=torch.bool, device=point_H.device),
-        )

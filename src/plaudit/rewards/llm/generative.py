@@ -13,18 +13,7 @@ from math import exp
 from pathlib import Path
 from typing import Any
 
-from plaudit.data.generative_judging import (
-    CritiqueSettings,
-    GenerativeRewardSettings,
-    JudgePromptFormat,
-    LanguageJudgeSettings,
-    PairwiseRankerSettings,
-    QuoteSettings,
-    critique_prompt,
-    pairwise_prompt,
-    points_prompt,
-    pointwise_prompt,
-)
+from plaudit.data import generative_judging
 from plaudit.data.records import Text
 from plaudit.errors import UserError
 from plaudit.files.model_folder import read_json_object
@@ -36,18 +25,18 @@ from plaudit.tokens.encode import Encoder
 LANGUAGE_JUDGE_FILE = "worded.json"
 """The file that makes a folder a judge in words."""
 
-LANGUAGE_JUDGE_KINDS: Mapping[str, type[LanguageJudgeSettings]] = {
-    "text-reward": GenerativeRewardSettings,
-    "ranker": PairwiseRankerSettings,
-    "critic": CritiqueSettings,
+LANGUAGE_JUDGE_KINDS: Mapping[str, type[generative_judging.LanguageJudgeSettings]] = {
+    "text-reward": generative_judging.GenerativeRewardSettings,
+    "ranker": generative_judging.PairwiseRankerSettings,
+    "critic": generative_judging.CritiqueSettings,
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LanguageJudgeSpec:
-    settings: LanguageJudgeSettings
+    settings: generative_judging.LanguageJudgeSettings
     """The words of the questions and replies."""
-    quote: QuoteSettings = field(default_factory=QuoteSettings)
+    quote: generative_judging.QuoteSettings = field(default_factory=generative_judging.QuoteSettings)
     """How prompts and answers are quoted in a question."""
     max_length: int = 2048
     """The longest row in tokens that was trained; longer ones are not judged."""
@@ -57,9 +46,9 @@ class LanguageJudgeSpec:
         """Which of the three it is."""
         return next(name for name, kind in LANGUAGE_JUDGE_KINDS.items() if isinstance(self.settings, kind))
 
-    def form(self, encoder: Encoder) -> JudgePromptFormat:
+    def form(self, encoder: Encoder) -> generative_judging.JudgePromptFormat:
         """How a question is put to the model of this tokenizer."""
-        return JudgePromptFormat(
+        return generative_judging.JudgePromptFormat(
             quote=self.quote,
             has_chat_template=encoder.chat_format is not None,
             control_tokens=encoder.info.specials,
@@ -67,16 +56,21 @@ class LanguageJudgeSpec:
 
     def question_templates(self) -> tuple[str, ...]:
         """The question templates for people to read, with names in braces where texts go."""
-        form, pair = JudgePromptFormat(quote=self.quote, has_chat_template=False), ("{prompt}", "{answer}")
+        form, pair = (
+            generative_judging.JudgePromptFormat(quote=self.quote, has_chat_template=False),
+            ("{prompt}", "{answer}"),
+        )
         match self.settings:
-            case GenerativeRewardSettings() as words:
-                questions = [pointwise_prompt(words, form, *pair)]
-            case PairwiseRankerSettings() as words:
-                questions = [pairwise_prompt(words, form, "{prompt}", ("{answer 1}", "{answer 2}"))]
-            case CritiqueSettings() as words:
+            case generative_judging.GenerativeRewardSettings() as words:
+                questions = [generative_judging.pointwise_prompt(words, form, *pair)]
+            case generative_judging.PairwiseRankerSettings() as words:
                 questions = [
-                    critique_prompt(words, form, *pair),
-                    points_prompt(words, form, pair, "{critique}"),
+                    generative_judging.pairwise_prompt(words, form, "{prompt}", ("{answer 1}", "{answer 2}"))
+                ]
+            case generative_judging.CritiqueSettings() as words:
+                questions = [
+                    generative_judging.critique_prompt(words, form, *pair),
+                    generative_judging.points_prompt(words, form, pair, "{critique}"),
                 ]
         return tuple(str(question) for question in questions)
 
@@ -109,7 +103,7 @@ def read_language_judge_spec(folder: Path) -> LanguageJudgeSpec:
         settings=_build_settings(
             LANGUAGE_JUDGE_KINDS[fields_json["kind"]], fields_json.get("words"), path, "words"
         ),
-        quote=_build_settings(QuoteSettings, fields_json.get("quote"), path, "quote"),
+        quote=_build_settings(generative_judging.QuoteSettings, fields_json.get("quote"), path, "quote"),
         max_length=max_length,
     )
 

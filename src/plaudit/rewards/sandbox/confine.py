@@ -247,7 +247,13 @@ def confine(confinement: Confinement) -> None:
     _drop_privileges(libc)
     _apply_landlock(libc, confinement, _OWN_FOLDER_RIGHTS if can_write else _READ_RIGHTS)
     # Last, since the filter also forbids capset and the Landlock calls that the other walls are made of.
-    _apply_seccomp(libc)
+    steps = seccomp_program(MACHINES[os.uname().machine], os.getpid())
+    # `code` has to outlive the call: the struct below holds only its address.
+    code = ctypes.create_string_buffer(steps, len(steps))
+    # Native alignment, as sock_fprog has a gap between its 16-bit count and the pointer.
+    filter_struct = struct.pack("@HP", len(steps) // 8, ctypes.addressof(code))
+    # Filters hold for the calling thread and those that it starts; there is no other thread yet.
+    _check_result(libc.prctl(_SET_SECCOMP, 2, ctypes.c_char_p(filter_struct), 0, 0), "the filter of calls")
 
 
 def landlock_version() -> int:
@@ -337,16 +343,6 @@ def _allow_path(libc: ctypes.CDLL, rules: int, path: str, rights: int) -> None:
         libc, LANDLOCK_ADD, f"the rule for {path}", rules, 1, struct.pack("<Qi", allowed, descriptor), 0
     )
     os.close(descriptor)
-
-
-def _apply_seccomp(libc: ctypes.CDLL) -> None:
-    steps = seccomp_program(MACHINES[os.uname().machine], os.getpid())
-    # `code` has to outlive the call: the struct below holds only its address.
-    code = ctypes.create_string_buffer(steps, len(steps))
-    # Native alignment, as sock_fprog has a gap between its 16-bit count and the pointer.
-    filter_struct = struct.pack("@HP", len(steps) // 8, ctypes.addressof(code))
-    # Filters hold for the calling thread and those that it starts; there is no other thread yet.
-    _check_result(libc.prctl(_SET_SECCOMP, 2, ctypes.c_char_p(filter_struct), 0, 0), "the filter of calls")
 
 
 def _kernel_call(libc: ctypes.CDLL, number: int, what: str, *arguments: int | bytes) -> int:

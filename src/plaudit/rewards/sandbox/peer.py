@@ -21,21 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import GeneratorType, TracebackType
 from typing import Any, BinaryIO, cast
 
-from plaudit.rewards.sandbox.plain import (
-    COMPARISONS,
-    MAX_FETCHED_ITEMS,
-    MUTABLE,
-    OPERATIONS,
-    PAIRS,
-    PLAIN,
-    SIGNS,
-    Packed,
-    make_error,
-    pack,
-    plain_value,
-    refill,
-    unpack,
-)
+from plaudit.rewards.sandbox import plain
 
 MAX_MESSAGE_BYTES = 8_000_000
 Serve = Callable[[str, list[object], dict[str, object]], object]
@@ -103,12 +89,14 @@ class Peer:
                 case ["give", value, list(after)]:
                     # They went as copies; as within one process, a function may change what it was given.
                     for place, content in after:
-                        refill(values[place], unpack(content, self._resolve))
-                    return self._opened(unpack(value, self._resolve), opens)
+                        plain.refill(values[place], plain.unpack(content, self._resolve))
+                    return self._opened(plain.unpack(value, self._resolve), opens)
                 case ["end"] if operation in _STEPS:
                     raise StopIteration
                 case ["fail", list(names), list(args)]:
-                    raise make_error(self._error_class(names), *(unpack(a, self._resolve) for a in args))
+                    raise plain.make_error(
+                        self._error_class(names), *(plain.unpack(a, self._resolve) for a in args)
+                    )
                 case _:
                     raise self._mark_ended("a message that means nothing")
 
@@ -129,16 +117,18 @@ class Peer:
     def owns(self, value: object) -> bool:
         return id(value) in self._numbers
 
-    def _handle_request(self, operation: str, args: list[Packed], kwargs: dict[str, Packed]) -> None:
+    def _handle_request(
+        self, operation: str, args: list[plain.Packed], kwargs: dict[str, plain.Packed]
+    ) -> None:
         with CaptureError() as caught:
-            values = [unpack(arg, self._resolve) for arg in args]
-            named_values = {name: unpack(value, self._resolve) for name, value in kwargs.items()}
+            values = [plain.unpack(arg, self._resolve) for arg in args]
+            named_values = {name: plain.unpack(value, self._resolve) for name, value in kwargs.items()}
             value = self._pack(self._serve(operation, values, named_values))
             # What was changed in place has to be changed on the other side too.
             after = [
                 [at, now]
                 for at, value in enumerate(values)
-                if type(value) in MUTABLE and (now := self._pack(value)) != args[at]
+                if type(value) in plain.MUTABLE and (now := self._pack(value)) != args[at]
             ]
             # Within the capture, so that a value too large to send is told as an error and the line lives on.
             self._send(["give", value, after])
@@ -157,7 +147,7 @@ class Peer:
         args = error.args if getattr(builtins, names[0], None) is type(error) else (str(error)[:1000],)
         self._send(["fail", names, [self._pack(arg) for arg in args]])
 
-    def _send(self, message: Packed) -> None:
+    def _send(self, message: plain.Packed) -> None:
         # JSON escapes newlines inside strings, so one line is one message.
         line = json.dumps(message, separators=(",", ":")).encode() + b"\n"
         if len(line) > MAX_MESSAGE_BYTES:
@@ -168,7 +158,7 @@ class Peer:
         except OSError as error:
             raise self._mark_ended("the other side has ended") from error
 
-    def _receive(self) -> Packed:
+    def _receive(self) -> plain.Packed:
         # Bounded: a line that never ends would otherwise fill this process's memory.
         line = self._reader.readline(MAX_MESSAGE_BYTES + 1)
         if not line.endswith(b"\n"):
@@ -183,10 +173,10 @@ class Peer:
         self.failed = reason
         return PeerEndedError(reason)
 
-    def _pack(self, value: object) -> Packed:
-        return pack(value, self._reference)
+    def _pack(self, value: object) -> plain.Packed:
+        return plain.pack(value, self._reference)
 
-    def _reference(self, value: object) -> Packed:
+    def _reference(self, value: object) -> plain.Packed:
         # It goes home as the object that it stands for, so `is` and isinstance hold on its own side.
         if _stands_in(value):
             return ["own", _state(value).number]
@@ -198,12 +188,12 @@ class Peer:
         kind = type(value)
         if issubclass(kind, type) and issubclass(cast("type", value), BaseException):
             return ["error", number, [base.__name__ for base in cast("type", value).__mro__]]
-        if issubclass(kind, PLAIN):
-            return ["copy", number, self._pack(plain_value(value))]
+        if issubclass(kind, plain.PLAIN):
+            return ["copy", number, self._pack(plain.plain_value(value))]
         goes_on = "iterator" if hasattr(kind, "__next__") else "object"
         return ["generator" if kind is GeneratorType else goes_on, number, None]
 
-    def _resolve(self, packed: Packed) -> object:
+    def _resolve(self, packed: plain.Packed) -> object:
         match packed:
             case ["own", int(number)] if 0 <= number < len(self._shared_objects):
                 return self._shared_objects[number]
@@ -215,7 +205,7 @@ class Peer:
                 # One for each object, so that `is` holds.
                 handle = self._handles.setdefault(number, Handle(_State(self, number, kind)))
                 if kind == "copy":
-                    return _copy(unpack(content, self._resolve), _state(handle))
+                    return _copy(plain.unpack(content, self._resolve), _state(handle))
                 return _generate(handle) if kind == "generator" else handle
             case _:
                 raise ValueError("no value")
@@ -369,8 +359,8 @@ def _step(operation: str, handle: Handle, *args: object) -> object:
     if state.fetched == math.inf:
         raise StopIteration
     state.fetched += 1
-    if state.fetched > MAX_FETCHED_ITEMS:
-        raise ValueError(f"more than {MAX_FETCHED_ITEMS:,} items")
+    if state.fetched > plain.MAX_FETCHED_ITEMS:
+        raise ValueError(f"more than {plain.MAX_FETCHED_ITEMS:,} items")
     try:
         return _ask(operation, handle, *args)
     except StopIteration:
@@ -402,7 +392,7 @@ def _by_items(name: str, handle: Handle, *args: object) -> Any:
     if _state(handle).is_open:
         return _ask(name, handle, *args)
     if _state(handle).kind != "iterator":
-        return OPERATIONS[name](_items(handle), *args)
+        return plain.OPERATIONS[name](_items(handle), *args)
     # Before any item is had: `list` asks for a length, too.
     if name != "contains":
         raise TypeError(f"an iterator has no {name}")
@@ -421,7 +411,7 @@ def _compare(name: str, left: object, right: object) -> bool:
     if type(left) is Handle and type(right) is Handle:
         return _compare_objects(name, state, left, right)
     if state.is_open and state.has_data:
-        return bool(OPERATIONS[name](_data(left), _data(right)))
+        return bool(plain.OPERATIONS[name](_data(left), _data(right)))
     # An object is no plain data, unless its class says otherwise, or arithmetic with plain data made it.
     is_other = not state.has_data and not (state.is_open and state.peer.request(name, left, right) is True)
     if name == "eq" and (left is None or right is None or is_other):
@@ -435,7 +425,7 @@ def _compare_objects(name: str, state: _State, left: object, right: object) -> b
         return holds
     # Only their owner can compare them, but it is believed where the data says the same.
     with contextlib.suppress(TypeError):
-        if bool(OPERATIONS[name](_data(left), _data(right))) == holds:
+        if bool(plain.OPERATIONS[name](_data(left), _data(right))) == holds:
             return holds
     raise state.peer.refuse("objects that compare otherwise than what they are made of")
 
@@ -460,7 +450,7 @@ def _arithmetic(name: str, *operands: object) -> object:
         return result
     if not all(_state(handle).is_open and _state(handle).has_data for handle in handles):
         raise peer.refuse(_NO_DATA)
-    return OPERATIONS[name](*map(_data, operands))
+    return plain.OPERATIONS[name](*map(_data, operands))
 
 
 _NO_DATA = "an object stands where plain data is needed"
@@ -476,9 +466,9 @@ def _reflected(name: str) -> Callable[..., Any]:
 
 
 _METHODS: Sequence[tuple[Callable[..., Any], Sequence[str]]] = (
-    (_compare, COMPARISONS),
-    (_arithmetic, PAIRS),
-    (_by_owner, (*SIGNS, "int", "float", "round")),
+    (_compare, plain.COMPARISONS),
+    (_arithmetic, plain.PAIRS),
+    (_by_owner, (*plain.SIGNS, "int", "float", "round")),
     (_by_items, ("len", "getitem", "contains")),
     (_step, ("next",)),
     # What is no judgement: what it says of itself, to change it, to enter it.
@@ -488,7 +478,7 @@ _METHODS: Sequence[tuple[Callable[..., Any], Sequence[str]]] = (
 for _do, _names in _METHODS:
     for _name in _names:
         setattr(Handle, f"__{_name}__", _method(_do, _name))
-for _name in PAIRS:
+for _name in plain.PAIRS:
     setattr(Handle, f"__r{_name}__", _reflected(_name))
 
 
@@ -498,7 +488,7 @@ def _copy_class(kind: type) -> type:
         "__getattr__": _attribute,
         "__repr__": lambda self: _ask_once("repr", self),
         # What copies it copies the data.
-        "__reduce_ex__": lambda self, _: (kind, (plain_value(self),)),
+        "__reduce_ex__": lambda self, _: (kind, (plain.plain_value(self),)),
         "__missing__": lambda self, key: _ask_once("getitem", self, key),
     }
     # A named tuple may have fields of these names.
@@ -509,12 +499,12 @@ def _copy_class(kind: type) -> type:
 def _method_or_field(name: str) -> Callable[[Any], object]:
     def get(copy: Any) -> object:
         field = _ask("getattr", copy, name)
-        return getattr(plain_value(copy), name) if type(field) is Handle else field
+        return getattr(plain.plain_value(copy), name) if type(field) is Handle else field
 
     return get
 
 
-_COPY_CLASSES: Mapping[type, type] = {kind: _copy_class(kind) for kind in PLAIN}
+_COPY_CLASSES: Mapping[type, type] = {kind: _copy_class(kind) for kind in plain.PLAIN}
 
 
 def _copy(data: object, state: _State) -> object:

@@ -70,17 +70,14 @@ def evaluate(node: Node, assignment: Mapping[str, Fraction]) -> Value:
     if isinstance(rough, Fraction):
         return rough
     with localcontext(_CONTEXT):
-        return _without_rounding(rough, _to_decimal(_evaluate_node(node, assignment)))
-
-
-def _without_rounding(rough: Decimal, value: Decimal) -> Value:
-    """The value; 0 where it is only what rounding left of 0, as of sin π."""
-    if abs(rough - value) <= abs(value) / 1000:
-        return value
-    # What stands for 0 shrinks with each digit more; what was divided by such a 0 grows, and is no value.
-    if not rough or abs(value) < abs(rough) / 1000:
-        return Fraction(0)
-    raise NoValueError("nothing but rounding")
+        # The value; 0 where it is only what rounding left of 0, as of sin π.
+        value = _to_decimal(_evaluate_node(node, assignment))
+        if abs(rough - value) <= abs(value) / 1000:
+            return value
+        # What stands for 0 shrinks with each digit more; what was divided by such a 0 grows, and is no value.
+        if not rough or abs(value) < abs(rough) / 1000:
+            return Fraction(0)
+        raise NoValueError("nothing but rounding")
 
 
 def nearly_equal(left: Value, right: Value) -> bool:
@@ -110,11 +107,8 @@ def _evaluate_node(node: Node, assignment: Mapping[str, Fraction]) -> Value:
         return node.value
     if not node.parts:
         return _PI if node.kind == "pi" else Decimal(1).exp() if node.kind == "e" else assignment[node.kind]
-    return _limit_size(_OPERATIONS[node.kind](*(_evaluate_node(part, assignment) for part in node.parts)))
-
-
-def _limit_size(value: Value) -> Value:
-    """The value, rounded where it is an exact number of too many bits; an infinite one is none."""
+    # The value, rounded where it is an exact number of too many bits; an infinite one is none.
+    value = _OPERATIONS[node.kind](*(_evaluate_node(part, assignment) for part in node.parts))
     # Here and not at the end: 1/∞ would be a 0 like any other.
     if isinstance(value, Decimal) and not value.is_finite():
         raise NoValueError("an infinite value")

@@ -14,36 +14,12 @@ from markupsafe import Markup
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.result import PolicyFigures
 from plaudit.evaluation.stats import Estimate
+from plaudit.runs.report import parts as html
 from plaudit.runs.report.charts.axes import SERIES_CLASSES
 from plaudit.runs.report.charts.intervals import IntervalRows, amount_chart, share_chart
 from plaudit.runs.report.charts.lines import ColumnsByName, overlaid_charts
 from plaudit.runs.report.page import render, write_page
-from plaudit.runs.report.parts import (
-    NO_VALUE,
-    Box,
-    Cell,
-    Charts,
-    Folded,
-    Heading,
-    Note,
-    Notes,
-    Page,
-    Part,
-    Section,
-    Table,
-    Text,
-    estimate_cell,
-    interval_row,
-    say,
-    value_cell,
-)
-from plaudit.runs.report.pipeline.data import (
-    PipelineData,
-    StageData,
-    is_evaluation,
-    is_pipeline,
-    read_pipeline_folder,
-)
+from plaudit.runs.report.pipeline import data
 from plaudit.runs.report.pipeline.findings import best_policy_summary, contest_against_reference
 from plaudit.runs.report.pipeline.sections import split_curves
 from plaudit.runs.report.run.data import MetricColumn, read_run_data
@@ -56,7 +32,7 @@ class ComparedRun:
     """A run with the unique name that the page gives it."""
 
     name: str
-    pipeline: PipelineData
+    pipeline: data.PipelineData
 
     @property
     def outcome(self) -> str:
@@ -66,7 +42,7 @@ class ComparedRun:
         if len(self.pipeline.stages) == len(trained) == 1:
             return run_sentence(trained[0].history, finished=trained[0].finished)
         ended = sum(stage.state == "done" for stage in self.pipeline.stages)
-        return say("compare.ended", ended=ended, stages=len(self.pipeline.stages))
+        return html.say("compare.ended", ended=ended, stages=len(self.pipeline.stages))
 
 
 def read_runs(folders: Sequence[Path]) -> tuple[ComparedRun, ...]:
@@ -87,20 +63,22 @@ def differing_settings(runs: Sequence[ComparedRun]) -> dict[str, tuple[str, ...]
     """Each setting that is not the same in all runs, with what it is in each."""
     settings_by_run = [dict(_flatten(_read_settings(run.pipeline), "")) for run in runs]
     names = dict.fromkeys(name for settings in settings_by_run for name in settings)
-    values = {name: tuple(settings.get(name, NO_VALUE) for settings in settings_by_run) for name in names}
+    values = {
+        name: tuple(settings.get(name, html.NO_VALUE) for settings in settings_by_run) for name in names
+    }
     return {name: values_by_run for name, values_by_run in values.items() if len(set(values_by_run)) > 1}
 
 
-def _read_run(folder: Path) -> PipelineData:
-    if is_pipeline(folder) or is_evaluation(folder) or not (folder / "config.yaml").is_file():
-        return read_pipeline_folder(folder)
+def _read_run(folder: Path) -> data.PipelineData:
+    if data.is_pipeline(folder) or data.is_evaluation(folder) or not (folder / "config.yaml").is_file():
+        return data.read_pipeline_folder(folder)
     run = read_run_data(folder)
     state = "done" if run.finished else "begun"
-    stage = StageData(name="training", number=1, kind="", state=state, folder=folder, training_run=run)
-    return PipelineData(path=folder, name=run.name, config=run.config, stages=(stage,))
+    stage = data.StageData(name="training", number=1, kind="", state=state, folder=folder, training_run=run)
+    return data.PipelineData(path=folder, name=run.name, config=run.config, stages=(stage,))
 
 
-def _read_settings(pipeline: PipelineData) -> Any:
+def _read_settings(pipeline: data.PipelineData) -> Any:
     try:
         return yaml.safe_load(pipeline.config) or {}
     except yaml.YAMLError as error:
@@ -123,10 +101,10 @@ def _flatten(setting: Any, name: str) -> Iterator[tuple[str, str]]:
 _MAX_SETTINGS = 80
 _MAX_VALUE_LENGTH = 80
 _WIN_RATE_TITLE = "Win rate"
-FigureOf = Callable[[PipelineData, PolicyFigures], Estimate | None]
+FigureOf = Callable[[data.PipelineData, PolicyFigures], Estimate | None]
 
 
-def win_rate(pipeline: PipelineData, policy: PolicyFigures) -> Estimate | None:
+def win_rate(pipeline: data.PipelineData, policy: PolicyFigures) -> Estimate | None:
     contest = contest_against_reference(pipeline.evaluation, policy.name) if pipeline.evaluation else None
     return contest and contest.raw
 
@@ -144,40 +122,40 @@ def write_comparison(folders: Sequence[Path], path: Path) -> Path:
 
 
 def comparison_page(runs: Sequence[ComparedRun]) -> str:
-    outcomes = Notes([Note(f": {run.outcome}", about=short_name(run.name)) for run in runs])
+    outcomes = html.Notes([html.Note(f": {run.outcome}", about=short_name(run.name)) for run in runs])
     names = dict.fromkeys(stage.name for run in runs for stage, _ in run.pipeline.training_stages)
     columns = {name: {run.name: _stage_columns(run, name) for run in runs} for name in names}
     sections = [
-        Section("What differs in their settings", "settings", [_settings_part(runs)]),
+        html.Section("What differs in their settings", "settings", [_settings_part(runs)]),
         *_figures_section([run for run in runs if run.pipeline.evaluation is not None]),
         *_learning_section(columns),
         _places_section(runs, columns),
     ]
-    heading = say("compare.heading", runs=len(runs))
-    return render(Page(title=f"{len(runs)} runs", heading=heading, head=[outcomes], sections=sections))
+    heading = html.say("compare.heading", runs=len(runs))
+    return render(html.Page(title=f"{len(runs)} runs", heading=heading, head=[outcomes], sections=sections))
 
 
-def _settings_part(runs: Sequence[ComparedRun]) -> Part:
+def _settings_part(runs: Sequence[ComparedRun]) -> html.Part:
     settings = differing_settings(runs)
     if not settings:
-        return Text(say("compare.same"))
+        return html.Text(html.say("compare.same"))
     rows = [
         (
             shortened(name, _MAX_VALUE_LENGTH),
-            [Cell(text=shortened(value, _MAX_VALUE_LENGTH)) for value in values],
+            [html.Cell(text=shortened(value, _MAX_VALUE_LENGTH)) for value in values],
         )
         for name, values in [*settings.items()][:_MAX_SETTINGS]
     ]
     rest = len(settings) - len(rows)
-    caption = say(f"compare.settings{'_left_out' if rest else ''}", settings=len(settings), rest=rest)
-    return Box("runs", [Table(caption=caption, columns=_run_names(runs), rows=rows)])
+    caption = html.say(f"compare.settings{'_left_out' if rest else ''}", settings=len(settings), rest=rest)
+    return html.Box("runs", [html.Table(caption=caption, columns=_run_names(runs), rows=rows)])
 
 
 def _run_names(runs: Sequence[ComparedRun]) -> list[str]:
     return [short_name(run.name) for run in runs]
 
 
-def _figures_section(runs: Sequence[ComparedRun]) -> Iterator[Section]:
+def _figures_section(runs: Sequence[ComparedRun]) -> Iterator[html.Section]:
     policies = list(dict.fromkeys(policy.name for run in runs for policy in _run_policies(run)))
     if policies:
         # As few runs in a chart as can be told apart.
@@ -191,15 +169,15 @@ def _figures_section(runs: Sequence[ComparedRun]) -> Iterator[Section]:
         tables = [
             _figure_table(runs, policies, title, figure_of) for title, _, figure_of in _COMPARED_FIGURES
         ]
-        parts = [Charts(charts, say("compare.figures")), Folded(say("tables"), tables)]
-        yield Section("What came of them", "figures", parts)
+        parts = [html.Charts(charts, html.say("compare.figures")), html.Folded(html.say("tables"), tables)]
+        yield html.Section("What came of them", "figures", parts)
 
 
 def _figure_chart(
     runs: Sequence[ComparedRun], policies: Sequence[str], title: str, unit: str, figure_of: FigureOf
 ) -> Iterator[Markup]:
     rows = [
-        interval_row(short_name(policy), *(_policy_figure(run, policy, figure_of) for run in runs))
+        html.interval_row(short_name(policy), *(_policy_figure(run, policy, figure_of) for run in runs))
         for policy in policies
     ]
     rows = [row for row in rows if any(row.spans)]
@@ -210,47 +188,55 @@ def _figure_chart(
 
 def _figure_table(
     runs: Sequence[ComparedRun], policies: Sequence[str], title: str, figure_of: FigureOf
-) -> Table:
+) -> html.Table:
     write = percent if title == _WIN_RATE_TITLE else number_text
     rows = [
-        (short_name(policy), [estimate_cell(_policy_figure(run, policy, figure_of), write) for run in runs])
+        (
+            short_name(policy),
+            [html.estimate_cell(_policy_figure(run, policy, figure_of), write) for run in runs],
+        )
         for policy in policies
     ]
-    return Table(caption=title, columns=_run_names(runs), rows=rows)
+    return html.Table(caption=title, columns=_run_names(runs), rows=rows)
 
 
-def _learning_section(stages: Mapping[str, ColumnsByName]) -> Iterator[Section]:
-    parts: list[Part] = []
+def _learning_section(stages: Mapping[str, ColumnsByName]) -> Iterator[html.Section]:
+    parts: list[html.Part] = []
     for name, columns in stages.items():
         curves = split_curves({metric for of_run in columns.values() for metric in of_run})
         first, rest = (
             [chart for curve in some for chart in overlaid_charts(curve, columns)] for some in curves
         )
-        more = Folded(say("more_curves", stage=name), [Charts(rest)])
-        parts += [Heading(short_name(name)), Charts(first), Box("rarely", [more])]
+        more = html.Folded(html.say("more_curves", stage=name), [html.Charts(rest)])
+        parts += [html.Heading(short_name(name)), html.Charts(first), html.Box("rarely", [more])]
     if parts:
-        yield Section("How they learnt", "learning", parts)
+        yield html.Section("How they learnt", "learning", parts)
 
 
-def _places_section(runs: Sequence[ComparedRun], stages: Mapping[str, ColumnsByName]) -> Section:
-    places = Notes([Note(f" {run.pipeline.path}", about=short_name(run.name)) for run in runs])
+def _places_section(runs: Sequence[ComparedRun], stages: Mapping[str, ColumnsByName]) -> html.Section:
+    places = html.Notes([html.Note(f" {run.pipeline.path}", about=short_name(run.name)) for run in runs])
     tables = [_last_values(runs, name, columns) for name, columns in stages.items()]
-    return Section(
-        "Where they lie", "places", [places, *([Folded("Last figures", tables)] if tables else [])]
+    return html.Section(
+        "Where they lie", "places", [places, *([html.Folded("Last figures", tables)] if tables else [])]
     )
 
 
-def _last_values(runs: Sequence[ComparedRun], name: str, columns: ColumnsByName) -> Table:
+def _last_values(runs: Sequence[ComparedRun], name: str, columns: ColumnsByName) -> html.Table:
     metrics = sorted({metric for of_run in columns.values() for metric in of_run})
     rows = [
         (
             metric,
-            [value_cell(of_run[metric].last if metric in of_run else None) for of_run in columns.values()],
+            [
+                html.value_cell(of_run[metric].last if metric in of_run else None)
+                for of_run in columns.values()
+            ],
         )
         for metric in metrics
         if not metric.startswith("timing/")
     ]
-    return Table(caption=say("compare.last_values", stage=name), columns=_run_names(runs), rows=rows)
+    return html.Table(
+        caption=html.say("compare.last_values", stage=name), columns=_run_names(runs), rows=rows
+    )
 
 
 def _stage_columns(run: ComparedRun, stage: str) -> dict[str, MetricColumn]:

@@ -16,30 +16,10 @@ from typing import Protocol, runtime_checkable
 from markupsafe import Markup
 
 from plaudit.evaluation.policies.result import PolicyEvaluation, PromptAnswers
-from plaudit.runs.report import parts
+from plaudit.runs.report import parts, parts as html
 from plaudit.runs.report.charts.axes import Span
 from plaudit.runs.report.charts.lines import BandChart, BandLine, band_chart
 from plaudit.runs.report.page import lay_out, render
-from plaudit.runs.report.parts import (
-    Answer,
-    Box,
-    Cell,
-    Charts,
-    Code,
-    Command,
-    Exchange,
-    Folded,
-    Heading,
-    Note,
-    Notes,
-    Page,
-    Part,
-    Samples,
-    Section,
-    State,
-    Text,
-    say,
-)
 from plaudit.runs.report.pipeline.data import CONFIG_FILE, PipelineData
 from plaudit.runs.report.pipeline.progress import origins_section, progress_text, stages_section
 from plaudit.runs.report.words import Number, counted, number_text, shortened, unbroken
@@ -128,40 +108,42 @@ def chart_over_root_kl(title: str, unit: str, lines: Mapping[str, Sequence[tuple
 
 
 def charts_side_by_side(*charts: Markup) -> Markup:
-    return lay_out(Charts(charts))
+    return lay_out(html.Charts(charts))
 
 
 def answers_side_by_side(names: Mapping[str, str], rows: Sequence[PromptAnswers]) -> Markup:
     """What some policies said to some prompts; ``names`` says what each is called there."""
-    return _answers(say("lab.answers"), [(row.prompt, [*_answers_of(row, names)]) for row in rows])
+    return _answers(html.say("lab.answers"), [(row.prompt, [*_answers_of(row, names)]) for row in rows])
 
 
-def _answers(heading: str, answers: Sequence[tuple[str, Sequence[Answer]]]) -> Markup:
-    exchanges = [Exchange(prompt=shortened(prompt, 400), answers=columns) for prompt, columns in answers]
-    return lay_out(Box("", (Heading(heading, kind=""), Samples(exchanges, "answers", max_length=2000))))
+def _answers(heading: str, answers: Sequence[tuple[str, Sequence[html.Answer]]]) -> Markup:
+    exchanges = [html.Exchange(prompt=shortened(prompt, 400), answers=columns) for prompt, columns in answers]
+    return lay_out(
+        html.Box("", (html.Heading(heading, kind=""), html.Samples(exchanges, "answers", max_length=2000)))
+    )
 
 
-def _answers_of(row: PromptAnswers, names: Mapping[str, str]) -> Iterator[Answer]:
+def _answers_of(row: PromptAnswers, names: Mapping[str, str]) -> Iterator[html.Answer]:
     answer_by_policy = {answer.policy: answer for answer in row.answers}
     for index, (name, label) in enumerate(names.items()):
         if name in answer_by_policy:
             answer = answer_by_policy[name]
             worth = "not known" if answer.gold is None else number_text(answer.gold)
-            yield _answer(index, say("lab.answer", label=label, answer=answer, worth=worth), answer.text)
+            yield _answer(index, html.say("lab.answer", label=label, answer=answer, worth=worth), answer.text)
 
 
-def _answer(index: int, label: str, text: str, max_length: int = 400) -> Answer:
-    return Answer(label=label, kind="now" if index else "before", text=shortened(text, max_length))
+def _answer(index: int, label: str, text: str, max_length: int = 400) -> html.Answer:
+    return html.Answer(label=label, kind="now" if index else "before", text=shortened(text, max_length))
 
 
 def answer_counts(evaluation: PolicyEvaluation, names: Mapping[str, str], prompts: Sequence[str]) -> Markup:
     """All answers of some policies to some prompts, the commonest first."""
     return _answers(
-        say("lab.counts"), [(prompt, [*_counts_of(evaluation, names, prompt)]) for prompt in prompts]
+        html.say("lab.counts"), [(prompt, [*_counts_of(evaluation, names, prompt)]) for prompt in prompts]
     )
 
 
-def _counts_of(evaluation: PolicyEvaluation, names: Mapping[str, str], prompt: str) -> Iterator[Answer]:
+def _counts_of(evaluation: PolicyEvaluation, names: Mapping[str, str], prompt: str) -> Iterator[html.Answer]:
     for index, (name, label) in enumerate(names.items()):
         counts = Counter(
             answer.text
@@ -204,21 +186,27 @@ def exercise_page(
     """The whole page; ``changed`` is what was run otherwise than the exercise has it."""
     path = _relative_path(pipeline.path)
     facts = f" · exercise {exercise.name} · {progress_text(pipeline)}"
-    head = [State(result.summary, result.all_hold, facts), Text(exercise.background, "lede")]
+    head = [html.State(result.summary, result.all_hold, facts), html.Text(exercise.background, "lede")]
     if changed:
-        notes = Notes([Note(shortened(change, 300)) for change in changed])
-        head += [Text("", about=say("lab.changed")), notes]
+        notes = html.Notes([html.Note(shortened(change, 300)) for change in changed])
+        head += [html.Text("", about=html.say("lab.changed")), notes]
     table = [] if result.table is None else [_figures_of(result.table)]
     sections = [
-        Section("What was seen", "seen", [Text(say("lab.seen"), "quiet"), Claims(result.claims), *table]),
-        *([Section("Pictures", "pictures", [Box("pictures", result.charts)])] if result.charts else []),
+        html.Section(
+            "What was seen", "seen", [html.Text(html.say("lab.seen"), "quiet"), Claims(result.claims), *table]
+        ),
+        *(
+            [html.Section("Pictures", "pictures", [html.Box("pictures", result.charts)])]
+            if result.charts
+            else []
+        ),
         stages_section(pipeline),
         *_next_section(exercise),
         origins_section(pipeline),
         _reproduce_section(exercise, path, pipeline.config),
     ]
     return render(
-        Page(title=exercise.title, heading=exercise.title, head=head, sections=sections, styles=_STYLES)
+        html.Page(title=exercise.title, heading=exercise.title, head=head, sections=sections, styles=_STYLES)
     )
 
 
@@ -234,36 +222,40 @@ class Claims:
 
 def _figures_of(table: Table) -> parts.Table:
     """The table of a result with the intervals of its figures apart from them."""
-    caption = unbroken(table.note) or say("lab.table")
+    caption = unbroken(table.note) or html.say("lab.table")
     rows = [(row[0], [*map(_interval_cell, row[1:])]) for row in table.rows]
     return parts.Table(caption=caption, columns=table.head[1:], rows=rows)
 
 
-def _interval_cell(text: str) -> Cell:
+def _interval_cell(text: str) -> html.Cell:
     match = _INTERVAL.fullmatch(text)
     if match is None:
-        return Cell(text=unbroken(text))
-    return Cell(text=unbroken(match[1]), interval=unbroken(match[2]))
+        return html.Cell(text=unbroken(text))
+    return html.Cell(text=unbroken(match[1]), interval=unbroken(match[2]))
 
 
-def _next_section(exercise: Question) -> Iterator[Section]:
+def _next_section(exercise: Question) -> Iterator[html.Section]:
     lines = [line.partition(": ") for line in exercise.next_commands]
-    commands = [Command(f"{why[:1].upper()}{why[1:]}:", command) for command, _, why in lines]
+    commands = [html.Command(f"{why[:1].upper()}{why[1:]}:", command) for command, _, why in lines]
     if commands:
-        yield Section("What to try next", "next", commands)
+        yield html.Section("What to try next", "next", commands)
 
 
-def _reproduce_section(exercise: Question, path: Path, config: str) -> Section:
+def _reproduce_section(exercise: Question, path: Path, config: str) -> html.Section:
     out, folder, again = map(shlex.quote, (str(path.parent), str(path), f"{path}-again"))
     lab = f"plaudit lab {exercise.name}"
     commands = (
-        Command(say("lab.again"), f"{lab} --out {out}"),
-        Command(say("lab.exactly"), f"plaudit run {folder}/{CONFIG_FILE} --out {again}"),
-        Command(say("again.page"), f"{lab} --look --out {out}"),
+        html.Command(html.say("lab.again"), f"{lab} --out {out}"),
+        html.Command(html.say("lab.exactly"), f"plaudit run {folder}/{CONFIG_FILE} --out {again}"),
+        html.Command(html.say("again.page"), f"{lab} --look --out {out}"),
     )
-    place = Text(say("lab.place", path=path), links=[("report.html", "report.html")], after=say("lab.report"))
-    return Section(
-        "Reproduce", "again", [place, *commands, Folded(say("again.config", verb="said"), [Code(config)])]
+    place = html.Text(
+        html.say("lab.place", path=path), links=[("report.html", "report.html")], after=html.say("lab.report")
+    )
+    return html.Section(
+        "Reproduce",
+        "again",
+        [place, *commands, html.Folded(html.say("again.config", verb="said"), [html.Code(config)])],
     )
 
 
@@ -278,49 +270,49 @@ def overview_page(
     claims = [claim for _, result in results if not isinstance(result, str) for claim in result.claims]
     holding = sum(claim.holds is True for claim in claims)
     run = sum(not isinstance(result, str) for _, result in results)
-    state = State(
-        say("lab.holding", holding=holding, claims=len(claims)),
+    state = html.State(
+        html.say("lab.holding", holding=holding, claims=len(claims)),
         holding == len(claims),
-        say("lab.run", run=run, exercises=len(exercises)),
+        html.say("lab.run", run=run, exercises=len(exercises)),
     )
     names = {exercise.name for exercise, _ in results}
     sections = [
         *(
-            Section(exercise.title, exercise.name, [*_overview(exercise, result)])
+            html.Section(exercise.title, exercise.name, [*_overview(exercise, result)])
             for exercise, result in results
         ),
         *_not_run_section([exercise for exercise in exercises if exercise.name not in names]),
     ]
-    head = [state, Text(say("lab.lede"), "lede"), _shelf(results)]
-    title = say("lab.title")
-    return render(Page(title=title, heading=title, head=head, sections=sections, styles=_STYLES))
+    head = [state, html.Text(html.say("lab.lede"), "lede"), _shelf(results)]
+    title = html.say("lab.title")
+    return render(html.Page(title=title, heading=title, head=head, sections=sections, styles=_STYLES))
 
 
-def _shelf(results: Sequence[tuple[Question, ExerciseResult | str]]) -> Part:
+def _shelf(results: Sequence[tuple[Question, ExerciseResult | str]]) -> html.Part:
     rows = [
         (
             exercise.name,
             [
-                Cell(text=exercise.title, link=f"#{exercise.name}"),
-                Cell(text="not finished" if isinstance(result, str) else result.summary),
+                html.Cell(text=exercise.title, link=f"#{exercise.name}"),
+                html.Cell(text="not finished" if isinstance(result, str) else result.summary),
             ],
         )
         for exercise, result in results
     ]
-    return Box("shelf", [parts.Table(caption="What was run", columns=("question", "claims"), rows=rows)])
+    return html.Box("shelf", [parts.Table(caption="What was run", columns=("question", "claims"), rows=rows)])
 
 
-def _overview(exercise: Question, result: ExerciseResult | str) -> Iterator[Part]:
+def _overview(exercise: Question, result: ExerciseResult | str) -> Iterator[html.Part]:
     if isinstance(result, str):
-        yield Text(result)
+        yield html.Text(result)
         return
     link = (f"{exercise.name}/{PAGE_FILE}", f"All of {exercise.name}")
-    texts = [Text(exercise.background), Claims(result.claims), Text("", links=[link])]
-    yield Box("told", [Box("", texts), *result.charts[:1]])
+    texts = [html.Text(exercise.background), Claims(result.claims), html.Text("", links=[link])]
+    yield html.Box("told", [html.Box("", texts), *result.charts[:1]])
 
 
-def _not_run_section(exercises: Sequence[Question]) -> Iterator[Section]:
+def _not_run_section(exercises: Sequence[Question]) -> Iterator[html.Section]:
     if exercises:
-        notes = Notes([Note(f": {exercise.title}", about=exercise.name) for exercise in exercises])
+        notes = html.Notes([html.Note(f": {exercise.title}", about=exercise.name) for exercise in exercises])
         names = " ".join(exercise.name for exercise in exercises)
-        yield Section("Not run yet", "left", [notes, Code(f"plaudit lab {names}")])
+        yield html.Section("Not run yet", "left", [notes, html.Code(f"plaudit lab {names}")])

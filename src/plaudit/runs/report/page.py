@@ -22,15 +22,8 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup, escape
 
 from plaudit.files import atomic
+from plaudit.runs.report import words
 from plaudit.runs.report.parts import Page, Part
-from plaudit.runs.report.words import (
-    counted,
-    escape_invisible,
-    short_name,
-    shortened,
-    timestamp_text,
-    unbroken,
-)
 
 _BREAK_AT_TAG = re.compile(r"(?<=>)\s*\n\s*|\s*\n\s*(?=<)|^\s*\n\s*|\s*\n\s*$")
 _BREAK = re.compile(r"\s*\n\s*")
@@ -118,12 +111,12 @@ def environment() -> Environment:
     )
     environment.globals |= {"folded_length": _FOLDED_LENGTH, "stylesheet": stylesheet}
     environment.filters |= {
-        "counted": counted,
+        "counted": words.counted,
         "digest": lambda text: base64.b64encode(hashlib.sha256(text.encode()).digest()).decode(),
         "laid_out": lay_out,
-        "short": short_name,
-        "shortened": shortened,
-        "timestamp": timestamp_text,
+        "short": words.short_name,
+        "shortened": words.shortened,
+        "timestamp": words.timestamp_text,
         "unbroken": _unbroken,
     }
     return environment
@@ -132,12 +125,12 @@ def environment() -> Environment:
 def _visible(value: Any) -> str:
     """What is printed of a value: a drawing as it is, anything else as text of which every letter shows."""
     assert value is not None, "a template decides what stands where there is nothing"
-    return value if isinstance(value, Markup) else escape_invisible(str(value))
+    return value if isinstance(value, Markup) else words.escape_invisible(str(value))
 
 
 def _unbroken(text: str) -> Markup:
     """A sentence with no number parted from its per cent, and no option's name broken behind its hyphens."""
-    printed = str(escape(escape_invisible(unbroken(text))))
+    printed = str(escape(words.escape_invisible(words.unbroken(text))))
     marked = _OPTION.sub(r'<span class="option">\g<0></span>', printed)
     return Markup(_DOCS.sub(lambda named: _link_to_docs(*named.group(0, 1, 2)), marked))
 

@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from plaudit.lab.proofs import learn
 from plaudit.lab.proofs.claim import Claim, ProofSetup, converged_algorithm, converged_policy
 from plaudit.lab.proofs.evidence import certain_preferences, pairs, uniform_over
 from plaudit.lab.proofs.exact import (
@@ -30,14 +31,6 @@ from plaudit.lab.proofs.exact import (
     token_logps,
     total_variation,
     with_reference,
-)
-from plaudit.lab.proofs.learn import (
-    LearningProblem,
-    OptimiserBudget,
-    expected_loss,
-    frozen_terms,
-    learning_problem,
-    minimise,
 )
 
 BETAS = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -89,16 +82,16 @@ def _beta_result(setup: ProofSetup) -> BetaResult:
     )
 
 
-def _compared_only_problem(setup: ProofSetup) -> LearningProblem:
+def _compared_only_problem(setup: ProofSetup) -> learn.LearningProblem:
     language = setup.language
-    return learning_problem(
+    return learn.learning_problem(
         setup.row("dpo"), pairs(language, uniform_over(compared_answers(language), language)), language
     )
 
 
-def _loss_of_policy(problem: LearningProblem, logp_PY: Float[Tensor, "P Y"]) -> float:
+def _loss_of_policy(problem: learn.LearningProblem, logp_PY: Float[Tensor, "P Y"]) -> float:
     logp_PYT = token_logps(logp_PY, problem.language)[0]
-    return expected_loss(problem, logp_PYT, frozen_terms(problem, logp_PYT)).item()
+    return learn.expected_loss(problem, logp_PYT, learn.frozen_terms(problem, logp_PYT)).item()
 
 
 def _loss_change_by_uncompared(setup: ProofSetup) -> float:
@@ -144,8 +137,10 @@ def _transformer_drift(setup: ProofSetup, seed: int) -> float:
     speaker = TransformerPolicy(setup.language, seed=seed)
     language = with_reference(setup.language, speaker)
     covered_Y = compared_answers(language)
-    problem = learning_problem(setup.row("dpo"), pairs(language, uniform_over(covered_Y, language)), language)
-    logp_PY = minimise(problem, speaker, OptimiserBudget(rounds=1, steps=100))
+    problem = learn.learning_problem(
+        setup.row("dpo"), pairs(language, uniform_over(covered_Y, language)), language
+    )
+    logp_PY = learn.minimise(problem, speaker, learn.OptimiserBudget(rounds=1, steps=100))
     rise_P = mass_on_uncompared(logp_PY, covered_Y) - mass_on_uncompared(language.ref_logp_PY, covered_Y)
     return rise_P.max().item()
 

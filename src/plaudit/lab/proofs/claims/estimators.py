@@ -46,20 +46,8 @@ from plaudit.lab.proofs.estimators import (
     true_values,
 )
 from plaudit.lab.proofs.exact import objective_gradient
+from plaudit.losses import policy
 from plaudit.losses.divergence import k3
-from plaudit.losses.policy import (
-    cispo,
-    clipped,
-    dual_clipped,
-    kl_penalised,
-    kl_triggered,
-    p3o_joint,
-    p3o_separate,
-    policy_gradient,
-    rolled_back,
-    unclipped,
-    unclipped_tokens,
-)
 from plaudit.losses.ratio import completion_log_ratio, log_ratio
 from plaudit.losses.reduce import fixed_length, token_mean
 from plaudit.tensors.groups import size_of_group, sum_of_group
@@ -123,7 +111,7 @@ def _constant_baseline(mean: int | float) -> Estimator:
 
 def _dr_grpo_loss(batch: ExactBatch) -> Tensor:
     advantage_NT = broadcast_to_tokens(centred(batch.reward_N, batch.group_N), batch.mask_NT)
-    loss_NT = batch.weighted(policy_gradient(batch.logp_NT, advantage_NT))
+    loss_NT = batch.weighted(policy.policy_gradient(batch.logp_NT, advantage_NT))
     # Times the constant length that Dr. GRPO divides by: what remains is its factor (G − 1)/G.
     longest = loss_NT.shape[1]
     return longest * fixed_length(loss_NT, batch.mask_NT, completions=1, longest=longest)
@@ -165,11 +153,13 @@ def _surrogate_estimator(cell: Callable[[Tensor, Tensor], Tensor]) -> Estimator:
 
 
 def _cispo_loss(batch: ExactBatch) -> Tensor:
-    return token_sum(cispo(batch.logp_NT, token_ratios(batch), _fixed_advantage(batch), high=0.28), batch)
+    return token_sum(
+        policy.cispo(batch.logp_NT, token_ratios(batch), _fixed_advantage(batch), high=0.28), batch
+    )
 
 
 def _kl_triggered_loss(batch: ExactBatch) -> Tensor:
-    cell = partial(kl_triggered, kl_NT=torch.zeros_like(batch.logp_NT), limit=0.025)
+    cell = partial(policy.kl_triggered, kl_NT=torch.zeros_like(batch.logp_NT), limit=0.025)
     return _surrogate_estimator(cell)(batch)
 
 
@@ -180,16 +170,16 @@ def _grpo_estimator(cell: Callable[[Tensor, Tensor], Tensor]) -> Estimator:
 def _kl_penalised_loss(batch: ExactBatch) -> Tensor:
     log_ratio_NT = log_ratio(batch.logp_NT, batch.old_logp_NT, batch.mask_NT)
     # The old policy sampled, so KL(π_old ‖ π) is estimated with −ρ.
-    cell = partial(kl_penalised, kl_NT=k3(-log_ratio_NT), beta=1.0)
+    cell = partial(policy.kl_penalised, kl_NT=k3(-log_ratio_NT), beta=1.0)
     return _surrogate_estimator(cell)(batch)
 
 
 def _masked_unclipped(ratio_NT: Tensor, advantage_NT: Tensor) -> Tensor:
-    unclipped_mask_NT = unclipped_tokens(ratio_NT, advantage_NT, low=0.2, high=0.2)
-    return unclipped(ratio_NT, advantage_NT).masked_fill(~unclipped_mask_NT, 0.0)
+    unclipped_mask_NT = policy.unclipped_tokens(ratio_NT, advantage_NT, low=0.2, high=0.2)
+    return policy.unclipped(ratio_NT, advantage_NT).masked_fill(~unclipped_mask_NT, 0.0)
 
 
-_ppo_clip = partial(clipped, low=0.2, high=0.2)
+_ppo_clip = partial(policy.clipped, low=0.2, high=0.2)
 UNBIASED = (
     unbiased_claim("reinforce, no baseline: ∇J; error", _constant_baseline(0)),
     unbiased_claim(
@@ -210,8 +200,8 @@ UNBIASED = (
     ),
     unbiased_claim(
         "p3o, both clips, its factor 1; error",
-        _pair_estimator(p3o_separate),
-        _pair_estimator(p3o_joint),
+        _pair_estimator(policy.p3o_separate),
+        _pair_estimator(policy.p3o_joint),
         sizes=(2,),
     ),
     unbiased_claim("a2c, TD(0) with exact V of prefixes; error", reinforce(_td_advantage)),
@@ -227,17 +217,17 @@ UNBIASED = (
     same_gradient_claim(
         "first step: each surrogate's gradient is −A ∇log π's; error",
         reinforce(_fixed_advantage),
-        _surrogate_estimator(unclipped),
+        _surrogate_estimator(policy.unclipped),
         _surrogate_estimator(_ppo_clip),
-        _surrogate_estimator(partial(dual_clipped, low=0.2, high=0.2, ceiling=3)),
-        _surrogate_estimator(partial(rolled_back, low=0.2, high=0.2, slope=0.3)),
+        _surrogate_estimator(partial(policy.dual_clipped, low=0.2, high=0.2, ceiling=3)),
+        _surrogate_estimator(partial(policy.rolled_back, low=0.2, high=0.2, slope=0.3)),
         _kl_triggered_loss,
         _kl_penalised_loss,
         _cispo_loss,
     ),
     same_gradient_claim(
         "first step: GRPO with its clip is GRPO without; error",
-        _grpo_estimator(unclipped),
+        _grpo_estimator(policy.unclipped),
         _grpo_estimator(_ppo_clip),
     ),
     same_gradient_claim(
@@ -284,7 +274,7 @@ def _grpo_reweighted_errors(setup: ProofSetup) -> list[float]:
 
 
 def _sequence_mean_loss(batch: ExactBatch) -> Tensor:
-    return sequence_mean_loss(policy_gradient(batch.logp_NT, rloo_advantage(batch)), batch)
+    return sequence_mean_loss(policy.policy_gradient(batch.logp_NT, rloo_advantage(batch)), batch)
 
 
 def _token_mean_loss(batch: ExactBatch) -> Tensor:
@@ -292,7 +282,7 @@ def _token_mean_loss(batch: ExactBatch) -> Tensor:
     length_N = batch.mask_NT.sum(-1).to(batch.share_N.dtype)
     # The mean length, since share_N holds 1/G already: together they divide by all tokens of the group.
     tokens_N = sum_of_group(length_N, batch.group_N) / size_of_group(length_N, batch.group_N)
-    loss_NT = policy_gradient(batch.logp_NT, rloo_advantage(batch)) / tokens_N[:, None]
+    loss_NT = policy.policy_gradient(batch.logp_NT, rloo_advantage(batch)) / tokens_N[:, None]
     return token_mean(batch.weighted(loss_NT), batch.mask_NT, tokens=1)
 
 

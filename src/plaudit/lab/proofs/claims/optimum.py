@@ -19,17 +19,9 @@ from torch import Tensor
 
 from plaudit.advantages.temporal import reward_to_go
 from plaudit.evaluation.reward_models.accuracy import best_of_n_exact_kl, best_of_n_kl
+from plaudit.lab.proofs import estimators
 from plaudit.lab.proofs.claim import Claim, ProofSetup, converged_algorithm, converged_policy
 from plaudit.lab.proofs.claims.estimators import EXACT, TOPIC
-from plaudit.lab.proofs.estimators import (
-    ExactBatch,
-    exact_batch,
-    expected_gradient,
-    perturbed_policy,
-    prefix_continuations,
-    relative_error,
-    token_sum,
-)
 from plaudit.lab.proofs.evidence import (
     certain_preferences,
     pairs,
@@ -239,7 +231,9 @@ def estimate_moments(
     setup: ProofSetup, cell: KlEstimator, *, width: int | float = 1.0
 ) -> tuple[float, float]:
     """Mean and variance of a completion's estimate, the sum over its tokens, over all answers."""
-    batch = exact_batch(setup.language, perturbed_policy(setup.language, width=width), size=1)
+    batch = estimators.exact_batch(
+        setup.language, estimators.perturbed_policy(setup.language, width=width), size=1
+    )
     kl_N = masked_sum_rows(cell(batch.ref_log_ratio_NT), batch.mask_NT)
     mean = (batch.share_N * kl_N).sum()
     return mean.item(), (batch.share_N * (kl_N - mean).square()).sum().item()
@@ -247,7 +241,7 @@ def estimate_moments(
 
 def value_error(setup: ProofSetup, *, cell: KlEstimator) -> float:
     """How far the mean is from KL(π ‖ π_ref), relative to it."""
-    exact = kl(perturbed_policy(setup.language), setup.language.ref_logp_PY).mean().item()
+    exact = kl(estimators.perturbed_policy(setup.language), setup.language.ref_logp_PY).mean().item()
     return abs(estimate_moments(setup, cell)[0] - exact) / exact
 
 
@@ -258,15 +252,15 @@ def variance_ratio(setup: ProofSetup, *, cell: KlEstimator, width: int | float) 
 
 def kl_gradient(setup: ProofSetup, *, forward: bool = False) -> Float[Tensor, "P Y"]:
     """∇ KL(π ‖ π_ref), or of KL(π_ref ‖ π), mean of the prompts."""
-    logit_PY = perturbed_policy(setup.language).requires_grad_()
+    logit_PY = estimators.perturbed_policy(setup.language).requires_grad_()
     pair = logit_PY.log_softmax(-1), setup.language.ref_logp_PY
     return torch.autograd.grad(kl(*(pair[::-1] if forward else pair)).mean(), logit_PY)[0]
 
 
 def token_kl_gradient(setup: ProofSetup, *, forward: bool = False) -> Float[Tensor, "P Y"]:
     """∇ of the KL at each token over all of V, at the beginnings that π comes to, held as they are."""
-    language, logit_PY = setup.language, perturbed_policy(setup.language).requires_grad_()
-    onward_SVY = prefix_continuations(language.responses, language.symbols)
+    language, logit_PY = setup.language, estimators.perturbed_policy(setup.language).requires_grad_()
+    onward_SVY = estimators.prefix_continuations(language.responses, language.symbols)
     mass_PSV, ref_PSV = (
         torch.einsum("svy,py->psv", onward_SVY, logp_PY.exp())
         for logp_PY in (logit_PY.log_softmax(-1), language.ref_logp_PY)
@@ -281,28 +275,28 @@ def token_kl_gradient(setup: ProofSetup, *, forward: bool = False) -> Float[Tens
 def loss_gradient(setup: ProofSetup, *, cell: KlEstimator, whole: bool = False) -> Float[Tensor, "P Y"]:
     """The expected gradient of the estimate as a loss, per token or of the whole completion's ρ."""
     estimator = partial(_completion_estimate if whole else _token_estimate, cell=cell)
-    return -expected_gradient(
-        estimator, exact_batch(setup.language, perturbed_policy(setup.language), size=1)
+    return -estimators.expected_gradient(
+        estimator, estimators.exact_batch(setup.language, estimators.perturbed_policy(setup.language), size=1)
     )
 
 
 def reward_gradient(setup: ProofSetup, *, cell: KlEstimator) -> Float[Tensor, "P Y"]:
     """The expected gradient of KL when −KL of each token is its reward, with reward-to-go."""
 
-    def estimator(batch: ExactBatch) -> Tensor:
+    def estimator(batch: estimators.ExactBatch) -> Tensor:
         to_go_NT = reward_to_go(-cell(batch.ref_log_ratio_NT.detach()), batch.mask_NT, gamma=1)
-        return token_sum(policy_gradient(batch.logp_NT, to_go_NT), batch)
+        return estimators.token_sum(policy_gradient(batch.logp_NT, to_go_NT), batch)
 
-    return -expected_gradient(
-        estimator, exact_batch(setup.language, perturbed_policy(setup.language), size=1)
+    return -estimators.expected_gradient(
+        estimator, estimators.exact_batch(setup.language, estimators.perturbed_policy(setup.language), size=1)
     )
 
 
-def _token_estimate(batch: ExactBatch, *, cell: KlEstimator) -> Tensor:
-    return token_sum(cell(batch.ref_log_ratio_NT), batch)
+def _token_estimate(batch: estimators.ExactBatch, *, cell: KlEstimator) -> Tensor:
+    return estimators.token_sum(cell(batch.ref_log_ratio_NT), batch)
 
 
-def _completion_estimate(batch: ExactBatch, *, cell: KlEstimator) -> Tensor:
+def _completion_estimate(batch: estimators.ExactBatch, *, cell: KlEstimator) -> Tensor:
     return batch.weighted(cell(completion_log_ratio(batch.ref_log_ratio_NT, batch.mask_NT)[:, None])).sum()
 
 
@@ -324,7 +318,9 @@ def _gradient_claim(
     **bounds: float,
 ) -> Claim:
     return _kl_claim(
-        sentence, lambda setup: relative_error(estimate(setup), exact(setup)), **(bounds or {"high": EXACT})
+        sentence,
+        lambda setup: estimators.relative_error(estimate(setup), exact(setup)),
+        **(bounds or {"high": EXACT}),
     )
 
 

@@ -19,19 +19,9 @@ from torch import Tensor
 
 from plaudit.advantages.group import leave_one_out
 from plaudit.advantages.temporal import bandit
+from plaudit.lab.proofs import estimators
 from plaudit.lab.proofs.claim import Claim, ProofSetup
 from plaudit.lab.proofs.claims.estimators import TOPIC
-from plaudit.lab.proofs.estimators import (
-    Estimator,
-    ExactBatch,
-    exact_batch,
-    expected_gradient,
-    perturbed_policy,
-    reinforce,
-    relative_error,
-    token_ratios,
-    token_sum,
-)
 from plaudit.lab.proofs.exact import kl, mean_reward, objective, objective_gradient, optimum, total_variation
 from plaudit.lab.proofs.group_rest import (
     fixed_point,
@@ -43,12 +33,7 @@ from plaudit.lab.proofs.group_rest import (
 from plaudit.lab.proofs.learn import expected_estimator
 from plaudit.losses.divergence import k1
 from plaudit.losses.policy import clipped
-from plaudit.methods.policy.trpo import (
-    StepEvaluation,
-    backtracking_line_search,
-    conjugate_gradients,
-    largest_step_within_kl,
-)
+from plaudit.methods.policy import trpo
 from plaudit.tensors.groups import group_sums
 from plaudit.tensors.masked import broadcast_to_tokens, masked_sum_rows
 
@@ -78,20 +63,20 @@ def natural_gradient(
         return torch.autograd.grad(along, logit_PY, retain_graph=True)[0].flatten()
 
     gradient_D = objective_gradient(logp_PY, setup.language, 0.0).flatten()
-    return conjugate_gradients(product, gradient_D, steps=200, tolerance=1e-20), product
+    return trpo.conjugate_gradients(product, gradient_D, steps=200, tolerance=1e-20), product
 
 
-def trpo_step(setup: ProofSetup, logp_PY: Float[Tensor, "P Y"], limit: float) -> StepEvaluation | None:
+def trpo_step(setup: ProofSetup, logp_PY: Float[Tensor, "P Y"], limit: float) -> trpo.StepEvaluation | None:
     """TRPO's step with what it was worth, in exact KL; none where no length improved."""
     towards_D, product = natural_gradient(setup, logp_PY)
-    full_PY = largest_step_within_kl(towards_D, product(towards_D), limit=limit).view(logp_PY.shape)
+    full_PY = trpo.largest_step_within_kl(towards_D, product(towards_D), limit=limit).view(logp_PY.shape)
 
-    def trial(size: float) -> StepEvaluation:
+    def trial(size: float) -> trpo.StepEvaluation:
         new_PY = (logp_PY + size * full_PY).log_softmax(-1)
         gained = mean_reward(new_PY, setup.language) - mean_reward(logp_PY, setup.language)
-        return StepEvaluation(improvement=gained, kl=kl(logp_PY, new_PY).mean().item())
+        return trpo.StepEvaluation(improvement=gained, kl=kl(logp_PY, new_PY).mean().item())
 
-    size = backtracking_line_search(trial, limit=limit)
+    size = trpo.backtracking_line_search(trial, limit=limit)
     return None if size is None else trial(size)
 
 
@@ -110,57 +95,61 @@ class AscentSchedule:
     """What each round's step is of the one before: whitened advantages never become small."""
 
 
-def ascend(estimator: Estimator, setup: ProofSetup, way: AscentSchedule) -> Float[Tensor, "P Y"]:
+def ascend(estimator: estimators.Estimator, setup: ProofSetup, way: AscentSchedule) -> Float[Tensor, "P Y"]:
     """log π where the ascent ends."""
     logp_PY = setup.language.ref_logp_PY
     for round in range(way.rounds):
         # Over β: a natural step is then this share of the way to π*, whatever β is.
         old_PY, rate = logp_PY, way.rate * way.shrink**round / setup.beta
         for _ in range(way.steps):
-            batch = exact_batch(setup.language, logp_PY, size=way.group_size, old_PY=old_PY, ordered=False)
-            step_PY = expected_gradient(estimator, batch)
+            batch = estimators.exact_batch(
+                setup.language, logp_PY, size=way.group_size, old_PY=old_PY, ordered=False
+            )
+            step_PY = estimators.expected_gradient(estimator, batch)
             # Over π(y) / P it is the natural gradient: rare answers move as readily as common ones.
             scale_PY = logp_PY.exp() / len(logp_PY) if way.natural else torch.ones(())
             logp_PY = (logp_PY + rate * step_PY / scale_PY).log_softmax(-1)
     return logp_PY
 
 
-def kl_penalised_rloo(setup: ProofSetup) -> Estimator:
+def kl_penalised_rloo(setup: ProofSetup) -> estimators.Estimator:
     """RLOO of r − β KL of the whole completion."""
-    return reinforce(
+    return estimators.reinforce(
         lambda batch: broadcast_to_tokens(
             leave_one_out(_kl_penalised_reward(batch, setup.beta), batch.group_N), batch.mask_NT
         )
     )
 
 
-def kl_penalised_ppo(setup: ProofSetup) -> Estimator:
+def kl_penalised_ppo(setup: ProofSetup) -> estimators.Estimator:
     """PPO's clip of token ratios, A = r − β KL less its mean, all of the old policy."""
 
-    def estimator(batch: ExactBatch) -> Tensor:
+    def estimator(batch: estimators.ExactBatch) -> Tensor:
         worth_N, prompts = _kl_penalised_reward(batch, setup.beta), len(batch.logit_PY)
         # share_N adds up to 1/P for a prompt; times P this is its mean worth under the old policy.
         mean_P = prompts * group_sums(batch.share_N * worth_N, batch.prompt_N, groups=prompts)
         advantage_NT = bandit(worth_N, mean_P[batch.prompt_N], batch.mask_NT)
-        return token_sum(clipped(token_ratios(batch), advantage_NT, low=0.2, high=0.2), batch)
+        return estimators.token_sum(
+            clipped(estimators.token_ratios(batch), advantage_NT, low=0.2, high=0.2), batch
+        )
 
     return estimator
 
 
-def _kl_penalised_reward(batch: ExactBatch, beta: float) -> Tensor:
+def _kl_penalised_reward(batch: estimators.ExactBatch, beta: float) -> Tensor:
     """r − β (log π_old − log π_ref)."""
     shift_NT = batch.old_logp_NT - batch.per_completion(batch.language.ref_logp_PYT)
     return batch.reward_N - beta * masked_sum_rows(k1(shift_NT), batch.mask_NT)
 
 
 def _start_policies(setup: ProofSetup) -> list[Tensor]:
-    return [perturbed_policy(setup.language, seed=seed) for seed in range(STARTS)]
+    return [estimators.perturbed_policy(setup.language, seed=seed) for seed in range(STARTS)]
 
 
 def _direction_error(setup: ProofSetup) -> float:
     """The direction against the explicit Fisher matrix; a shift of a prompt's logits means nothing."""
     return max(
-        relative_error(
+        estimators.relative_error(
             _centred(natural_gradient(setup, logp_PY)[0], logp_PY), _explicit_direction(setup, logp_PY)
         )
         for logp_PY in _start_policies(setup)
@@ -178,7 +167,7 @@ def _centred(flat_D: Tensor, logp_PY: Tensor) -> Tensor:
 
 
 @lru_cache(maxsize=16)
-def _steps(setup: ProofSetup) -> list[tuple[float, StepEvaluation | None]]:
+def _steps(setup: ProofSetup) -> list[tuple[float, trpo.StepEvaluation | None]]:
     return [
         (limit, trpo_step(setup, logp_PY, limit)) for logp_PY in _start_policies(setup) for limit in LIMITS
     ]
@@ -197,13 +186,13 @@ def _smallest_improvement(setup: ProofSetup) -> float:
 
 
 def _optimum_distance(
-    setup: ProofSetup, *, row: Callable[[ProofSetup], Estimator], way: AscentSchedule
+    setup: ProofSetup, *, row: Callable[[ProofSetup], estimators.Estimator], way: AscentSchedule
 ) -> float:
     return total_variation(ascend(row(setup), setup, way), optimum(setup.language, setup.beta))
 
 
 def _missing_objective_share(
-    setup: ProofSetup, *, row: Callable[[ProofSetup], Estimator], way: AscentSchedule
+    setup: ProofSetup, *, row: Callable[[ProofSetup], estimators.Estimator], way: AscentSchedule
 ) -> float:
     """How much of J is missing at the end, over what was missing at the reference."""
     start, end, best = (

@@ -19,20 +19,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from plaudit.lab.proofs import exact
 from plaudit.lab.proofs.claim import Claim, ProofSetup, converged_algorithm, converged_policy
 from plaudit.lab.proofs.claims.optimum import off_optimum_claim
 from plaudit.lab.proofs.evidence import pairs, uniform_distribution, win_rates
-from plaudit.lab.proofs.exact import (
-    Language,
-    TablePolicy,
-    kl,
-    normalised_member,
-    optimum,
-    preferences,
-    tilted,
-    total_variation,
-    two_answer_language,
-)
 from plaudit.lab.proofs.learn import OptimiserBudget, expected_loss, frozen_terms, learning_problem
 
 
@@ -46,7 +36,7 @@ def _nca_distance(setup: ProofSetup) -> float:
     """At β = 1 and μ = π_ref the wanted Δ = log 2q adds up by itself, since the mean of q is ½."""
     language, mu_PY = setup.language, setup.language.ref_logp_PY.exp()
     closed_PY = language.ref_logp_PY + (2 * win_rates(language, mu_PY)).log()
-    return total_variation(
+    return exact.total_variation(
         converged_policy(setup.row("nca", beta=1.0), language, pairs(language, mu_PY)), closed_PY
     )
 
@@ -64,8 +54,10 @@ def _sppo_stationarity(setup: ProofSetup) -> float:
 def _sppo_step_distance(setup: ProofSetup) -> float:
     """What self-play asks for after one round: answers drawn from π_ref, the winners' weight multiplied."""
     language, mu_PY = setup.language, setup.language.ref_logp_PY.exp()
-    step_PY = tilted(language.ref_logp_PY, win_rates(language, mu_PY) / setup.beta)
-    return total_variation(converged_policy(setup.row("sppo"), language, pairs(language, mu_PY)), step_PY)
+    step_PY = exact.tilted(language.ref_logp_PY, win_rates(language, mu_PY) / setup.beta)
+    return exact.total_variation(
+        converged_policy(setup.row("sppo"), language, pairs(language, mu_PY)), step_PY
+    )
 
 
 def _sigmoid_stationarity(setup: ProofSetup, *, name: str) -> float:
@@ -103,14 +95,14 @@ def _threshold_distance(setup: ProofSetup, *, name: str) -> float:
     def family(c_P1: Tensor) -> Float[Tensor, "P Y"]:
         return language.ref_logp_PY + (c_P1 + odds_PY) / setup.beta
 
-    closed_PY = normalised_member(family, 1)
+    closed_PY = exact.normalised_member(family, 1)
     threshold = setup.beta * (closed_PY - language.ref_logp_PY) - odds_PY
     logp_PY = converged_policy(setup.row(name), language, baseline=threshold[0, 0].item())
-    return total_variation(logp_PY, closed_PY)
+    return exact.total_variation(logp_PY, closed_PY)
 
 
 def _dpop_kl(setup: ProofSetup) -> float:
-    return kl(converged_algorithm(setup, "dpop"), setup.language.ref_logp_PY).max().item()
+    return exact.kl(converged_algorithm(setup, "dpop"), setup.language.ref_logp_PY).max().item()
 
 
 def _named(name: str, sentence: str, measure: Callable[..., float], **bounds: float) -> Claim:
@@ -184,27 +176,29 @@ def discopop_gap(p_P: Float[Tensor, " P"]) -> Float[Tensor, " P"]:
 
 def _gap_distance(setup: ProofSetup, *, name: str, wanted: WantedGap, settings: dict[str, float]) -> float:
     row, language = setup.row(name, **settings), setup.two_answers
-    gap_P = wanted(preferences(language)[:, 0, 1]) / setup.beta
+    gap_P = wanted(exact.preferences(language)[:, 0, 1]) / setup.beta
     base_PY = language.ref_logp_PY * ("reference" in row.needs)
     # Half of the gap on either side: only the difference counts, and tilted() normalises.
-    closed_PY = tilted(base_PY, torch.stack([gap_P, -gap_P], -1) / 2)
+    closed_PY = exact.tilted(base_PY, torch.stack([gap_P, -gap_P], -1) / 2)
     # DiscoPOP has two valleys; the others go to the same place from everywhere.
-    return total_variation(converged_policy(row, language, start_PY=optimum(language, setup.beta)), closed_PY)
+    return exact.total_variation(
+        converged_policy(row, language, start_PY=exact.optimum(language, setup.beta)), closed_PY
+    )
 
 
 def _kl_over_optimum(setup: ProofSetup, *, name: str) -> float:
     """How many nats farther from π_ref than π* is."""
     ref_PY = setup.language.ref_logp_PY
     policy_kl_P, optimum_kl_P = (
-        kl(converged_algorithm(setup, name), ref_PY),
-        kl(optimum(setup.language, setup.beta), ref_PY),
+        exact.kl(converged_algorithm(setup, name), ref_PY),
+        exact.kl(exact.optimum(setup.language, setup.beta), ref_PY),
     )
     return (policy_kl_P - optimum_kl_P).mean().item()
 
 
 def _first_step_cosine(setup: ProofSetup) -> float:
     """The cosine between DiscoPOP's first step from π_ref and the way that E r rises."""
-    language, table = setup.two_answers, TablePolicy(setup.two_answers)
+    language, table = setup.two_answers, exact.TablePolicy(setup.two_answers)
     problem = learning_problem(setup.row("discopop"), pairs(language), language)
     logp_PYT = table()
     loss = expected_loss(problem, logp_PYT, frozen_terms(problem, logp_PYT))
@@ -216,9 +210,9 @@ def _first_step_cosine(setup: ProofSetup) -> float:
     return torch.nn.functional.cosine_similarity(-down_PY.flatten(), up_PY.flatten(), dim=0).item()
 
 
-def _well_ranked() -> Language:
+def _well_ranked() -> exact.Language:
     """One prompt whose better answer is clearly better, and the reference prefers it too."""
-    seeds = (two_answer_language(seed=seed, prompts=1) for seed in range(100))
+    seeds = (exact.two_answer_language(seed=seed, prompts=1) for seed in range(100))
     return next(
         seed
         for seed in seeds
@@ -228,8 +222,9 @@ def _well_ranked() -> Language:
 
 def _aot_distance(setup: ProofSetup) -> float:
     language = _well_ranked()
-    return total_variation(
-        converged_policy(setup.row("aot"), language, effort=SORTING_BUDGET), optimum(language, setup.beta)
+    return exact.total_variation(
+        converged_policy(setup.row("aot"), language, effort=SORTING_BUDGET),
+        exact.optimum(language, setup.beta),
     )
 
 
@@ -246,15 +241,15 @@ def _odds_ratio_distance(setup: ProofSetup) -> float:
     def family(c_P1: Tensor) -> Float[Tensor, "P Y"]:
         return language.length_Y * torch.nn.functional.logsigmoid(language.reward_PY + c_P1)
 
-    closed_PY = normalised_member(family, len(language.prompts))
-    return total_variation(converged_policy(setup.row("orpo", nll_coef=0.0), language), closed_PY)
+    closed_PY = exact.normalised_member(family, len(language.prompts))
+    return exact.total_variation(converged_policy(setup.row("orpo", nll_coef=0.0), language), closed_PY)
 
 
 def _nll_distance(setup: ProofSetup) -> float:
     """ORPO's first term alone: mean log-probs of what was preferred, π ∝ μ q / |y|."""
     language = setup.language
-    closed_PY = (preferences(language).mean(-1) / language.length_Y).log().log_softmax(-1)
-    return total_variation(converged_policy(setup.row("orpo", orpo_lambda=1e-9), language), closed_PY)
+    closed_PY = (exact.preferences(language).mean(-1) / language.length_Y).log().log_softmax(-1)
+    return exact.total_variation(converged_policy(setup.row("orpo", orpo_lambda=1e-9), language), closed_PY)
 
 
 def _two_answer_claim(

@@ -11,22 +11,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from plaudit.advantages.temporal import bandit
+from plaudit.lab.proofs import estimators
 from plaudit.lab.proofs.claim import Claim, ProofSetup
 from plaudit.lab.proofs.claims.estimators import EXACT, TOPIC, same_gradient_claim
-from plaudit.lab.proofs.estimators import (
-    Estimator,
-    ExactBatch,
-    cosine,
-    exact_batch,
-    expected_gradient,
-    perturbed_policy,
-    prefix_continuations,
-    relative_error,
-    sequence_mean_loss,
-    token_ratios,
-    token_sum,
-    true_values,
-)
 from plaudit.lab.proofs.exact import objective_gradient
 from plaudit.losses.policy import clipped, policy_gradient, unclipped
 from plaudit.losses.ratio import (
@@ -52,7 +39,7 @@ def surrogate_gradient(
     Σ_s d_old(s) Σ_v π(v | s) A_old(s, v), Schulman et al. 2015, arXiv:1502.05477.
     """
     language, old_prob_PY = setup.language, old_PY.exp()
-    onward_SVY = prefix_continuations(language.responses, language.symbols)
+    onward_SVY = estimators.prefix_continuations(language.responses, language.symbols)
     logit_PY = logp_PY.detach().requires_grad_()
     mass_PSV, old_PSV, worth_PSV = (
         torch.einsum("svy,py->psv", onward_SVY, weight_PY)
@@ -66,60 +53,68 @@ def surrogate_gradient(
 
 
 def off_policy_figure(
-    setup: ProofSetup, estimator: Estimator, *, figure: GradientFigure = relative_error
+    setup: ProofSetup, estimator: estimators.Estimator, *, figure: GradientFigure = estimators.relative_error
 ) -> float:
     """The figure beside ∇ E r of the policy, on answers of an old one."""
     _, logp_PY = _old_and_new_policy(setup)
     return figure(_off_policy_gradient(setup, estimator), objective_gradient(logp_PY, setup.language, 0.0))
 
 
-def surrogate_error(setup: ProofSetup, estimator: Estimator) -> float:
+def surrogate_error(setup: ProofSetup, estimator: estimators.Estimator) -> float:
     """The error beside ∇ of TRPO's surrogate on the same answers."""
     old_PY, logp_PY = _old_and_new_policy(setup)
-    return relative_error(_off_policy_gradient(setup, estimator), surrogate_gradient(logp_PY, old_PY, setup))
+    return estimators.relative_error(
+        _off_policy_gradient(setup, estimator), surrogate_gradient(logp_PY, old_PY, setup)
+    )
 
 
 def _old_and_new_policy(setup: ProofSetup) -> tuple[Tensor, Tensor]:
-    old_PY = perturbed_policy(setup.language)
-    return old_PY, perturbed_policy(setup.language, old_PY, seed=1, width=DRIFT)
+    old_PY = estimators.perturbed_policy(setup.language)
+    return old_PY, estimators.perturbed_policy(setup.language, old_PY, seed=1, width=DRIFT)
 
 
-def _off_policy_gradient(setup: ProofSetup, estimator: Estimator) -> Tensor:
+def _off_policy_gradient(setup: ProofSetup, estimator: estimators.Estimator) -> Tensor:
     old_PY, logp_PY = _old_and_new_policy(setup)
-    return expected_gradient(estimator, exact_batch(setup.language, logp_PY, size=1, old_PY=old_PY))
+    return estimators.expected_gradient(
+        estimator, estimators.exact_batch(setup.language, logp_PY, size=1, old_PY=old_PY)
+    )
 
 
-def _importance_weighted_loss(batch: ExactBatch) -> Tensor:
+def _importance_weighted_loss(batch: estimators.ExactBatch) -> Tensor:
     log_ratio_NT = log_ratio(batch.logp_NT, batch.old_logp_NT, batch.mask_NT)
     ratio_N = ratio(completion_log_ratio(log_ratio_NT, batch.mask_NT))
     return (batch.share_N[:, None] * unclipped(ratio_N[:, None], batch.reward_N[:, None])).sum()
 
 
-def _old_advantage(batch: ExactBatch) -> Tensor:
+def _old_advantage(batch: estimators.ExactBatch) -> Tensor:
     """A_old of each token in expectation: what comes of it, less what was expected before it."""
-    return batch.reward_N[:, None] - true_values(batch)
+    return batch.reward_N[:, None] - estimators.true_values(batch)
 
 
-def _token_ratio_loss(batch: ExactBatch) -> Tensor:
-    return token_sum(unclipped(token_ratios(batch), _old_advantage(batch)), batch)
+def _token_ratio_loss(batch: estimators.ExactBatch) -> Tensor:
+    return estimators.token_sum(unclipped(estimators.token_ratios(batch), _old_advantage(batch)), batch)
 
 
-def _ppo_loss(batch: ExactBatch) -> Tensor:
-    return token_sum(clipped(token_ratios(batch), _old_advantage(batch), low=0.2, high=0.2), batch)
+def _ppo_loss(batch: estimators.ExactBatch) -> Tensor:
+    return estimators.token_sum(
+        clipped(estimators.token_ratios(batch), _old_advantage(batch), low=0.2, high=0.2), batch
+    )
 
 
-def _truncated_weight_loss(batch: ExactBatch, *, cap: float) -> Tensor:
+def _truncated_weight_loss(batch: estimators.ExactBatch, *, cap: float) -> Tensor:
     weight_NT = truncated_importance_weight(batch.logp_NT, batch.old_logp_NT, batch.mask_NT, cap=cap)
-    return token_sum(weight_NT * policy_gradient(batch.logp_NT, _old_advantage(batch)), batch)
+    return estimators.token_sum(weight_NT * policy_gradient(batch.logp_NT, _old_advantage(batch)), batch)
 
 
-def _sequence_estimator(cell: Callable[[Tensor, Tensor], Tensor]) -> Estimator:
+def _sequence_estimator(cell: Callable[[Tensor, Tensor], Tensor]) -> estimators.Estimator:
     """Ratios of that cell, unclipped, r − V(x) and GRPO's reduction."""
 
-    def estimator(batch: ExactBatch) -> Tensor:
+    def estimator(batch: estimators.ExactBatch) -> Tensor:
         log_ratio_NT = log_ratio(batch.logp_NT, batch.old_logp_NT, batch.mask_NT)
-        advantage_NT = bandit(batch.reward_N, true_values(batch)[:, 0], batch.mask_NT)
-        return sequence_mean_loss(unclipped(ratio(cell(log_ratio_NT, batch.mask_NT)), advantage_NT), batch)
+        advantage_NT = bandit(batch.reward_N, estimators.true_values(batch)[:, 0], batch.mask_NT)
+        return estimators.sequence_mean_loss(
+            unclipped(ratio(cell(log_ratio_NT, batch.mask_NT)), advantage_NT), batch
+        )
 
     return estimator
 
@@ -177,7 +172,7 @@ OFF_POLICY_CLAIMS = (
     ),
     _off_policy_claim(
         "gspo, old answers: not ∇J; cosine",
-        partial(off_policy_figure, estimator=_gspo, figure=cosine),
+        partial(off_policy_figure, estimator=_gspo, figure=estimators.cosine),
         low=0.5,
         high=0.999,
     ),

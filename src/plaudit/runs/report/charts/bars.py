@@ -13,29 +13,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from plaudit.evaluation.stats import Bin, wilson_interval
-from plaudit.runs.report.charts.axes import (
-    NO_AXIS,
-    WIDTH,
-    Axis,
-    Plot,
-    Span,
-    bar,
-    chart_figure,
-    draw_axes,
-    draw_x_axis,
-    draw_y_axis,
-    element,
-    point_with_interval,
-    round_ticks,
-    share_axis,
-    side_note,
-    sign_key,
-    svg_drawing,
-    svg_text,
-    swatch_key,
-    truncated,
-    value_axis,
-)
+from plaudit.runs.report.charts import axes
 from plaudit.runs.report.words import Number, counted, number_text, percent
 
 _UPPER, _LOWER, _HISTOGRAM = (44, 352, 10, 216), (44, 352, 250, 298), (44, 352, 20, 170)
@@ -63,29 +41,29 @@ def reliability_diagram(
     low = math.floor(10 * min((each.low for each in filled), default=0.5) + 1e-9) / 10
     high = math.ceil(10 * max((each.high for each in filled), default=1.0) - 1e-9) / 10
     ends = [number for share in shares for number in share.numbers]
-    x, y = share_axis(low, high), share_axis(math.floor(5 * min([low, *ends])) / 5, 1.0)
+    x, y = axes.share_axis(low, high), axes.share_axis(math.floor(5 * min([low, *ends])) / 5, 1.0)
     counts = [HistogramBin(low=each.low, high=each.high, count=each.pairs) for each in filled]
-    upper, lower = Plot(x, y, *_UPPER), Plot(x, _count_axis(counts), *_LOWER)
-    diagonal = element("path", {"class": "ideal", "d": upper.path([(low, low), (high, high)])})
-    parts = [*draw_axes(upper), diagonal]
+    upper, lower = axes.Plot(x, y, *_UPPER), axes.Plot(x, _count_axis(counts), *_LOWER)
+    diagonal = axes.element("path", {"class": "ideal", "d": upper.path([(low, low), (high, high)])})
+    parts = [*axes.draw_axes(upper), diagonal]
     tips = [
         f"said {percent(each.confidence)}, came {share.text(percent)}, {counted(each.pairs, of)}"
         for each, share in zip(filled, shares, strict=True)
     ]
     for each, share, tip in zip(filled, shares, tips, strict=True):
-        parts += point_with_interval("first", upper, each.confidence, share, tip)
+        parts += axes.point_with_interval("first", upper, each.confidence, share, tip)
     for count, tip in zip(counts, tips, strict=True):
         parts += _count_bar(count, lower, "first", tip)
     bottom = lower.bottom
-    parts.append(element("path", {"class": "base", "d": f"M{lower.left} {bottom}H{lower.right}"}))
-    parts.append(svg_text("note", lower.left, bottom + 14, f"{of}s in each bin"))
-    svg = svg_drawing(title, "; ".join(tips) or "nothing was predicted", bottom + 20, *parts)
-    return chart_figure(title, unit, svg, swatch_key("ideal", "said and came agree"), note=note)
+    parts.append(axes.element("path", {"class": "base", "d": f"M{lower.left} {bottom}H{lower.right}"}))
+    parts.append(axes.svg_text("note", lower.left, bottom + 14, f"{of}s in each bin"))
+    svg = axes.svg_drawing(title, "; ".join(tips) or "nothing was predicted", bottom + 20, *parts)
+    return axes.chart_figure(title, unit, svg, axes.swatch_key("ideal", "said and came agree"), note=note)
 
 
-def _observed(each: Bin) -> Span:
+def _observed(each: Bin) -> axes.Span:
     low, high = wilson_interval(each.right, each.pairs)
-    return Span(value=each.right, low=low, high=high)
+    return axes.Span(value=each.right, low=low, high=high)
 
 
 def histogram(
@@ -93,34 +71,36 @@ def histogram(
 ) -> Markup:
     """How often each value came; bins below 0 have their own colour and pattern, and ``zero`` names 0."""
     low, high = (bins[0].low, bins[-1].high) if bins else (-1, 1)
-    plot = Plot(Axis(low=low, high=high, ticks=round_ticks(low, high)), _count_axis(bins), *_HISTOGRAM)
+    plot = axes.Plot(
+        axes.Axis(low=low, high=high, ticks=axes.round_ticks(low, high)), _count_axis(bins), *_HISTOGRAM
+    )
     tips = [f"{number_text(each.low)} to {number_text(each.high)}: {each.count:,}" for each in bins]
-    parts = [*draw_y_axis(plot)]
+    parts = [*axes.draw_y_axis(plot)]
     for each, tip in zip(bins, tips, strict=True):
         parts += _count_bar(each, plot, "second" if each.high <= 0 else "first", tip, shows_count=False)
     if zero and low < 0 < high:
         across = plot.x_position(0)
-        parts.append(element("path", {"class": "zero", "d": f"M{across} {plot.top - 6}V{plot.bottom}"}))
-        parts.append(side_note(plot, across, plot.top - 9, zero))
-    parts += draw_x_axis(plot)
-    svg = svg_drawing(title, "; ".join(tips) or "nothing was counted", plot.bottom + 24, *parts)
-    return chart_figure(title, unit, svg, note=note)
+        parts.append(axes.element("path", {"class": "zero", "d": f"M{across} {plot.top - 6}V{plot.bottom}"}))
+        parts.append(axes.side_note(plot, across, plot.top - 9, zero))
+    parts += axes.draw_x_axis(plot)
+    svg = axes.svg_drawing(title, "; ".join(tips) or "nothing was counted", plot.bottom + 24, *parts)
+    return axes.chart_figure(title, unit, svg, note=note)
 
 
-def _count_axis(bins: Sequence[HistogramBin]) -> Axis:
+def _count_axis(bins: Sequence[HistogramBin]) -> axes.Axis:
     top = max([1, *(each.count for each in bins)]) * 1.08
-    ticks = tuple((tick, f"{tick:,.0f}") for tick, _ in round_ticks(0, top) if tick == int(tick))
-    return Axis(low=0, high=top, ticks=ticks)
+    ticks = tuple((tick, f"{tick:,.0f}") for tick, _ in axes.round_ticks(0, top) if tick == int(tick))
+    return axes.Axis(low=0, high=top, ticks=ticks)
 
 
 def _count_bar(
-    each: HistogramBin, plot: Plot, kind: str, tip: str, *, shows_count: bool = True
+    each: HistogramBin, plot: axes.Plot, kind: str, tip: str, *, shows_count: bool = True
 ) -> Iterator[Markup]:
     left, right = plot.x_position(each.low), plot.x_position(each.high)
     top, width = plot.y_position(each.count), max(right - left - 1, 0.5)
-    yield bar(kind, (left + 0.5, top, width, plot.bottom - top), tip)
+    yield axes.bar(kind, (left + 0.5, top, width, plot.bottom - top), tip)
     if shows_count and width >= _MIN_LABEL_WIDTH:
-        yield svg_text("tick small", (left + right) / 2, top - 3, _short_count(each.count))
+        yield axes.svg_text("tick small", (left + right) / 2, top - 3, _short_count(each.count))
 
 
 def _short_count(count: int) -> str:
@@ -148,26 +128,26 @@ def stacked_bar_chart(title: str, unit: str, rows: Sequence[_StackedBar], names:
     assert len(names) == len(PART_CLASSES)
     description = "; ".join(f"{label}: {_counts_text(counts, names)}" for label, counts in rows)
     bars = [part for at, row in enumerate(rows) for part in _stacked_bar(row, at * _STACK_HEIGHT, names)]
-    svg = svg_drawing(title, description, len(rows) * _STACK_HEIGHT, *bars)
-    return chart_figure(title, unit, svg, *map(_part_key, PART_CLASSES, names))
+    svg = axes.svg_drawing(title, description, len(rows) * _STACK_HEIGHT, *bars)
+    return axes.chart_figure(title, unit, svg, *map(_part_key, PART_CLASSES, names))
 
 
 def _stacked_bar(row: _StackedBar, top: int, names: Sequence[str]) -> Iterator[Markup]:
     label, counts = row
-    yield svg_text("label", 0, top + 11, truncated(label, _MAX_LABEL_LENGTH))
-    yield svg_text("number", WIDTH, top + 11, " : ".join(f"{count:,}" for count in counts))
+    yield axes.svg_text("label", 0, top + 11, axes.truncated(label, _MAX_LABEL_LENGTH))
+    yield axes.svg_text("number", axes.WIDTH, top + 11, " : ".join(f"{count:,}" for count in counts))
     total, left = sum(counts), 0.5
     for shade, count, name in zip(PART_CLASSES, counts, names, strict=True):
-        width = (WIDTH - 1) * count / total if total else 0.0
+        width = (axes.WIDTH - 1) * count / total if total else 0.0
         if width:
             tip = f"{label}: {name} {count:,} of {total:,}, {percent(count / total)}"
-            yield bar(shade, (left, top + _STACK_LABEL_HEIGHT, width, _STACK_BAR_HEIGHT), tip)
+            yield axes.bar(shade, (left, top + _STACK_LABEL_HEIGHT, width, _STACK_BAR_HEIGHT), tip)
         left += width
 
 
 def _part_key(shade: str, name: str) -> Markup:
-    box = element("rect", {"class": f"bar {shade}", "x": "-5", "y": "-5", "width": "10", "height": "10"})
-    return sign_key(box, name, kind="key beside-others")
+    box = axes.element("rect", {"class": f"bar {shade}", "x": "-5", "y": "-5", "width": "10", "height": "10"})
+    return axes.sign_key(box, name, kind="key beside-others")
 
 
 def _counts_text(counts: Sequence[int], names: Sequence[str]) -> str:
@@ -185,7 +165,7 @@ class AmountBar:
     """An amount with its interval, as a bar from zero."""
 
     label: str
-    span: Span
+    span: axes.Span
     is_plain: bool = False
 
 
@@ -205,7 +185,7 @@ def amount_bar_chart(
     top = _AMOUNT_TOP + (_GUIDE_ROOM if guide else 0)
     bottom = top + _AMOUNT_ROW * len(bars)
     x = _amount_axis([number for each in bars for number in each.span.numbers], write)
-    plot = Plot(x, NO_AXIS, 0.5, _AMOUNT_RIGHT, top, bottom)
+    plot = axes.Plot(x, axes.NO_AXIS, 0.5, _AMOUNT_RIGHT, top, bottom)
     tips = [f"{each.label}: {each.span.text(write)}" for each in bars]
     parts = [
         part
@@ -213,37 +193,37 @@ def amount_bar_chart(
         for part in _amount_bar(each, plot, top + at * _AMOUNT_ROW, tip)
     ]
     guides = [] if guide is None else _bar_guide(guide, plot, len(bars))
-    svg = svg_drawing(title, "; ".join(tips), bottom + 24, *parts, *guides, *draw_x_axis(plot))
-    return chart_figure(title, unit, svg, note=note)
+    svg = axes.svg_drawing(title, "; ".join(tips), bottom + 24, *parts, *guides, *axes.draw_x_axis(plot))
+    return axes.chart_figure(title, unit, svg, note=note)
 
 
-def _amount_axis(numbers: Sequence[Number], write: Callable[[Number], str]) -> Axis:
+def _amount_axis(numbers: Sequence[Number], write: Callable[[Number], str]) -> axes.Axis:
     if write is percent:
-        return Axis(low=0, high=1, ticks=((0, "0 %"), (0.5, "50 %"), (1, "100 %")))
+        return axes.Axis(low=0, high=1, ticks=((0, "0 %"), (0.5, "50 %"), (1, "100 %")))
     if all(0 <= number <= 1 for number in numbers):
-        return Axis(low=0, high=1, ticks=round_ticks(0, 1))
-    return value_axis(numbers, from_zero=True)
+        return axes.Axis(low=0, high=1, ticks=axes.round_ticks(0, 1))
+    return axes.value_axis(numbers, from_zero=True)
 
 
-def _amount_bar(each: AmountBar, plot: Plot, top: Number, tip: str) -> Iterator[Markup]:
+def _amount_bar(each: AmountBar, plot: axes.Plot, top: Number, tip: str) -> Iterator[Markup]:
     lane, span = top + _AMOUNT_LABEL, each.span
     zero, end = plot.x_position(0), plot.x_position(span.value)
-    yield svg_text("label", 0, top + 12, truncated(each.label, _MAX_AMOUNT_LABEL))
+    yield axes.svg_text("label", 0, top + 12, axes.truncated(each.label, _MAX_AMOUNT_LABEL))
     place = (min(zero, end), lane, max(abs(end - zero), 0.5), _AMOUNT_BAR)
-    yield bar("plain" if each.is_plain else "first", place, tip)
+    yield axes.bar("plain" if each.is_plain else "first", place, tip)
     middle = lane + _AMOUNT_BAR / 2
     if span.low is not None and span.high is not None:
         low, high = plot.x_position(span.low), plot.x_position(span.high)
         ends = "".join(f"M{across} {middle - 4}v8" for across in (low, high))
-        yield element("path", {"class": "whisker", "d": f"M{low} {middle}H{high}{ends}"})
-    yield svg_text("number", WIDTH, middle + 3.5, tip.removeprefix(f"{each.label}: "))
+        yield axes.element("path", {"class": "whisker", "d": f"M{low} {middle}H{high}{ends}"})
+    yield axes.svg_text("number", axes.WIDTH, middle + 3.5, tip.removeprefix(f"{each.label}: "))
 
 
-def _bar_guide(guide: tuple[Number, str], plot: Plot, bars: int) -> Iterator[Markup]:
+def _bar_guide(guide: tuple[Number, str], plot: axes.Plot, bars: int) -> Iterator[Markup]:
     """A line through the bars alone, so that it crosses no name; its own name stands above."""
     value, label = guide
     across = plot.x_position(value)
     tops = (plot.top + at * _AMOUNT_ROW + _AMOUNT_LABEL for at in range(bars))
     path = "".join(f"M{across} {top - 1}v{_AMOUNT_BAR + 2}" for top in tops)
-    yield element("path", {"class": "guide", "d": path})
-    yield side_note(plot, across, _GUIDE_ROOM - 5, label)
+    yield axes.element("path", {"class": "guide", "d": path})
+    yield axes.side_note(plot, across, _GUIDE_ROOM - 5, label)

@@ -163,10 +163,7 @@ def _box_widths(natural_widths: Sequence[int | float], room: int | float) -> lis
 def _arrow(boxes: Mapping[str | _ArrowPassage, _BoxPosition], start: str, end: str) -> Iterator[Markup]:
     first, last = boxes[start], boxes[end]
     passages = [place for name, place in boxes.items() if isinstance(name, tuple) and name[0] == start]
-    yield from _arrow_path([first, *(place for place in passages if place.top < last.top), last])
-
-
-def _arrow_path(stops: Sequence[_BoxPosition]) -> Iterator[Markup]:
+    stops = [first, *(place for place in passages if place.top < last.top), last]
     path = f"M{stops[0].middle:.1f} {stops[0].top + _BOX_HEIGHT:.1f}"
     for before, current in pairwise(stops):
         high, low = before.top + _BOX_HEIGHT, current.top - (5 if current is stops[-1] else 0)

@@ -11,30 +11,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from plaudit.runs.report.charts.axes import (
-    NO_AXIS,
-    SERIES_CLASSES,
-    WIDTH,
-    Axis,
-    Plot,
-    Span,
-    chart_figure,
-    draw_axes,
-    draw_x_axis,
-    element,
-    interval_line,
-    point_mark,
-    point_with_interval,
-    ratio_axis,
-    series_key,
-    share_axis,
-    svg_drawing,
-    svg_text,
-    swatch_key,
-    text_width,
-    truncated,
-    value_axis,
-)
+from plaudit.runs.report.charts import axes
 from plaudit.runs.report.words import Number, number_text, percent
 
 _ROWS_LEFT, _ROWS_RIGHT = 14, 232
@@ -51,7 +28,7 @@ class IntervalRow:
 
     label: str
     """What it is called."""
-    spans: tuple[Span | None, ...]
+    spans: tuple[axes.Span | None, ...]
     """One for each series, in their order; None where there is none."""
 
 
@@ -87,7 +64,7 @@ def forest_plot(title: str, unit: str, data: IntervalRows) -> Markup:
     """
     no_effect = GuideLine(low=1.0, high=1.0, label="1: no effect")
     guided = IntervalRows(rows=data.rows, series=data.series, guide=data.guide or no_effect)
-    return _rows_chart((title, unit), ratio_axis(_all_numbers(data)), guided, ratio_text)
+    return _rows_chart((title, unit), axes.ratio_axis(_all_numbers(data)), guided, ratio_text)
 
 
 def share_chart(title: str, unit: str, data: IntervalRows) -> Markup:
@@ -95,13 +72,13 @@ def share_chart(title: str, unit: str, data: IntervalRows) -> Markup:
     marks = [] if data.guide is None else [data.guide.low]
     # A hair below, so that a share on a full tenth does not lie on the very end of the axis.
     lowest = math.floor(10 * min([0.5, *_all_numbers(data), *marks]) - 1e-9) / 10
-    return _rows_chart((title, unit), share_axis(max(0.0, lowest), 1.0), data, percent)
+    return _rows_chart((title, unit), axes.share_axis(max(0.0, lowest), 1.0), data, percent)
 
 
 def amount_chart(title: str, unit: str, data: IntervalRows) -> Markup:
     """Numbers of any size, such as lengths, with their intervals on a common axis."""
     marks = [] if data.guide is None else [data.guide.low, data.guide.high]
-    x = value_axis([*_all_numbers(data), *marks] or [0.0, 1.0])
+    x = axes.value_axis([*_all_numbers(data), *marks] or [0.0, 1.0])
     return _rows_chart((title, unit), x, data, number_text)
 
 
@@ -119,13 +96,13 @@ def _all_numbers(data: IntervalRows) -> list[Number]:
 
 
 def _rows_chart(
-    heading: tuple[str, str], x: Axis, data: IntervalRows, write: Callable[[Number], str]
+    heading: tuple[str, str], x: axes.Axis, data: IntervalRows, write: Callable[[Number], str]
 ) -> Markup:
     (title, unit), series, rows = heading, data.series, data.rows
-    assert len(series) <= len(SERIES_CLASSES)
+    assert len(series) <= len(axes.SERIES_CLASSES)
     row_height = _LABEL_HEIGHT + _SERIES_HEIGHT * len(series) + _GAP
     bottom = _ROWS_TOP + row_height * len(rows)
-    plot = Plot(x, NO_AXIS, _ROWS_LEFT, _ROWS_RIGHT, _ROWS_TOP, bottom)
+    plot = axes.Plot(x, axes.NO_AXIS, _ROWS_LEFT, _ROWS_RIGHT, _ROWS_TOP, bottom)
     guide = [] if data.guide is None else _draw_guide(data.guide, plot, rows)
     lanes = [
         part
@@ -133,24 +110,26 @@ def _rows_chart(
         for part in _draw_row(row, _ROWS_TOP + at * row_height, plot, write)
     ]
     description = "; ".join(_row_text(row, series, write) for row in rows)
-    svg = svg_drawing(title, description, bottom + _AXIS_HEIGHT, *guide, *draw_x_axis(plot), *lanes)
-    keys = map(series_key, SERIES_CLASSES, series) if len(series) > 1 else ()
-    return chart_figure(title, unit, svg, *keys)
+    svg = axes.svg_drawing(title, description, bottom + _AXIS_HEIGHT, *guide, *axes.draw_x_axis(plot), *lanes)
+    keys = map(axes.series_key, axes.SERIES_CLASSES, series) if len(series) > 1 else ()
+    return axes.chart_figure(title, unit, svg, *keys)
 
 
-def _draw_row(row: IntervalRow, top: Number, plot: Plot, write: Callable[[Number], str]) -> Iterator[Markup]:
-    yield svg_text("label", 0, top + 11, truncated(row.label, _MAX_LABEL_LENGTH))
-    for at, (kind, span) in enumerate(zip(SERIES_CLASSES, row.spans, strict=False)):
+def _draw_row(
+    row: IntervalRow, top: Number, plot: axes.Plot, write: Callable[[Number], str]
+) -> Iterator[Markup]:
+    yield axes.svg_text("label", 0, top + 11, axes.truncated(row.label, _MAX_LABEL_LENGTH))
+    for at, (kind, span) in enumerate(zip(axes.SERIES_CLASSES, row.spans, strict=False)):
         down = top + _LABEL_HEIGHT + _SERIES_HEIGHT * (at + 0.5)
         if span is not None and span.is_finite:
             # Beyond the axis the mark stays at its end, and the text beside it has the number.
             place = plot.x_position(min(max(span.value, plot.x.low), plot.x.high))
-            yield from interval_line(kind, plot, down, span)
-            yield point_mark(kind, place, down, f"{row.label}: {span.text(write)}")
-        yield svg_text("number", WIDTH, down + 3.5, _span_text(span, write))
+            yield from axes.interval_line(kind, plot, down, span)
+            yield axes.point_mark(kind, place, down, f"{row.label}: {span.text(write)}")
+        yield axes.svg_text("number", axes.WIDTH, down + 3.5, _span_text(span, write))
 
 
-def _span_text(span: Span | None, write: Callable[[Number], str]) -> str:
+def _span_text(span: axes.Span | None, write: Callable[[Number], str]) -> str:
     return "not known" if span is None or not span.is_finite else span.text(write)
 
 
@@ -159,22 +138,22 @@ def _row_text(row: IntervalRow, series: Sequence[str], write: Callable[[Number],
     return f"{row.label}: {', '.join(f'{name} {_span_text(span, write)}' for name, span in values)}"
 
 
-def _draw_guide(guide: GuideLine, plot: Plot, rows: Sequence[IntervalRow]) -> Iterator[Markup]:
+def _draw_guide(guide: GuideLine, plot: axes.Plot, rows: Sequence[IntervalRow]) -> Iterator[Markup]:
     """The guide through all rows; it never crosses the name of one."""
     left, right = plot.x_position(guide.low), plot.x_position(min(guide.high, plot.x.high))
     if right > left:
         place = {"x": f"{left}", "y": plot.top - 4, "width": f"{right - left:.1f}"}
-        yield element("rect", {"class": "stripe", **place, "height": f"{plot.bottom - plot.top + 4}"})
+        yield axes.element("rect", {"class": "stripe", **place, "height": f"{plot.bottom - plot.top + 4}"})
     for across in sorted({left, right}):
-        yield element("path", {"class": "guide", "d": _path_clear_of_names(across, plot, rows)})
+        yield axes.element("path", {"class": "guide", "d": _path_clear_of_names(across, plot, rows)})
     end = left > (plot.left + plot.right) / 2
-    yield svg_text("note end" if end else "note", right if end else left, plot.top - 9, guide.label)
+    yield axes.svg_text("note end" if end else "note", right if end else left, plot.top - 9, guide.label)
 
 
-def _path_clear_of_names(across: Number, plot: Plot, rows: Sequence[IntervalRow]) -> str:
+def _path_clear_of_names(across: Number, plot: axes.Plot, rows: Sequence[IntervalRow]) -> str:
     """One line where it is beyond all names; else a piece in every row, below the strip of its name."""
-    names = [truncated(row.label, _MAX_LABEL_LENGTH) for row in rows]
-    if all(text_width(name) < across for name in names):
+    names = [axes.truncated(row.label, _MAX_LABEL_LENGTH) for row in rows]
+    if all(axes.text_width(name) < across for name in names):
         return f"M{across} {plot.top - 4}V{plot.bottom}"
     height = (plot.bottom - plot.top) / len(rows)
     tops = (plot.top + at * height for at in range(len(rows)))
@@ -189,7 +168,7 @@ _NAMES_LEFT, _NAME_SPACING, _MAX_NAME_LENGTH = 272, 13, 11
 class ScatterPoint:
     label: str
     x: Number
-    y: Span
+    y: axes.Span
 
 
 def scatter_chart(
@@ -204,22 +183,22 @@ def scatter_chart(
     """Every point with its vertical interval, and its name; there is room for about fifteen names."""
     y_numbers = [number for spot in points for number in spot.y.numbers] + [up for _, up in path]
     x_numbers = [spot.x for spot in points] + [at for at, _ in path]
-    plot = Plot(value_axis(x_numbers, from_zero=True), value_axis(y_numbers), *_SCATTER)
+    plot = axes.Plot(axes.value_axis(x_numbers, from_zero=True), axes.value_axis(y_numbers), *_SCATTER)
     tips = [f"{spot.label}: {spot.y.text(number_text)} at {number_text(spot.x)}" for spot in points]
     marks = [
         part
         for spot, tip in zip(points, tips, strict=True)
-        for part in point_with_interval("first", plot, spot.x, spot.y, tip)
+        for part in axes.point_with_interval("first", plot, spot.x, spot.y, tip)
     ]
     has_path = len(path) > 1
-    line = [element("path", {"class": "ideal", "d": plot.path(path)})] if has_path else []
-    keys = [swatch_key("ideal", path_label)] if has_path else []
-    parts = [*draw_axes(plot), *line, *_point_names(points, plot), *marks]
-    svg = svg_drawing(title, "; ".join(tips), plot.bottom + 24, *parts)
-    return chart_figure(title, unit, svg, *keys, note=note)
+    line = [axes.element("path", {"class": "ideal", "d": plot.path(path)})] if has_path else []
+    keys = [axes.swatch_key("ideal", path_label)] if has_path else []
+    parts = [*axes.draw_axes(plot), *line, *_point_names(points, plot), *marks]
+    svg = axes.svg_drawing(title, "; ".join(tips), plot.bottom + 24, *parts)
+    return axes.chart_figure(title, unit, svg, *keys, note=note)
 
 
-def _point_names(points: Sequence[ScatterPoint], plot: Plot) -> Iterator[Markup]:
+def _point_names(points: Sequence[ScatterPoint], plot: axes.Plot) -> Iterator[Markup]:
     """Names from above in the order of their marks, pushed apart, each with a thin line to its mark."""
     ranked = sorted(points, key=lambda spot: -spot.y.value)
     name_positions: list[float] = []
@@ -235,5 +214,5 @@ def _point_names(points: Sequence[ScatterPoint], plot: Plot) -> Iterator[Markup]
     for spot, down in zip(ranked, name_positions, strict=True):
         start = f"M{plot.x_position(spot.x)} {plot.y_position(spot.y.value)}"
         leader = f"{start}L{plot.right} {down:.1f}H{_NAMES_LEFT - 4}"
-        yield element("path", {"class": "leader", "d": leader})
-        yield svg_text("label", _NAMES_LEFT, down + 3.5, truncated(spot.label, _MAX_NAME_LENGTH))
+        yield axes.element("path", {"class": "leader", "d": leader})
+        yield axes.svg_text("label", _NAMES_LEFT, down + 3.5, axes.truncated(spot.label, _MAX_NAME_LENGTH))

@@ -17,24 +17,7 @@ from statistics import fmean
 import yaml
 from markupsafe import Markup
 
-from plaudit.runs.report.charts.axes import (
-    SERIES_CLASSES,
-    WIDTH,
-    Axis,
-    Plot,
-    Span,
-    chart_figure,
-    draw_axes,
-    element,
-    point_mark,
-    round_ticks,
-    series_key,
-    side_note,
-    svg_drawing,
-    svg_text,
-    swatch_key,
-    value_axis,
-)
+from plaudit.runs.report.charts import axes
 from plaudit.runs.report.run.data import MetricColumn, MetricHistory
 from plaudit.runs.report.words import Number, number_text, short_name
 
@@ -52,7 +35,7 @@ class BandLine:
     """One line of a chart and the band of its intervals."""
 
     label: str
-    points: tuple[tuple[Number, Span], ...]
+    points: tuple[tuple[Number, axes.Span], ...]
     """Where on the lower axis, and what was found there, in the order of the line; one with
     a band goes from left to right."""
     directed: bool = False
@@ -76,37 +59,37 @@ class BandChart:
 
 def band_chart(title: str, unit: str, spec: BandChart, *, note: str = "") -> Markup:
     """Lines over a common axis, each with its interval as a band and its shape at every point."""
-    assert 0 < len(spec.lines) <= len(SERIES_CLASSES)
+    assert 0 < len(spec.lines) <= len(axes.SERIES_CLASSES)
     points = [point for line in spec.all_lines for point in line.points]
     places = [at for at, _ in points] + ([spec.vertical_line[0]] if spec.vertical_line else [])
-    y = value_axis([number for _, span in points for number in span.numbers])
-    plot = Plot(value_axis(places, from_zero=True), y, *_BANDS)
-    parts = [*draw_axes(plot), *_named_positions(spec, plot), *_vertical_line(spec, plot)]
+    y = axes.value_axis([number for _, span in points for number in span.numbers])
+    plot = axes.Plot(axes.value_axis(places, from_zero=True), y, *_BANDS)
+    parts = [*axes.draw_axes(plot), *_named_positions(spec, plot), *_vertical_line(spec, plot)]
     if spec.comparison_line is not None:
-        parts.append(element("path", {"class": "ideal", "d": plot.path(_values(spec.comparison_line))}))
-    for kind, line in zip(SERIES_CLASSES, spec.lines, strict=False):
+        parts.append(axes.element("path", {"class": "ideal", "d": plot.path(_values(spec.comparison_line))}))
+    for kind, line in zip(axes.SERIES_CLASSES, spec.lines, strict=False):
         parts += _band_line(kind, line, plot)
     description = "; ".join(f"{line.label}: {_line_description(line, spec)}" for line in spec.all_lines)
-    svg = svg_drawing(title, description, plot.bottom + 24, *parts)
-    return chart_figure(title, unit, svg, *_band_keys(spec), note=note)
+    svg = axes.svg_drawing(title, description, plot.bottom + 24, *parts)
+    return axes.chart_figure(title, unit, svg, *_band_keys(spec), note=note)
 
 
 def _values(line: BandLine) -> list[tuple[Number, Number]]:
     return [(at, span.value) for at, span in line.points]
 
 
-def _band_line(kind: str, line: BandLine, plot: Plot) -> Iterator[Markup]:
+def _band_line(kind: str, line: BandLine, plot: axes.Plot) -> Iterator[Markup]:
     lower = [(at, span.low) for at, span in line.points if span.low is not None and span.high is not None]
     upper = [(at, span.high) for at, span in line.points if span.low is not None and span.high is not None]
     if len(lower) > 1:
         # Along the upper ends and back along the lower ones: that closes the band.
-        yield element("path", {"class": f"band {kind}", "d": plot.path([*upper, *reversed(lower)])})
-    yield element("path", {"class": f"line {kind}", "d": plot.path(_values(line))})
+        yield axes.element("path", {"class": f"band {kind}", "d": plot.path([*upper, *reversed(lower)])})
+    yield axes.element("path", {"class": f"line {kind}", "d": plot.path(_values(line))})
     if line.directed:
         yield from _arrows(kind, [(plot.x_position(at), plot.y_position(up)) for at, up in _values(line)])
     for at, span in line.points if len(line.points) <= _MAX_MARKED_POINTS else ():
         tip = f"{line.label} {span.text(number_text)} at {number_text(at)}"
-        yield point_mark(kind, plot.x_position(at), plot.y_position(span.value), tip)
+        yield axes.point_mark(kind, plot.x_position(at), plot.y_position(span.value), tip)
 
 
 def _arrows(kind: str, positions: Sequence[tuple[float, float]]) -> Iterator[Markup]:
@@ -118,36 +101,36 @@ def _arrows(kind: str, positions: Sequence[tuple[float, float]]) -> Iterator[Mar
         middle = ((left + right) / 2 + 4 * x, (up + down) / 2 + 4 * y)
         wings = [(middle[0] - 8 * x - side * 3.5 * y, middle[1] - 8 * y + side * 3.5 * x) for side in (1, -1)]
         tip = "L".join(f"{across:.1f} {below:.1f}" for across, below in (wings[0], middle, wings[1]))
-        yield element("path", {"class": f"tip {kind}", "d": f"M{tip}Z"})
+        yield axes.element("path", {"class": f"tip {kind}", "d": f"M{tip}Z"})
 
 
-def _named_positions(spec: BandChart, plot: Plot) -> Iterator[Markup]:
+def _named_positions(spec: BandChart, plot: axes.Plot) -> Iterator[Markup]:
     if not spec.named_positions:
         return
-    yield svg_text("note", 0, plot.top - 12, spec.names_title)
+    yield axes.svg_text("note", 0, plot.top - 12, spec.names_title)
     free = float(plot.left) - _LETTER_SPACING
     for at, label in spec.named_positions:
         across, half_width = plot.x_position(at), _LETTER_SPACING * len(label) / 2
-        yield element("path", {"class": "base", "d": f"M{across} {plot.top - 6}v4"})
+        yield axes.element("path", {"class": "base", "d": f"M{across} {plot.top - 6}v4"})
         # Of names that would touch, the first stays.
         if across - half_width >= free:
-            yield svg_text("tick", across, plot.top - 12, label)
+            yield axes.svg_text("tick", across, plot.top - 12, label)
             free = across + half_width
 
 
-def _vertical_line(spec: BandChart, plot: Plot) -> Iterator[Markup]:
+def _vertical_line(spec: BandChart, plot: axes.Plot) -> Iterator[Markup]:
     if spec.vertical_line is not None:
         at, label = spec.vertical_line
         across = plot.x_position(at)
-        yield element("path", {"class": "guide", "d": f"M{across} {plot.top - 4}V{plot.bottom}"})
-        yield side_note(plot, across, plot.top - 9, label)
+        yield axes.element("path", {"class": "guide", "d": f"M{across} {plot.top - 4}V{plot.bottom}"})
+        yield axes.side_note(plot, across, plot.top - 9, label)
 
 
 def _band_keys(spec: BandChart) -> Iterator[Markup]:
-    for kind, line in zip(SERIES_CLASSES, spec.lines, strict=False):
-        yield series_key(kind, element("b", {}, line.label), f" {_first_to_last(line)}")
+    for kind, line in zip(axes.SERIES_CLASSES, spec.lines, strict=False):
+        yield axes.series_key(kind, axes.element("b", {}, line.label), f" {_first_to_last(line)}")
     if (line := spec.comparison_line) is not None:
-        yield swatch_key("ideal", element("b", {}, line.label), f" {_first_to_last(line)}")
+        yield axes.swatch_key("ideal", axes.element("b", {}, line.label), f" {_first_to_last(line)}")
 
 
 def _line_description(line: BandLine, spec: BandChart) -> str:
@@ -206,11 +189,11 @@ def segments(points: Sequence[Point]) -> Iterator[list[Point]]:
         yield segment
 
 
-def step_axis(first: int, last: int) -> Axis:
+def step_axis(first: int, last: int) -> axes.Axis:
     if first == last:
-        return Axis(low=first - 1, high=last + 1, ticks=((first, f"{first:,}"),))
-    ticks = tuple((tick, f"{tick:,.0f}") for tick, _ in round_ticks(first, last) if tick == int(tick))
-    return Axis(low=first, high=last, ticks=ticks)
+        return axes.Axis(low=first - 1, high=last + 1, ticks=((first, f"{first:,}"),))
+    ticks = tuple((tick, f"{tick:,.0f}") for tick, _ in axes.round_ticks(first, last) if tick == int(tick))
+    return axes.Axis(low=first, high=last, ticks=ticks)
 
 
 def _extreme_indices(values: Sequence[float], start: int) -> set[int]:
@@ -326,61 +309,61 @@ def overlaid_charts(curve: Curve, columns: ColumnsByName) -> Iterator[Markup]:
         if metric in of_run and (points := _overlaid_points(of_run[metric], curve.scale))
     ]
     where = "over the steps" if metric == curve.train_metric else "held out, over the steps"
-    for start in range(0, len(lines), len(SERIES_CLASSES)):
-        group = BandChart(lines=lines[start : start + len(SERIES_CLASSES)])
+    for start in range(0, len(lines), len(axes.SERIES_CLASSES)):
+        group = BandChart(lines=lines[start : start + len(axes.SERIES_CLASSES)])
         yield band_chart(curve.title, f"{curve.unit}, {where}", group)
 
 
-def _overlaid_points(column: MetricColumn, scale: float) -> tuple[tuple[Number, Span], ...]:
+def _overlaid_points(column: MetricColumn, scale: float) -> tuple[tuple[Number, axes.Span], ...]:
     thinned = thin_points(column, _MAX_OVERLAID)
-    return tuple((step, Span(value=scale * value)) for step, value in thinned if math.isfinite(value))
+    return tuple((step, axes.Span(value=scale * value)) for step, value in thinned if math.isfinite(value))
 
 
 def _curve_figure(curve: Curve, lines: list[CurveLine]) -> Markup:
     values = [value for line in lines for _, value in line.points if not math.isnan(value)]
-    heading = element("h3", {}, curve.title, " ", element("span", {"class": "unit"}, curve.unit))
+    heading = axes.element("h3", {}, curve.title, " ", axes.element("span", {"class": "unit"}, curve.unit))
     if not values:
-        return element("figure", {}, heading, element("figcaption", {}, "Never a finite number."))
+        return axes.element("figure", {}, heading, axes.element("figcaption", {}, "Never a finite number."))
     steps = [step for line in lines for step, _ in line.points]
-    y = value_axis(values, from_zero=curve.from_zero, may_be_log=curve.may_be_log)
-    plot = Plot(step_axis(min(steps), max(steps)), y, *_CURVES)
+    y = axes.value_axis(values, from_zero=curve.from_zero, may_be_log=curve.may_be_log)
+    plot = axes.Plot(step_axis(min(steps), max(steps)), y, *_CURVES)
     keys = [_line_key(line) for line in lines]
     if y.logarithmic:
-        keys.append(element("span", {"class": "key"}, "The upright axis is logarithmic."))
+        keys.append(axes.element("span", {"class": "key"}, "The upright axis is logarithmic."))
     description = "; ".join(f"{line.label}{line.first_and_last}" for line in lines)
     attributes = {
-        "viewBox": f"0 0 {WIDTH} {_FIGURE_HEIGHT}",
+        "viewBox": f"0 0 {axes.WIDTH} {_FIGURE_HEIGHT}",
         "role": "img",
         "aria-label": f"{curve.title} ({curve.unit}) over the steps: {description}",
     }
     marks = [part for line in lines for part in _line_marks(line, plot)]
-    svg = element("svg", attributes, *draw_axes(plot), *marks, *_tooltip_strips(lines, plot))
-    return element("figure", {}, heading, svg, element("figcaption", {}, *keys))
+    svg = axes.element("svg", attributes, *axes.draw_axes(plot), *marks, *_tooltip_strips(lines, plot))
+    return axes.element("figure", {}, heading, svg, axes.element("figcaption", {}, *keys))
 
 
 def _line_key(line: CurveLine) -> Markup:
     if not line.label:
-        return element("span", {"class": "key"}, line.first_and_last)
-    return swatch_key(line.kind, element("b", {}, line.label), line.first_and_last)
+        return axes.element("span", {"class": "key"}, line.first_and_last)
+    return axes.swatch_key(line.kind, axes.element("b", {}, line.label), line.first_and_last)
 
 
-def _line_marks(line: CurveLine, plot: Plot) -> Iterator[Markup]:
+def _line_marks(line: CurveLine, plot: axes.Plot) -> Iterator[Markup]:
     pieces = list(segments(line.points))
-    yield element("path", {"class": f"line {line.kind}", "d": "".join(map(plot.path, pieces))})
+    yield axes.element("path", {"class": f"line {line.kind}", "d": "".join(map(plot.path, pieces))})
     if line.smooth:
         path = "".join(map(plot.path, segments(line.smooth)))
-        yield element("path", {"class": f"line {line.kind} smooth", "d": path})
+        yield axes.element("path", {"class": f"line {line.kind} smooth", "d": path})
     # A value without neighbours has no line; held-out values, where they are few, are marked anyway.
     mark_all = line.kind == "held-out" and len(line.points) <= _MAX_DOTS
     for step, value in (point for piece in pieces if mark_all or len(piece) == 1 for point in piece):
         position = {"cx": str(plot.x_position(step)), "cy": str(plot.y_position(value))}
-        yield element("circle", {"class": f"dot {line.kind}", **position, "r": "2.4"})
+        yield axes.element("circle", {"class": f"dot {line.kind}", **position, "r": "2.4"})
     for step, value in line.points:
         if math.isnan(value):
-            yield element("path", {"class": "gap", "d": f"M{plot.x_position(step)} {plot.bottom}v-9"})
+            yield axes.element("path", {"class": "gap", "d": f"M{plot.x_position(step)} {plot.bottom}v-9"})
 
 
-def _tooltip_strips(lines: list[CurveLine], plot: Plot) -> Iterator[Markup]:
+def _tooltip_strips(lines: list[CurveLine], plot: axes.Plot) -> Iterator[Markup]:
     """Upright strips over the drawing, each with its values as a tooltip."""
     steps = [step for line in lines for step, _ in line.points]
     first, span = min(steps), max(steps) - min(steps) + 1
@@ -395,8 +378,8 @@ def _tooltip_strips(lines: list[CurveLine], plot: Plot) -> Iterator[Markup]:
         left = max(plot.left, plot.x_position(start - 0.5))
         width = min(plot.right, plot.x_position(end - 0.5)) - left
         strip = {"class": "strip", "x": f"{left:.1f}", "y": f"{plot.top}", "width": f"{width:.1f}"}
-        title = element("title", {}, f"{where}: {', '.join(values_text)}")
-        yield element("rect", {**strip, "height": f"{plot.bottom - plot.top}"}, title)
+        title = axes.element("title", {}, f"{where}: {', '.join(values_text)}")
+        yield axes.element("rect", {**strip, "height": f"{plot.bottom - plot.top}"}, title)
 
 
 def _values_between(line: CurveLine, start: int, end: int) -> str:

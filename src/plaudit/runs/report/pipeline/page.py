@@ -20,20 +20,8 @@ from plaudit.evaluation.policies.result import PolicyEvaluation
 from plaudit.evaluation.stats import Estimate
 from plaudit.files import atomic
 from plaudit.runs.pipeline.kinds import ReportWarning, StageFindings, page_sections
+from plaudit.runs.report import parts as html
 from plaudit.runs.report.page import render, write_page
-from plaudit.runs.report.parts import (
-    Charts,
-    Folded,
-    Heading,
-    Note,
-    Notes,
-    Page,
-    Part,
-    Section,
-    State,
-    Text,
-    say,
-)
 from plaudit.runs.report.pipeline import answers, findings, glance, progress, sections
 from plaudit.runs.report.pipeline.data import (
     PipelineData,
@@ -84,7 +72,7 @@ def pipeline_page(pipeline: PipelineData) -> str:
     evaluation, warnings = pipeline.evaluation, findings.report_warnings(pipeline)
     picture = glance.opening_picture(evaluation) if evaluation else None
     return render(
-        Page(
+        html.Page(
             title=pipeline.name,
             heading=shortened(pipeline.name, 120),
             head=[*_head(pipeline, picture, warnings)],
@@ -97,10 +85,10 @@ def pipeline_page(pipeline: PipelineData) -> str:
 
 def _head(
     pipeline: PipelineData, picture: Markup | None, warnings: Sequence[ReportWarning]
-) -> Iterator[Part]:
+) -> Iterator[html.Part]:
     links = [("#warnings", counted(len(warnings), "warning"))] if warnings else []
     word = "Finished" if pipeline.finished else "Not finished"
-    yield State(word, pipeline.finished, f" · {progress.progress_text(pipeline)}", links=links)
+    yield html.State(word, pipeline.finished, f" · {progress.progress_text(pipeline)}", links=links)
     yield FirstLook(
         finding=_finding(pipeline, warnings),
         # A column of its own: what all policies became stands beside the words too.
@@ -110,12 +98,12 @@ def _head(
         warnings_in_all=len(warnings),
     )
     if not pipeline.finished:
-        yield Text(say("pipeline.unfinished", stages=progress.unfinished_stages(pipeline)))
+        yield html.Text(html.say("pipeline.unfinished", stages=progress.unfinished_stages(pipeline)))
 
 
 def _finding(pipeline: PipelineData, warnings: Sequence[ReportWarning]) -> Sequence[str]:
     if pipeline.evaluation is not None:
-        first = glance.opening_sentence(pipeline) or say("finding.no_ranking")
+        first = glance.opening_sentence(pipeline) or html.say("finding.no_ranking")
         return (
             first,
             *findings.ranking_sentences(pipeline.evaluation),
@@ -125,10 +113,10 @@ def _finding(pipeline: PipelineData, warnings: Sequence[ReportWarning]) -> Seque
     if from_wings:
         return from_wings[-1].sentences
     ended = sum(stage.state == "done" for stage in pipeline.stages)
-    return (say("pipeline.no_evaluation", ended=ended, stages=len(pipeline.stages)),)
+    return (html.say("pipeline.no_evaluation", ended=ended, stages=len(pipeline.stages)),)
 
 
-def _questions_section(evaluation: PolicyEvaluation) -> Iterator[Section]:
+def _questions_section(evaluation: PolicyEvaluation) -> Iterator[html.Section]:
     outcome = glance.evaluation_outcome(evaluation)
     if outcome.before:
         yield from answers.questions_section(evaluation, before=outcome.before.name, after=outcome.after.name)
@@ -136,7 +124,7 @@ def _questions_section(evaluation: PolicyEvaluation) -> Iterator[Section]:
 
 def _sections(
     pipeline: PipelineData, picture: Markup | None, warnings: Sequence[ReportWarning]
-) -> Iterator[Section]:
+) -> Iterator[html.Section]:
     evaluation, from_wings = pipeline.evaluation, [*_wing_sections(pipeline)]
     if evaluation or not from_wings:
         # Of two policies the first picture has everything already.
@@ -162,36 +150,37 @@ def _sections(
     yield progress.reproduce_section(pipeline)
 
 
-def _warnings_section(pipeline: PipelineData, warnings: Sequence[ReportWarning]) -> Section:
+def _warnings_section(pipeline: PipelineData, warnings: Sequence[ReportWarning]) -> html.Section:
     doubts = [
-        Note(f": {warning.finding}. ", about=warning.about, quiet=warning.reason) for warning in warnings
+        html.Note(f": {warning.finding}. ", about=warning.about, quiet=warning.reason) for warning in warnings
     ]
-    parts: list[Part] = [Notes(doubts) if doubts else Text(say("pipeline.no_doubt"))]
+    parts: list[html.Part] = [html.Notes(doubts) if doubts else html.Text(html.say("pipeline.no_doubt"))]
     notes = [*progress.stage_notes(pipeline, {warning.finding for warning in warnings})]
     if notes:
         rest = len(notes) - _MAX_NOTES
-        more = [Note(say("pipeline.more_notes", count=rest))] if rest > 0 else []
-        summary = say("pipeline.notes", count=len(notes))
-        parts.append(Folded(summary, [Notes([*notes[:_MAX_NOTES], *more])]))
-    return Section("What to doubt", "warnings", parts, counted(len(warnings), "warning"))
+        more = [html.Note(html.say("pipeline.more_notes", count=rest))] if rest > 0 else []
+        summary = html.say("pipeline.notes", count=len(notes))
+        parts.append(html.Folded(summary, [html.Notes([*notes[:_MAX_NOTES], *more])]))
+    return html.Section("What to doubt", "warnings", parts, counted(len(warnings), "warning"))
 
 
-def _wing_sections(pipeline: PipelineData) -> Iterator[Section]:
+def _wing_sections(pipeline: PipelineData) -> Iterator[html.Section]:
     for name, section in page_sections().items():
         concerned = [stage for stage in pipeline.stages if name in stage.findings]
         if concerned:
             parts = [part for stage in concerned for part in _findings_parts(stage, stage.findings[name])]
-            note = Text(section.note, "quiet")
-            yield Section(section.title, name, [note, *parts], is_open=pipeline.evaluation is None)
+            note = html.Text(section.note, "quiet")
+            yield html.Section(section.title, name, [note, *parts], is_open=pipeline.evaluation is None)
 
 
-def _findings_parts(stage: StageData, found: StageFindings) -> Iterator[Part]:
-    yield Heading(short_name(stage.name), f"#{stage.anchor}")
-    yield from map(Text, (*found.sentences, *found.details))
+def _findings_parts(stage: StageData, found: StageFindings) -> Iterator[html.Part]:
+    yield html.Heading(short_name(stage.name), f"#{stage.anchor}")
+    yield from map(html.Text, (*found.sentences, *found.details))
     yield from (
-        Text(say("pipeline.missing", sentence=missing), about="Missing:") for missing in found.missing
+        html.Text(html.say("pipeline.missing", sentence=missing), about="Missing:")
+        for missing in found.missing
     )
-    yield Charts(found.charts)
+    yield html.Charts(found.charts)
     yield from found.tables
 
 
@@ -259,8 +248,8 @@ def summary_table(evaluation: PolicyEvaluation) -> ConsoleTable:
     rows = [*policy_rows(evaluation)]
     # What nobody knows of any policy has no column.
     filled = [column for column in columns if any(row[column[0]] is not None for row in rows)]
-    legend = [say(f"pipeline.legend.{name}") for name, *_ in filled if name in ("win_rate", "kl")]
-    caption = " ".join([*legend, say("pipeline.legend.ends")])
+    legend = [html.say(f"pipeline.legend.{name}") for name, *_ in filled if name in ("win_rate", "kl")]
+    caption = " ".join([*legend, html.say("pipeline.legend.ends")])
     table = ConsoleTable(box=box.SIMPLE_HEAD, pad_edge=False, caption=caption, caption_justify="left")
     table.add_column("policy", no_wrap=True)
     for _, head, *_ in filled:

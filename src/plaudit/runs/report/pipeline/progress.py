@@ -6,20 +6,8 @@ import shlex
 from collections.abc import Container, Iterator
 from dataclasses import dataclass
 
+from plaudit.runs.report import parts as html
 from plaudit.runs.report.charts.flow import FlowBox, flow_chart
-from plaudit.runs.report.parts import (
-    Box,
-    Code,
-    Command,
-    Folded,
-    Note,
-    Origin,
-    Origins,
-    Part,
-    Section,
-    Text,
-    say,
-)
 from plaudit.runs.report.pipeline.data import CONFIG_FILE, CheckOutcome, PipelineData, StageData
 from plaudit.runs.report.pipeline.findings import MAX_NOTE_LENGTH
 from plaudit.runs.report.reward_models.summary import accuracy_sentence, reported_models
@@ -39,7 +27,7 @@ class ReportedStage:
     caption: str
     """Its kind, where its name does not say it, and its time."""
     summary: str
-    origins: Origins
+    origins: html.Origins
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +67,7 @@ def unfinished_stages(pipeline: PipelineData) -> str:
     )
 
 
-def stages_section(pipeline: PipelineData, brief: str = "") -> Section:
+def stages_section(pipeline: PipelineData, brief: str = "") -> html.Section:
     number_of = {stage.name: stage.number for stage in pipeline.stages}
     steps = [
         FlowBox(
@@ -93,13 +81,13 @@ def stages_section(pipeline: PipelineData, brief: str = "") -> Section:
         for stage in pipeline.stages
     ]
     chart = flow_chart(f"The stages of {shortened(pipeline.name, 60)}", steps)
-    texts = Box("", [StageList(_reported_stages(pipeline))])
-    return Section("Stages", "done", [Box("pair", [chart, texts])], brief)
+    texts = html.Box("", [StageList(_reported_stages(pipeline))])
+    return html.Section("Stages", "done", [html.Box("pair", [chart, texts])], brief)
 
 
-def origins_section(pipeline: PipelineData) -> Section:
-    parts = [Text(say("pipeline.lineage")), StageOrigins(_reported_stages(pipeline))]
-    return Section("Lineage", "origins", parts)
+def origins_section(pipeline: PipelineData) -> html.Section:
+    parts = [html.Text(html.say("pipeline.lineage")), StageOrigins(_reported_stages(pipeline))]
+    return html.Section("Lineage", "origins", parts)
 
 
 def _reported_stages(pipeline: PipelineData) -> list[ReportedStage]:
@@ -111,7 +99,7 @@ def _reported_stages(pipeline: PipelineData) -> list[ReportedStage]:
             name=short_name(stage.name),
             caption=_stage_caption(stage),
             summary=shortened(_first_sentence(stage), _MAX_SENTENCE_LENGTH),
-            origins=Origins([*_origins(stage, links)]),
+            origins=html.Origins([*_origins(stage, links)]),
         )
         for stage in pipeline.stages
     ]
@@ -132,52 +120,52 @@ def _first_sentence(stage: StageData) -> str:
     return " ".join(stage.summary_lines[:1])
 
 
-def _origins(stage: StageData, links: dict[str, str]) -> Iterator[Origin]:
+def _origins(stage: StageData, links: dict[str, str]) -> Iterator[html.Origin]:
     if stage.kind:
-        yield Origin("kind", short_name(stage.kind))
+        yield html.Origin("kind", short_name(stage.kind))
     for entry in stage.inputs:
         name, source = f"in: {short_name(entry.name)}", shortened(entry.source, _MAX_PATH_LENGTH)
-        yield Origin(name, source, entry.hash, links.get(entry.source, ""))
+        yield html.Origin(name, source, entry.hash, links.get(entry.source, ""))
     for labels in stage.snapshots:
-        text = shortened(say("pipeline.labels_of", labels=labels), _MAX_PATH_LENGTH)
-        yield Origin("labels", text, labels.link)
+        text = shortened(html.say("pipeline.labels_of", labels=labels), _MAX_PATH_LENGTH)
+        yield html.Origin("labels", text, labels.link)
     results = [name for name in stage.outputs if name.endswith(_RESULT_SUFFIXES)]
     names = (results or [*stage.outputs])[:_MAX_OUTPUTS]
     for name in names:
-        yield Origin("out", shortened(name, _MAX_PATH_LENGTH), stage.outputs[name])
+        yield html.Origin("out", shortened(name, _MAX_PATH_LENGTH), stage.outputs[name])
     if len(stage.outputs) > len(names):
-        yield Origin("out", say("pipeline.more_files", count=len(stage.outputs) - len(names)))
+        yield html.Origin("out", html.say("pipeline.more_files", count=len(stage.outputs) - len(names)))
     yield from _key_code_and_end(stage)
 
 
-def _key_code_and_end(stage: StageData) -> Iterator[Origin]:
+def _key_code_and_end(stage: StageData) -> Iterator[html.Origin]:
     if stage.key:
-        yield Origin("key", digest=stage.key)
+        yield html.Origin("key", digest=stage.key)
     if stage.code:
-        yield Origin("plaudit", shortened(version_text(stage.code), _MAX_PATH_LENGTH))
+        yield html.Origin("plaudit", shortened(version_text(stage.code), _MAX_PATH_LENGTH))
     if stage.ended:
         after = f" after {duration(stage.seconds)}" if stage.seconds else ""
-        yield Origin("ended", f"{time_text(stage.ended)}{after}")
+        yield html.Origin("ended", f"{time_text(stage.ended)}{after}")
     if stage.state != "done":
         state = {"begun": "begun, and not ended", "people": f"waits for people: {stage.missing}"}
-        yield Origin("state", state.get(stage.state, "not begun"))
+        yield html.Origin("state", state.get(stage.state, "not begun"))
 
 
-def checks_section(pipeline: PipelineData) -> Section:
+def checks_section(pipeline: PipelineData) -> html.Section:
     """The checks that had something to look at, each with its stage, and how many came out how."""
     checked = [(short_name(stage.name), check) for stage in pipeline.stages for check in stage.checks]
     if not checked:
-        return Section("Checks", "checks", [Text(say("pipeline.no_checks"))])
+        return html.Section("Checks", "checks", [html.Text(html.say("pipeline.no_checks"))])
     failed = [row for row in checked if row[1].verdict in ("FAIL", "allowed", "warn")]
     passed = [row for row in checked if row[1].verdict == "pass"]
     counts = {"checks": len(checked), "failed": len(failed), "passed": len(passed)}
-    brief = say("pipeline.checks", **counts, rest=len(checked) - len(failed) - len(passed))
-    folded = Folded(say("pipeline.passed", count=len(passed)), [Checks(passed)])
+    brief = html.say("pipeline.checks", **counts, rest=len(checked) - len(failed) - len(passed))
+    folded = html.Folded(html.say("pipeline.passed", count=len(passed)), [Checks(passed)])
     parts = [*([Checks(failed)] if failed else []), *([folded] if passed else [])]
-    return Section("Checks", "checks", parts, brief)
+    return html.Section("Checks", "checks", parts, brief)
 
 
-def stage_notes(pipeline: PipelineData, reported: Container[str]) -> Iterator[Note]:
+def stage_notes(pipeline: PipelineData, reported: Container[str]) -> Iterator[html.Note]:
     """What the evaluation and the stages noted by themselves: each sentence once, after those who said it."""
     stages_by_note: dict[str, list[str]] = {
         note: [] for note in (pipeline.evaluation.all_notes if pipeline.evaluation else ())
@@ -193,20 +181,20 @@ def stage_notes(pipeline: PipelineData, reported: Container[str]) -> Iterator[No
             who = ", ".join(stages)
             # A stage is often called after its algorithm, which the sentence names too.
             note = shortened(text.removeprefix(f"{who}: "), MAX_NOTE_LENGTH)
-            yield Note(f": {note}" if who else note, about=who)
+            yield html.Note(f": {note}" if who else note, about=who)
 
 
-def reproduce_section(pipeline: PipelineData) -> Section:
-    parts: list[Part] = []
+def reproduce_section(pipeline: PipelineData) -> html.Section:
+    parts: list[html.Part] = []
     if pipeline.config:
         config = shlex.quote(str(pipeline.path / CONFIG_FILE))
         other = shlex.quote(f"{pipeline.path}-again")
-        parts.append(Command(say("again.pipeline"), f"plaudit run {config} --out {other}"))
+        parts.append(html.Command(html.say("again.pipeline"), f"plaudit run {config} --out {other}"))
     commands = [shortened(stage.command, _MAX_COMMAND_LENGTH) for stage in pipeline.stages if stage.command]
     if commands:
-        parts.append(Command(say("again.stages"), "\n".join(commands)))
-    parts.append(Command(say("again.page"), f"plaudit report {shlex.quote(str(pipeline.path))}"))
-    parts.append(Text(say("again.paths"), "quiet"))
+        parts.append(html.Command(html.say("again.stages"), "\n".join(commands)))
+    parts.append(html.Command(html.say("again.page"), f"plaudit report {shlex.quote(str(pipeline.path))}"))
+    parts.append(html.Text(html.say("again.paths"), "quiet"))
     if pipeline.config:
-        parts.append(Folded(say("again.config", verb="resolved"), [Code(pipeline.config)]))
-    return Section("Reproduce", "again", parts)
+        parts.append(html.Folded(html.say("again.config", verb="resolved"), [html.Code(pipeline.config)]))
+    return html.Section("Reproduce", "again", parts)

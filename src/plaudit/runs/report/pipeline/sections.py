@@ -12,17 +12,9 @@ from markupsafe import Markup
 from plaudit.evaluation.policies.calibration import PolicyCalibration
 from plaudit.evaluation.policies.result import Contest, PolicyEvaluation, PolicyFigures, Rating
 from plaudit.evaluation.stats import Estimate
+from plaudit.runs.report.charts import intervals
 from plaudit.runs.report.charts.axes import Span, truncated
 from plaudit.runs.report.charts.bars import reliability_diagram, stacked_bar_chart
-from plaudit.runs.report.charts.intervals import (
-    GuideLine,
-    IntervalRow,
-    IntervalRows,
-    ScatterPoint,
-    amount_chart,
-    scatter_chart,
-    share_chart,
-)
 from plaudit.runs.report.charts.lines import Curve, all_curves, curve_figures, overlaid_charts
 from plaudit.runs.report.parts import (
     NO_VALUE,
@@ -59,7 +51,7 @@ _MAIN_CURVES = {
 _MAX_POINTS, _MAX_CHARTS, _MAX_CONTESTS, _MAX_CATEGORIES, _MAX_POLICIES = 14, 8, 24, 40, 24
 _MAX_LABEL_LENGTH, _MAX_SENTENCE_LENGTH = 18, 280
 _HEAT_LEVELS = 10
-_HALF = GuideLine(low=0.5, high=0.5, label="as often as not")
+_HALF = intervals.GuideLine(low=0.5, high=0.5, label="as often as not")
 
 
 def results_section(pipeline: PipelineData, *, with_chart: bool) -> Section:
@@ -79,16 +71,16 @@ def _lead_chart(evaluation: PolicyEvaluation) -> Markup | None:
     if evaluation.gold is not None and reference is not None and reference.gold is not None:
         rows = [interval_row(short_name(policy.name), policy.gold) for policy in policies]
         guide = _reference_guide(reference.gold.value, reference.name)
-        data = IntervalRows(rows=rows, series=("worth",), guide=guide)
-        return amount_chart("True worth of an answer", f"by {judge_name(evaluation.gold)}", data)
+        data = intervals.IntervalRows(rows=rows, series=("worth",), guide=guide)
+        return intervals.amount_chart("True worth of an answer", f"by {judge_name(evaluation.gold)}", data)
     contests = {policy.name: contest_against_reference(evaluation, policy.name) for policy in policies}
     rows = [interval_row(_contest_label(contest), contest.raw) for contest in contests.values() if contest]
-    data = IntervalRows(rows=rows, series=("raw",), guide=_HALF)
-    return share_chart("Win rate", "of prompts, a tie counting half", data) if rows else None
+    data = intervals.IntervalRows(rows=rows, series=("raw",), guide=_HALF)
+    return intervals.share_chart("Win rate", "of prompts, a tie counting half", data) if rows else None
 
 
-def _reference_guide(value: float, name: str) -> GuideLine:
-    return GuideLine(low=value, high=value, label=truncated(name, _MAX_LABEL_LENGTH))
+def _reference_guide(value: float, name: str) -> intervals.GuideLine:
+    return intervals.GuideLine(low=value, high=value, label=truncated(name, _MAX_LABEL_LENGTH))
 
 
 def _headline_table(evaluation: PolicyEvaluation) -> Table:
@@ -135,7 +127,12 @@ def wins_section(pipeline: PipelineData) -> Iterator[Section]:
     parts: list[Part] = []
     if evaluation is not None and evaluation.contests:
         parts += [Charts(_win_rate_charts(evaluation), say("pipeline.win_rates_guide"))]
-        parts += [_contests_table(evaluation)]
+        columns = ["win rate without ties", "both orders agree", "the first is preferred", "p", "no verdict"]
+        rows = [
+            (f"{_contest_label(contest)}, by {judge_name(contest.judge)}", _contest_cells(contest))
+            for contest in evaluation.contests[: 2 * _MAX_CONTESTS]
+        ]
+        parts += [Table(caption=say("pipeline.contests"), columns=columns, rows=rows)]
     if parts or judges:
         title = "Win rates" if parts else "Judges"
         yield Section(title, "wins", [*parts, *([judges] if judges else [])])
@@ -158,7 +155,9 @@ def _charts_by_judge(evaluation: PolicyEvaluation, judge: str, suffix: str) -> I
         for styles in [(contest.style_controlled,) if styled else ()]
     ]
     series = ["raw", "at equal length", *(["at equal style"] if styled else [])]
-    yield share_chart(f"Win rate{suffix}", "of pairs", IntervalRows(rows=rows, series=series, guide=_HALF))
+    yield intervals.share_chart(
+        f"Win rate{suffix}", "of pairs", intervals.IntervalRows(rows=rows, series=series, guide=_HALF)
+    )
     counts = [(_contest_label(contest), (contest.won, contest.tied, contest.lost)) for contest in contests]
     yield stacked_bar_chart(f"Won, tied and lost{suffix}", "pairs", counts, ("won", "tied", "lost"))
 
@@ -169,23 +168,14 @@ def _contest_label(contest: Contest) -> str:
 
 def _ratings_chart(ratings: Sequence[Rating]) -> Markup:
     rows = [
-        IntervalRow(
+        intervals.IntervalRow(
             label=short_name(rating.name), spans=(Span(value=rating.elo, low=rating.low, high=rating.high),)
         )
         for rating in sorted(ratings, key=lambda rating: -rating.elo)
     ]
-    mean = GuideLine(low=1000, high=1000, label="the mean")
-    data = IntervalRows(rows=rows, series=("rating",), guide=mean)
-    return amount_chart("Ratings", "Bradley and Terry 1952, as Elo points", data)
-
-
-def _contests_table(evaluation: PolicyEvaluation) -> Table:
-    columns = ["win rate without ties", "both orders agree", "the first is preferred", "p", "no verdict"]
-    rows = [
-        (f"{_contest_label(contest)}, by {judge_name(contest.judge)}", _contest_cells(contest))
-        for contest in evaluation.contests[: 2 * _MAX_CONTESTS]
-    ]
-    return Table(caption=say("pipeline.contests"), columns=columns, rows=rows)
+    mean = intervals.GuideLine(low=1000, high=1000, label="the mean")
+    data = intervals.IntervalRows(rows=rows, series=("rating",), guide=mean)
+    return intervals.amount_chart("Ratings", "Bradley and Terry 1952, as Elo points", data)
 
 
 def _contest_cells(contest: Contest) -> list[Cell]:
@@ -290,7 +280,7 @@ def distance_section(evaluation: PolicyEvaluation) -> Iterator[Section]:
 def _kl_chart(evaluation: PolicyEvaluation, *, truth: bool) -> Iterator[Markup]:
     # max: the estimate of a KL near 0 may lie below it, where there is no root.
     policies = [
-        ScatterPoint(
+        intervals.ScatterPoint(
             label=short_name(policy.name), x=sqrt(max(policy.kl.value, 0.0)), y=estimate_span(estimate)
         )
         for policy in evaluation.policies
@@ -308,7 +298,7 @@ def _kl_chart(evaluation: PolicyEvaluation, *, truth: bool) -> Iterator[Markup]:
     note = say("pipeline.kl_note", prompts=evaluation.prompts)
     if truth and evaluation.over_optimisation is not None:
         note = say("pipeline.over_optimisation", note=note, sentence=evaluation.over_optimisation.sentence)
-    yield scatter_chart(title, unit, policies, path=path, path_label=label, note=note)
+    yield intervals.scatter_chart(title, unit, policies, path=path, path_label=label, note=note)
 
 
 def reward_sections(pipeline: PipelineData) -> Iterator[Section]:
@@ -329,8 +319,8 @@ def habits_section(evaluation: PolicyEvaluation) -> Section:
     rows = [
         interval_row(short_name(policy.name), policy.length) for policy in evaluation.policies[:_MAX_POLICIES]
     ]
-    data = IntervalRows(rows=rows, series=("length",), guide=guide)
-    lengths = amount_chart("Length", "tokens of an answer", data)
+    data = intervals.IntervalRows(rows=rows, series=("length",), guide=guide)
+    lengths = intervals.amount_chart("Length", "tokens of an answer", data)
     texts = Box("", [_diversity_table(evaluation), Text(say("pipeline.self_bleu"), "quiet")])
     return Section("Length and diversity", "habits", [Box("pair", [lengths, texts])])
 

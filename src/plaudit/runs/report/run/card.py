@@ -31,6 +31,11 @@ def model_card(run: Path, repo: str, *, licence: str, evaluation: Path | None = 
     data = read_run_data(run)
     settings = flat_settings(yaml.safe_load(data.config))
     base, sentence = _name(settings.get("model")), run_sentence(data.history, finished=data.finished)
+    command = (
+        f"plaudit eval reward {repo} --data pairs.jsonl"
+        if is_reward_folder(run / "model")
+        else f"plaudit chat --model {repo}"
+    )
     sections = [
         f"# {repo.rpartition('/')[2]}",
         say("card.opening", base=base, method=_method(data), sentence=sentence),
@@ -39,7 +44,7 @@ def model_card(run: Path, repo: str, *, licence: str, evaluation: Path | None = 
         _section("What to doubt", [*_doubts(run, data, evaluation)], ""),
         _section("Made from", [*_origins(data, settings)], ""),
         _section("Settings", [*_setting_rows(settings)], "| setting | value |\n|---|---|"),
-        _usage(run, repo),
+        f"## Use\n\n```bash\n{command}\n```",
     ]
     front = yaml.safe_dump(_front(run, data, settings, licence), sort_keys=False, allow_unicode=True)
     return f"---\n{front}---\n\n" + "\n\n".join(section for section in sections if section) + "\n"
@@ -145,12 +150,3 @@ def _setting_rows(settings: Mapping[str, Any]) -> Iterator[str]:
         if key not in _OF_THIS_MACHINE and value not in (None, [], ()):
             shown = _name(value) if isinstance(value, str) and "/" in value else f"`{value}`"
             yield f"| {key} | {shown} |"
-
-
-def _usage(run: Path, repo: str) -> str:
-    command = (
-        f"plaudit eval reward {repo} --data pairs.jsonl"
-        if is_reward_folder(run / "model")
-        else f"plaudit chat --model {repo}"
-    )
-    return f"## Use\n\n```bash\n{command}\n```"

@@ -19,31 +19,10 @@ from markupsafe import Markup
 
 from plaudit.engine.run_folder import Lineage
 from plaudit.engine.step_report import metric_docs
-from plaudit.runs.report import parts
+from plaudit.runs.report import parts, parts as html
 from plaudit.runs.report.charts.axes import Span
 from plaudit.runs.report.charts.lines import BandChart, BandLine, band_chart, curve_figures
 from plaudit.runs.report.page import render, write_page
-from plaudit.runs.report.parts import (
-    NO_VALUE,
-    Answer,
-    Card,
-    Cards,
-    Charts,
-    Code,
-    Command,
-    Folded,
-    Note,
-    Notes,
-    Origin,
-    Origins,
-    Page,
-    Part,
-    Samples,
-    Section,
-    State,
-    Text,
-    say,
-)
 from plaudit.runs.report.run.data import (
     Delivery,
     Exchange,
@@ -76,33 +55,39 @@ def report_html(run_data: RunData, command: str) -> str:
     word, text = ("Finished", " on ") if run_data.finished else ("Not finished", " · last figures of ")
     if run_data.last_change is None:
         text = ""
-    head: list[Part] = [
-        State(word, run_data.finished, text, run_data.last_change, links),
-        Text(run_sentence(history, finished=run_data.finished), "lede"),
-        *([Cards([*_metric_cards(history)])] if history.columns else []),
+    head: list[html.Part] = [
+        html.State(word, run_data.finished, text, run_data.last_change, links),
+        html.Text(run_sentence(history, finished=run_data.finished), "lede"),
+        *([html.Cards([*_metric_cards(history)])] if history.columns else []),
     ]
     sections = [
-        Section("Curves", "curves", _curves_parts(history)),
+        html.Section("Curves", "curves", _curves_parts(history)),
         _samples_section(run_data.exchanges),
         *_servers_section(run_data.deliveries, run_data.history),
-        Section("Notes", "notes", [*_notes_parts(notes)]),
-        Section("Lineage", "origins", [_lineage_part(run_data.lineage)]),
-        Section("Settings", "settings", [Folded(say("run.config"), [Code(run_data.config)])]),
-        Section("Going on", "going-on", [*_commands(run_data, command), Text(say("again.paths"), "quiet")]),
+        html.Section("Notes", "notes", [*_notes_parts(notes)]),
+        html.Section("Lineage", "origins", [_lineage_part(run_data.lineage)]),
+        html.Section(
+            "Settings", "settings", [html.Folded(html.say("run.config"), [html.Code(run_data.config)])]
+        ),
+        html.Section(
+            "Going on",
+            "going-on",
+            [*_commands(run_data, command), html.Text(html.say("again.paths"), "quiet")],
+        ),
     ]
     return render(
-        Page(
+        html.Page(
             title=run_data.name, heading=run_data.name, head=head, sections=sections, styles=("charts", "run")
         )
     )
 
 
-def _servers_section(deliveries: Sequence[Delivery], history: MetricHistory) -> Iterator[Section]:
+def _servers_section(deliveries: Sequence[Delivery], history: MetricHistory) -> Iterator[html.Section]:
     """What it took to keep the weights of servers those of the policy, how it was proven, and who waited."""
     if not deliveries:
         return
     later = deliveries[1:] or deliveries
-    sentence = say(
+    sentence = html.say(
         "run.servers",
         count=len(deliveries),
         first=f"{deliveries[0].bytes / 2**20:,.1f}",
@@ -116,16 +101,16 @@ def _servers_section(deliveries: Sequence[Delivery], history: MetricHistory) -> 
     seconds, drawn, waited = (history.total(f"timing/{name}seconds") for name in ("", "draw_", "wait_"))
     shares = {"learnt": seconds - waited, "waited": waited, "drawn": drawn}
     lag = history.columns.get("rollout_lag")
-    ahead = [say("run.ahead", lag=int(lag.highest))] if lag is not None and lag.highest else []
-    times = say("run.shares", **{name: share / max(seconds, 1e-9) for name, share in shares.items()})
-    yield Section("Servers", "servers", [Text(" ".join([sentence, *ahead, times]))])
+    ahead = [html.say("run.ahead", lag=int(lag.highest))] if lag is not None and lag.highest else []
+    times = html.say("run.shares", **{name: share / max(seconds, 1e-9) for name, share in shares.items()})
+    yield html.Section("Servers", "servers", [html.Text(" ".join([sentence, *ahead, times]))])
 
 
 def curves_page(run: Path) -> tuple[str, int]:
     data = read_run_data(run)
     sentence = f": {run_sentence(data.history, finished=data.finished)}"
-    head = [Text(sentence, about=data.name), Charts(_charts(data.history))]
-    page = render(Page(title=data.name, heading="", head=head, sections=[], styles=("charts", "run")))
+    head = [html.Text(sentence, about=data.name), html.Charts(_charts(data.history))]
+    page = render(html.Page(title=data.name, heading="", head=head, sections=[], styles=("charts", "run")))
     return page, page.count("<figure")
 
 
@@ -140,37 +125,40 @@ class Metrics:
     rows: Sequence[tuple[str, str, Sequence[str]]]
 
 
-def _curves_parts(history: MetricHistory) -> list[Part]:
+def _curves_parts(history: MetricHistory) -> list[html.Part]:
     if not history.columns:
-        return [Text(say("run.nothing_to_draw"))]
+        return [html.Text(html.say("run.nothing_to_draw"))]
     numbers = Metrics([_metric_row(column) for column in history.columns.values()])
-    return [Charts(_charts(history), say("run.curves_guide")), Folded(say("run.numbers"), [numbers])]
+    return [
+        html.Charts(_charts(history), html.say("run.curves_guide")),
+        html.Folded(html.say("run.numbers"), [numbers]),
+    ]
 
 
 def _metric_row(column: MetricColumn) -> tuple[str, str, list[str]]:
     """The name of a figure, what it means, and its first, last, lowest and highest value."""
     values = (column.values[0], column.last, column.lowest, column.highest)
     write = "{:,.0f}".format if all(map(float.is_integer, column.values)) else number_text
-    texts = [NO_VALUE if value is None else write(value) for value in values]
+    texts = [html.NO_VALUE if value is None else write(value) for value in values]
     doc = metric_docs().get(column.name)
     return column.name, doc.what if doc else "", texts
 
 
-def _samples_section(exchanges: Sequence[Exchange]) -> Section:
+def _samples_section(exchanges: Sequence[Exchange]) -> html.Section:
     """Of each prompt the first completion, the last one and the one in the data, as far as there are such."""
     samples = [
         parts.Exchange(prompt=row.prompt, answers=[*_answers(row)], title=f"Prompt {number}")
         for number, row in enumerate(exchanges[:_MAX_EXCHANGES], start=1)
     ]
     hidden = len(exchanges) - len(samples)
-    first = [Samples(samples) if samples else Text(say("run.unasked"))]
-    more = [Text(say("run.more_prompts", count=hidden), "quiet")] if hidden else []
+    first = [html.Samples(samples) if samples else html.Text(html.say("run.unasked"))]
+    more = [html.Text(html.say("run.more_prompts", count=hidden), "quiet")] if hidden else []
     is_scored = bool(exchanges) and all(_judged(exchange.last[1]) for exchange in exchanges)
     title = "How the model scored" if is_scored else "What the model said"
-    return Section(title, "samples", [*first, *more])
+    return html.Section(title, "samples", [*first, *more])
 
 
-def _answers(exchange: Exchange) -> Iterator[Answer]:
+def _answers(exchange: Exchange) -> Iterator[html.Answer]:
     (first, first_text), (last, last_text) = exchange.first, exchange.last
     if first != last:
         yield _answer(f"At step {first:,}", "before", first_text)
@@ -179,8 +167,8 @@ def _answers(exchange: Exchange) -> Iterator[Answer]:
         yield _answer("In the data", "expected", exchange.expected)
 
 
-def _answer(label: str, kind: str, text: str) -> Answer:
-    return Answer(label=label, kind=kind, text=text, judged=_judged(text))
+def _answer(label: str, kind: str, text: str) -> html.Answer:
+    return html.Answer(label=label, kind=kind, text=text, judged=_judged(text))
 
 
 def _judged(text: str) -> list[tuple[str, str]]:
@@ -193,59 +181,59 @@ def _judged(text: str) -> list[tuple[str, str]]:
     return [(match[1], match[2]) for match in matches if match] if all(matches) else []
 
 
-def _notes_parts(notes: Sequence[RunNote]) -> Iterator[Part]:
+def _notes_parts(notes: Sequence[RunNote]) -> Iterator[html.Part]:
     latest = notes[-_MAX_NOTES:]
     if len(notes) > len(latest):
-        yield Text(say("run.earlier_notes", count=len(notes) - len(latest)), "quiet")
-    yield Notes([*map(_note, latest)]) if latest else Text(say("run.no_notes"))
+        yield html.Text(html.say("run.earlier_notes", count=len(notes) - len(latest)), "quiet")
+    yield html.Notes([*map(_note, latest)]) if latest else html.Text(html.say("run.no_notes"))
 
 
-def _note(note: RunNote) -> Note:
-    return Note(shortened(note.text, _MAX_CHARACTERS), quiet=f"({note.details})" if note.details else "")
+def _note(note: RunNote) -> html.Note:
+    return html.Note(shortened(note.text, _MAX_CHARACTERS), quiet=f"({note.details})" if note.details else "")
 
 
-def _commands(run_data: RunData, command: str) -> Iterator[Command]:
+def _commands(run_data: RunData, command: str) -> Iterator[html.Command]:
     """How to go on with the run, and how to use what it has made."""
     config = shlex.quote(str(run_data.path / "config.yaml"))
     if run_data.finished:
         new_folder = shlex.quote(f"{run_data.path}-again")
-        yield Command(say("run.again"), f"{command} --config {config} --out {new_folder}")
+        yield html.Command(html.say("run.again"), f"{command} --config {config} --out {new_folder}")
     else:
-        yield Command(say("run.go_on"), f"{command} --config {config}")
+        yield html.Command(html.say("run.go_on"), f"{command} --config {config}")
     if run_data.model_kind != "none":
         library, kind = ("peft", "AutoPeftModelForCausalLM")
         if run_data.model_kind == "model":
             library, kind = ("transformers", "AutoModelForCausalLM")
         folder = repr(str(run_data.path / "model"))
-        code = say("run.loading", library=library, kind=kind, folder=folder)
-        yield Command(say("run.in_python"), code)
+        code = html.say("run.loading", library=library, kind=kind, folder=folder)
+        yield html.Command(html.say("run.in_python"), code)
 
 
-def _lineage_part(lineage: Lineage | None) -> Part:
+def _lineage_part(lineage: Lineage | None) -> html.Part:
     if lineage is None:
-        return Text(say("run.no_lineage"))
-    return Origins([*_origins(lineage)], say("run.hashes"))
+        return html.Text(html.say("run.no_lineage"))
+    return html.Origins([*_origins(lineage)], html.say("run.hashes"))
 
 
-def _origins(lineage: Lineage) -> Iterator[Origin]:
+def _origins(lineage: Lineage) -> Iterator[html.Origin]:
     """What went in by name: in words, or else by its hash."""
     for name, digest in lineage.data.items():
-        yield Origin(f"data: {name}", digest=digest)
+        yield html.Origin(f"data: {name}", digest=digest)
     for name in ("model", "template", "tokenizer"):
         digest = getattr(lineage, name)
         if digest is not None:
-            yield Origin("base model" if name == "model" else name, digest=digest)
-    yield Origin("seed", str(lineage.seed))
-    yield Origin("plaudit", version_text(lineage.code))
+            yield html.Origin("base model" if name == "model" else name, digest=digest)
+    yield html.Origin("seed", str(lineage.seed))
+    yield html.Origin("plaudit", version_text(lineage.code))
     for name in ("libraries", "machine"):
-        yield Origin(name, ", ".join(f"{key} {value}" for key, value in getattr(lineage, name).items()))
+        yield html.Origin(name, ", ".join(f"{key} {value}" for key, value in getattr(lineage, name).items()))
 
 
 def version_text(code: Mapping[str, object]) -> str:
     """The version of plaudit that was used, with its commit where that is known."""
     commit = code.get("commit")
     name = "version" if not commit else "changed_commit" if code.get("changed") else "commit"
-    return say(f"run.{name}", version=code.get("plaudit"), commit=str(commit)[:12])
+    return html.say(f"run.{name}", version=code.get("plaudit"), commit=str(commit)[:12])
 
 
 _SCORE_LABELS = {
@@ -292,12 +280,12 @@ def _kl_points(root_kl: MetricColumn, scores: MetricColumn) -> tuple[tuple[float
 
 def run_sentence(history: MetricHistory, *, finished: bool) -> str:
     if not history.step:
-        return say("run.no_step")
+        return html.say("run.no_step")
     so_far = "_so_far" if not finished and history.step < history.steps else ""
-    taken = say(f"run.taken{so_far}", step=history.step, steps=history.steps)
+    taken = html.say(f"run.taken{so_far}", step=history.step, steps=history.steps)
     epochs = f"{history.epoch:.1f}" if history.epoch >= 0.1 else f"{history.epoch:.2g}"
     epochs = f"{epochs} {'epoch' if epochs == '1.0' else 'epochs'}"
-    return say(
+    return html.say(
         "run.whole", taken=taken, epochs=epochs, rows=_rows_text(history), outcome=_outcome_text(history)
     )
 
@@ -310,8 +298,8 @@ def _rows_text(history: MetricHistory) -> str:
     rows_per_epoch = rows_trained / history.epoch if history.epoch else 0.0
     # Steps that were left out, or taken up half-way, make the quotient something else than a count of rows.
     if rows_per_epoch >= 1 and abs(rows_per_epoch - round(rows_per_epoch)) < 1e-6 * rows_per_epoch:
-        return say("run.rows", rows=round(rows_per_epoch))
-    return say("run.rows_in_all", rows=rows_trained)
+        return html.say("run.rows", rows=round(rows_per_epoch))
+    return html.say("run.rows_in_all", rows=rows_trained)
 
 
 _OUTCOME_METRICS = ("held_out/judge", "held_out/reward", "held_out/loss")
@@ -321,38 +309,38 @@ def _outcome_text(history: MetricHistory) -> str:
     for name in _OUTCOME_METRICS:
         if name in history.columns:
             change = _held_out_text(history.columns[name])
-            return say("run.outcome", label=say(f"run.outcomes.{name}"), change=change)
+            return html.say("run.outcome", label=html.say(f"run.outcomes.{name}"), change=change)
     # The loss of a policy's own answers is a surrogate, near 0 by design: their reward says how it went.
     name = "reward" if "reward" in history.columns else "loss"
     column = history.columns.get(name)
     if column is None:
         return ""
-    label = say(f"run.outcomes.{name}")
+    label = html.say(f"run.outcomes.{name}")
     if len(column.values) == 1:
-        return say("run.only_step", label=label, value=column.last)
+        return html.say("run.only_step", label=label, value=column.last)
     # Means over some steps at either end: two single steps are too noisy to compare.
     count = max(1, min(50, len(column.values) // 10))
     change = _change_text(fmean(column.values[:count]), fmean(column.values[-count:]))
-    ends = say("run.first_and_last") if count == 1 else say("run.means", count=count)
-    return say("run.steps", label=label, change=change, ends=ends)
+    ends = html.say("run.first_and_last") if count == 1 else html.say("run.means", count=count)
+    return html.say("run.steps", label=label, change=change, ends=ends)
 
 
 def _held_out_text(column: MetricColumn) -> str:
     if len(column.values) == 1:
-        return say("run.was", value=column.last, step=column.steps[0])
+        return html.say("run.was", value=column.last, step=column.steps[0])
     change = _change_text(column.values[0], column.last)
     best = column.best
     if best is None or number_text(best[1]) == number_text(column.last):
         return change
-    return say("run.with_best", change=change, best=best[1], step=best[0])
+    return html.say("run.with_best", change=change, best=best[1], step=best[0])
 
 
 def _change_text(before: Number, after: Number) -> str:
     if math.isnan(before) or math.isnan(after):
-        return say("run.went", before=before, after=after)
+        return html.say("run.went", before=before, after=after)
     if number_text(before) == number_text(after):
-        return say("run.stayed", value=after)
-    return say("run.fell" if after < before else "run.rose", before=before, after=after)
+        return html.say("run.stayed", value=after)
+    return html.say("run.fell" if after < before else "run.rose", before=before, after=after)
 
 
 _HEADLINE_METRICS = (
@@ -361,22 +349,24 @@ _HEADLINE_METRICS = (
 )
 
 
-def _metric_cards(history: MetricHistory) -> Iterator[Card]:
+def _metric_cards(history: MetricHistory) -> Iterator[html.Card]:
     columns = history.columns
     for name in _HEADLINE_METRICS:
         if name in columns:
             write = percent if name.endswith("accuracy") else number_text
             last, more = write(columns[name].last), _best_note(columns[name], write)
-            yield Card(label=say(f"run.cards.{name}"), value=last, more=more)
+            yield html.Card(label=html.say(f"run.cards.{name}"), value=last, more=more)
     seconds, tokens = history.total("timing/seconds"), history.total("tokens")
     if seconds:
-        speed = say("run.speed", speed=tokens / seconds) if tokens else ""
-        yield Card(label="Time in steps", value=duration(seconds), more=speed)
+        speed = html.say("run.speed", speed=tokens / seconds) if tokens else ""
+        yield html.Card(label="Time in steps", value=duration(seconds), more=speed)
     if tokens:
         rows = history.total("rows")
-        yield Card(label="Tokens", value=f"{tokens:,.0f}", more=f"in {counted(rows, 'row')}" if rows else "")
+        yield html.Card(
+            label="Tokens", value=f"{tokens:,.0f}", more=f"in {counted(rows, 'row')}" if rows else ""
+        )
     if "timing/memory_mib" in columns and (most := columns["timing/memory_mib"].highest) is not None:
-        yield Card(label="Most memory", value=f"{most:,.0f} MiB")
+        yield html.Card(label="Most memory", value=f"{most:,.0f} MiB")
 
 
 def _best_note(column: MetricColumn, write: Callable[[Number], str]) -> str:
@@ -384,5 +374,5 @@ def _best_note(column: MetricColumn, write: Callable[[Number], str]) -> str:
         return ""
     step, value = column.best
     if write(value) == write(column.last):
-        return say("run.best")
-    return say("run.best_at", value=write(value), step=step)
+        return html.say("run.best")
+    return html.say("run.best_at", value=write(value), step=step)
