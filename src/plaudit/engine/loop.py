@@ -11,16 +11,13 @@ from __future__ import annotations
 import math
 import random
 import time
-from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
-from hashlib import blake2b
 from itertools import count
 from pathlib import Path
 from typing import Any, Generic
 
-import numpy as np
 from torch import nn
 
 from plaudit.engine.checkpoint import save
@@ -88,21 +85,17 @@ class BatchOrder:
         return epoch + within * self.batch_size / self.rows
 
 
-MANY_MILLIONS = 2**20
-"""From so many rows on, order and held-out prompts are chosen without an object for each row."""
-
-
-def seed_number(words: str) -> int:
-    """A seed of 128 bits, alike in every process."""
-    return int.from_bytes(blake2b(words.encode(), digest_size=16).digest())
+MANY_ROWS = 2**20
+"""From so many rows on there is no object for each: `engine.many_rows`."""
 
 
 # The epoch at hand and its neighbour: millions of rows are not shuffled again at every step.
 @lru_cache(maxsize=2)
 def _shuffled_rows(rows: int, seed: int, epoch: int) -> Sequence[int]:
-    if rows >= MANY_MILLIONS:
-        luck = np.random.Philox(key=seed_number(f"{seed}/{epoch}")).random_raw(rows)
-        return array("Q", np.argsort(luck, kind="stable").astype(np.uint64).tobytes())
+    if rows >= MANY_ROWS:
+        from plaudit.engine.many_rows import shuffled
+
+        return shuffled(rows, f"{seed}/{epoch}")
     order = list(range(rows))
     # A generator of its own, seeded by text: Python hashes a
     # string seed with SHA-512, alike in every process.

@@ -13,13 +13,10 @@ from functools import partial
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
-import numpy as np
-from numpy.typing import NDArray
-
 from plaudit.data.files import source_name
 from plaudit.data.read import ReadResult, read_records
 from plaudit.data.records import Record, Text
-from plaudit.engine.loop import MANY_MILLIONS, seed_number
+from plaudit.engine.loop import MANY_ROWS
 from plaudit.errors import UserError
 from plaudit.files import atomic
 from plaudit.files.data_sets import sources_of
@@ -122,12 +119,6 @@ def load_rows(
     )
 
 
-def _listed_sources(data: Path) -> Iterable[tuple[str, str, float]]:
-    """For each source of rows what lists of its bad rows are called, where it lies, and its weight."""
-    for number, (source, weight) in enumerate(sources_of(data), start=1):
-        yield ("data.jsonl" if number == 1 else f"data-{number}.jsonl"), source, weight
-
-
 def weighted(rows: Sequence[int], weights: Sequence[float], seed: int) -> Sequence[int]:
     """Each row's number as often as its weight says: of 1.5 once or twice, by chance.
 
@@ -159,8 +150,10 @@ def hold_out(
     The numbers of the rows that are trained, and of those that are held out.
     """
     kept = examples.prompts() if isinstance(examples, LazyRows) and not families else None
-    if kept is not None and len(kept) >= MANY_MILLIONS:
-        return _hold_out_many(kept, share, seed)
+    if kept is not None and len(kept) >= MANY_ROWS:
+        from plaudit.engine.many_rows import apart
+
+        return apart(kept, share, f"{seed}/held out")
     representative = families or {}
     prompt_ids: list[str] = []
     tokens: dict[str, bytes] = {}
@@ -179,20 +172,6 @@ def hold_out(
     for number, prompt_id in enumerate(prompt_ids):
         parts[family[prompt_id] in held_out_prompts].append(number)
     return parts
-
-
-def _hold_out_many(
-    prompt_of_row: NDArray[np.uint64], share: float, seed: int
-) -> tuple[array[int], array[int]]:
-    """The same by the hashes of prompts alone: as objects, those of ten million rows would fill memory."""
-    prompts, place_of_row = np.unique(prompt_of_row, return_inverse=True)
-    luck = np.random.Philox(key=seed_number(f"{seed}/held out")).random_raw(len(prompts))
-    count = min(math.ceil(share * len(prompts)), len(prompts) - 1)
-    aside = np.zeros(len(prompts), dtype=bool)
-    aside[np.argsort(luck, kind="stable")[:count]] = True
-    parts = (np.flatnonzero(aside[place_of_row] == side).astype(np.uint64) for side in (False, True))
-    trained, held_out = (array("Q", part.tobytes()) for part in parts)
-    return trained, held_out
 
 
 def _sort_key(tokens: Sequence[int]) -> bytes:

@@ -133,7 +133,7 @@ class Fleet:
                     self.journal.sync()
 
     def _answer(self, question: Question) -> list[DrawnTokens]:
-        """By the journal, where it was answered before; else by a server, and kept there."""
+        # By the journal, where it was answered before; else by a server, and kept there.
         if self.journal is None:
             return self._ask(question)
         key = key_of(self.root, question)
@@ -277,7 +277,7 @@ class Keeper:
         return verdict
 
     def _bring(self, server: Server) -> Verdict:
-        """Bring a server to the weights of now, and have it prove them."""
+        # Bring a server to the weights of now, and have it prove them.
         assert self._current is not None
         delivery, here_M = self._current
         if server not in self._proofs:
@@ -296,7 +296,7 @@ class Keeper:
         return verdict
 
     def _begin(self, server: Server, delivery: Delivery) -> None:
-        """Meet a server that is new: its model, and with disturbed weights that each tensor reaches it."""
+        # Meet a server that is new: its model, and with disturbed weights that each tensor reaches it.
         _refuse_another_model(server, delivery)
         server.begin_transfer()
         if self.noise is not None:
@@ -307,7 +307,7 @@ class Keeper:
         self._proofs[server] = Proof(self._dtype)
 
     def _refuse_other_logps(self, server: Server, version: str) -> None:
-        """Refuse log-probs of answers that are not those at the run's temperature."""
+        # Refuse log-probs of answers that are not those at the run's temperature.
         prompt = self.sequences[0][:8]
         question = Question(
             prompt=prompt,
@@ -338,7 +338,7 @@ class Keeper:
         return torch.tensor([value for row in logps for value in row], dtype=torch.float64)
 
     def _look_after(self) -> None:
-        """Until the run ends: bring a server that has come back what the others have."""
+        # Until the run ends: bring a server that has come back what the others have.
         refused: set[Server] = set()
         while not self._stop.wait(LOOK_SECONDS):
             for server in [server for server in self._fleet.gone() if server not in refused]:
@@ -363,7 +363,7 @@ class Keeper:
 
 
 def _refuse_another_model(server: Server, delivery: Delivery) -> None:
-    """Compare the server's own folder with what it is to be sent, where that folder is seen from here."""
+    # Compare the server's own folder with what it is to be sent, where that folder is seen from here.
     folder = Path(str(server.model().get("root", "")))
     if server.adapters or not folder.is_dir():
         return

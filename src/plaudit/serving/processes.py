@@ -137,7 +137,7 @@ def warm_up(server: Server) -> None:
 
 
 def _command(model: Path, settings: ServerSettings, dtype: torch.dtype, rank: int, port: int) -> list[str]:
-    """The command of a server; what the user adds comes last, and wins."""
+    # The command of a server; what the user adds comes last, and wins.
     words = [str(settings.python), "-c", _ENDS_WITH_PARENT, str(os.getpid())]
     words += [*VLLM_WORDS, "--model", str(model.resolve()), "--dtype", str(dtype).removeprefix("torch.")]
     words += ["--host", "127.0.0.1", "--port", str(port)]
@@ -149,7 +149,7 @@ def _command(model: Path, settings: ServerSettings, dtype: torch.dtype, rank: in
 
 
 def _plugin_environment(folder: Path) -> dict[str, str]:
-    """What lets a server find plaudit's carrier of weights, and nothing else of this environment."""
+    # What lets a server find plaudit's carrier of weights, and nothing else of this environment.
     home = folder / "plugin"
     facts = home / "plaudit_carrier-0.dist-info"
     facts.mkdir(parents=True, exist_ok=True)
@@ -164,7 +164,7 @@ def _plugin_environment(folder: Path) -> dict[str, str]:
 
 
 def _shares(settings: ServerSettings) -> list[str]:
-    """The GPUs of each server; empty where none were named."""
+    # The GPUs of each server; empty where none were named.
     gpus = [word.strip() for word in settings.gpus.split(",") if word.strip()]
     if not gpus:
         return []

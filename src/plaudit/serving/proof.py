@@ -197,7 +197,7 @@ def _disturb_all(
 
 
 def _parts(policy: Policy) -> Iterator[_Part]:
-    """Every tensor by name, and of families of experts each of them; adapters are merged into theirs."""
+    # Every tensor by name, and of families of experts each of them; adapters are merged into theirs.
     named = [(name, p) for name, p in policy.base.named_parameters() if "lora_" not in name]
     families = [p.shape[0] for _, p in named if p.ndim == 3]
     one_by_one = len(named) + sum(families) <= MOST_PARTS
@@ -224,7 +224,7 @@ def _disturbing(name: str, parameter: nn.Parameter, place: int | None, size: flo
 
 
 def _disturb(name: str, parameter: nn.Parameter, place: int | None, size: float) -> None:
-    """Add noise of this share of its own size to a tensor, or to one place of it; all ranks come."""
+    # Add noise of this share of its own size to a tensor, or to one place of it; all ranks come.
     seed = int.from_bytes(blake2b(name.encode(), digest_size=7).digest())
     with torch.no_grad():
         whole = full_tensor(parameter.detach()).clone()
@@ -237,5 +237,5 @@ def _disturb(name: str, parameter: nn.Parameter, place: int | None, size: float)
 
 
 def _mean(difference_M: Tensor) -> float:
-    """The mean distance; infinite where something is no number."""
+    # The mean distance; infinite where something is no number.
     return float(difference_M.abs().mean().nan_to_num(nan=float("inf")))

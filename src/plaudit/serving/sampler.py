@@ -110,7 +110,7 @@ class RemoteSampler:
             self.fleet.fail(UserError("the run has ended"))
 
     def _lay_ready(self) -> Callable[[], None]:
-        """Gather the weights on all ranks; what comes back sends them, and asks no model for anything."""
+        # Gather the weights on all ranks; what comes back sends them, and asks no model for anything.
         if self._ready == self.version:
             return lambda: None
         first = self._ready < 0
@@ -151,7 +151,7 @@ class RemoteSampler:
         del tensors
 
     def _prove_every_tensor(self, sequences: Sequence[tuple[int, ...]]) -> None:
-        """Lay weights ready by which a server shows that it computes with each tensor."""
+        # Lay weights ready by which a server shows that it computes with each tensor.
         with disturbed(self.policy, sequences, self.dtype, adapters=self.adapters) as noise:
             tensors = self._tensors()
             if self.keeper is not None:
@@ -230,7 +230,7 @@ class RemoteSampler:
 
 
 def _compute_on(device: torch.device) -> None:
-    """Have what this thread computes, such as scores by a model, computed where the others compute."""
+    # Have what this thread computes, such as scores by a model, computed where the others compute.
     if device.type == "cuda":
         torch.cuda.set_device(device)
 
@@ -251,7 +251,7 @@ def enumerate_runs(requests: Sequence[GenerationRequest]) -> list[tuple[int, Gen
 
 
 def _journal(run: Run) -> Journal | None:
-    """What this rank's answers are kept in; nothing where nothing is written, as by a check."""
+    # What this rank's answers are kept in; nothing where nothing is written, as by a check.
     if not run.ranks.first_says(run.folder is not None):
         return None
     journal = Journal(run.config.out / JOURNAL_FOLDER, run.ranks.rank)
@@ -319,7 +319,7 @@ def remote_sampler(
 
 
 def _adapter_settings(policy: Policy) -> Any:
-    """PEFT's settings of the adapters that a policy has."""
+    # PEFT's settings of the adapters that a policy has.
     settings = getattr(policy.model, "peft_config", None)
     if settings is None:
         raise UserError(
@@ -329,7 +329,7 @@ def _adapter_settings(policy: Policy) -> Any:
 
 
 def _place(run: Run) -> Path:
-    """The run folder; where none is written, as by a check, one that is gone afterwards."""
+    # The run folder; where none is written, as by a check, one that is gone afterwards.
     if run.folder is not None or not run.ranks.is_first:
         return run.config.out.resolve()
     return Path(run.resources.enter_context(TemporaryDirectory(prefix="plaudit-")))
@@ -338,7 +338,7 @@ def _place(run: Run) -> Path:
 def _servers(
     run: Run, place: Path, word: str, settings: ServerSettings, dtype: torch.dtype, rank: int
 ) -> tuple[VllmServers | None, list[str]]:
-    """The addresses that a word names; of ``vllm`` those of servers that the first rank starts, and these."""
+    # The addresses that a word names; of ``vllm`` those of servers that the first rank starts, and these.
     if word != "vllm":
         urls = [url for url in word.split(",") if url]
         _refuse_open_servers(urls, settings)

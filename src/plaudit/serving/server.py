@@ -162,7 +162,7 @@ class Server:
         ]
 
     def _generate(self, body: dict[str, Any], adapter: str) -> Any:
-        """A reply of the token route; of an adapter by its name, where adapters are sent."""
+        # A reply of the token route; of an adapter by its name, where adapters are sent.
         if not self.adapters:
             return self._call("/inference/v1/generate", body, self._asking)
         try:
@@ -194,7 +194,7 @@ class Server:
         self._change("/resume", {})
 
     def _load_adapter(self, update: Mapping[str, Any], version: str) -> None:
-        """Under a name of its own: one that is loaded in place answers with what it kept of the old one."""
+        # Under a name of its own: one that is loaded in place answers with what it kept of the old one.
         adapter = version.removesuffix(UNPROVEN)
         folder = str(Path(update["path"]).parent)
         try:
@@ -240,7 +240,7 @@ class Server:
 
 
 def _refuse_other_weights(spans: Any, tokens: int, version: str) -> None:
-    """Refuse an answer any token of which was drawn with other weights, or that does not say with which."""
+    # Refuse an answer any token of which was drawn with other weights, or that does not say with which.
     if not isinstance(spans, list) or not spans:
         raise UselessReplyError("no word of the weights that drew it")
     if {str(span.get("version")) for span in spans} != {version}:

@@ -133,7 +133,7 @@ class Handover:
         return Delivery(version=version, files=tuple(files), bytes_written=written, manifest=manifest)
 
     def _refuse_other_tensors(self, manifest: Manifest) -> None:
-        """Every delivery has the tensors of the first: a server takes one that lacks some without a word."""
+        # Every delivery has the tensors of the first: a server takes one that lacks some without a word.
         shapes = {name: facts.shape for name, facts in manifest.items()}
         self._shapes = self._shapes or shapes
         if differing := sorted({*shapes.items()} ^ {*self._shapes.items()}):
@@ -143,7 +143,7 @@ class Handover:
             )
 
     def _changes(self, tensors: Mapping[str, Tensor], whole: int) -> dict[str, Tensor]:
-        """What has changed since the last ones, where that is little; else nothing."""
+        # What has changed since the last ones, where that is little; else nothing.
         if not self._chain or len(self._chain) > LONGEST_CHAIN:
             return {}
         changed = changes(self._last, tensors)

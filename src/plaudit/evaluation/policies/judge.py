@@ -128,8 +128,8 @@ def divided_outcomes(judge: Judge, tasks: Sequence[Task], seed: int = 0) -> list
     """By as many ranks as rows are divided over, each with the seeds of its places."""
 
     def judged(part: Sequence[Task], begin: int) -> list[tuple[Verdict | None, NoVerdict | None]]:
-        found = outcomes(judge, part, seed + begin)
-        return [(None, each) if isinstance(each, NoVerdict) else (each, None) for each in found]
+        verdicts = outcomes(judge, part, seed + begin)
+        return [(None, each) if isinstance(each, NoVerdict) else (each, None) for each in verdicts]
 
     pairs = divide_rows(tasks, judged, tuple[Verdict | None, NoVerdict | None])
     return [each for pair in pairs for each in pair if each is not None]

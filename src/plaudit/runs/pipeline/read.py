@@ -131,7 +131,7 @@ def pipeline_yaml(pipeline: Pipeline) -> str:
 
 
 def _stage_entries(stages: object, node: Any, path: Path) -> Iterator[tuple[str, dict[Any, Any], str]]:
-    """Name, settings, and file, line and name of each stage."""
+    # Name, settings, and file, line and name of each stage.
     stages_node = next(value for key, value in node.value if key.value == "stages")
     items = [{name: body} for name, body in stages.items()] if isinstance(stages, dict) else stages
     for item, item_node in zip(items if isinstance(items, list) else [], stages_node.value, strict=True):
@@ -149,7 +149,7 @@ def _stage_entries(stages: object, node: Any, path: Path) -> Iterator[tuple[str,
 
 
 def _flat_settings(body: Mapping[Any, Any], where: str) -> FlatSettings:
-    """Settings by whole names, whether a group is written ``policy.beta`` or has its own lines."""
+    # Settings by whole names, whether a group is written ``policy.beta`` or has its own lines.
     # Refuses two spellings of one name, and a value beside settings of the group of that name.
     keys = [key for key, _ in flatten(body)]
     for key in keys:
@@ -251,7 +251,7 @@ class _StageReader:
         _refuse_undivided(stage)
 
     def _read_inputs(self, name: str, kind: StageKind, settings: FlatSettings) -> dict[str, tuple[str, ...]]:
-        """The words of what lies outside of the stage; they replace those in ``settings``, absolute."""
+        # The words of what lies outside of the stage; they replace those in ``settings``, absolute.
         # One word may stand for a list of one.
         inputs: dict[str, tuple[str, ...]] = {}
         for setting in all_settings(kind.settings):
@@ -282,7 +282,7 @@ class _StageReader:
         return inputs
 
     def _read_prompted(self, name: str, kind: StageKind, settings: FlatSettings) -> tuple[str, ...]:
-        """What the words of prompted policies name; they replace the words in ``settings``, absolute."""
+        # What the words of prompted policies name; they replace the words in ``settings``, absolute.
         found: list[str] = []
         policies = [*_prompted_policies(kind, settings)]
         for number, policy in enumerate(policies):
@@ -347,7 +347,7 @@ class _StageReader:
 
 
 def _absolute_store(settings: FlatSettings) -> FlatSettings:
-    """The file of a label store, or of an archive of attacks, as it can be opened from any folder."""
+    # The file of a label store, or of an archive of attacks, as it can be opened from any folder.
     named = {
         key: settings[key] for key in ("store", "loop.store", "archive") if isinstance(settings.get(key), str)
     }

@@ -187,11 +187,11 @@ class _Run:
         self._raise_end(stopped)
 
     def _can_go_on(self) -> bool:
-        """Whether a stage is left that waits for nobody, or for people who may answer now."""
+        # Whether a stage is left that waits for nobody, or for people who may answer now.
         return bool(self._unblocked()) or (bool(self._waits) and self._attendant is not None)
 
     def _take_up_answered(self) -> None:
-        """Go on with the stages whose labels are all there; a moment of rest where there is nothing else."""
+        # Go on with the stages whose labels are all there; a moment of rest where there is nothing else.
         if not self._waits or self._attendant is None:
             return
         answered = [name for name in self._attendant.answered() if self._waits.pop(name, None)]
@@ -202,7 +202,7 @@ class _Run:
             time.sleep(POLL_SECONDS)
 
     def _unblocked(self) -> list[Stage]:
-        """The stages that are left, without those that wait for people and all below them."""
+        # The stages that are left, without those that wait for people and all below them.
         blocked = self._context.pipeline.with_dependents({*self._waits})
         return [stage for stage in self._to_run if stage.name not in blocked]
 
@@ -222,7 +222,7 @@ class _Run:
             self._failure = self._failure or outcome
 
     def _raise_end(self, stopped: int) -> None:
-        """Raise what ended it before all stages were finished: a signal, a fault, or a wait for people."""
+        # Raise what ended it before all stages were finished: a signal, a fault, or a wait for people.
         failure = self._failure
         if stopped or (failure is not None and failure.status == "stopped"):
             raise StoppedError(stopped or signal.SIGINT)
@@ -233,7 +233,7 @@ class _Run:
             raise WaitingError("\n".join(outcome.detail for outcome in self._waits.values()), *waits)
 
     def _start_ready(self, waiting: list[Stage]) -> list[Stage]:
-        """Reuse what is finished, start what is ready, the longest way first; returns what still waits."""
+        # Reuse what is finished, start what is ready, the longest way first; returns what still waits.
         keys: dict[str, StageKey | None] = {}
         # A stage stands below those that it needs, so one pass sees every result that is there.
         for stage in waiting:
@@ -266,7 +266,7 @@ class _Run:
         self._reporter.message(f"{self._numbered(name)}  {format_clock(seconds)}  {sentence}{left}")
 
     def _results_above(self) -> dict[str, str]:
-        """The results that ``--only`` rests on, as they are; refuses where one is not there."""
+        # The results that ``--only`` rests on, as they are; refuses where one is not there.
         context, only, results = self._context, set(self._selection.only), dict[str, str]()
         needed = set[str]()
         for stage in reversed(context.pipeline.stages):
@@ -320,7 +320,7 @@ class _Run:
 
 
 def _training_step(stage_folder: Path) -> str:
-    """How far a training run is, by the last line of its figures; nothing while it has none."""
+    # How far a training run is, by the last line of its figures; nothing while it has none.
     try:
         with (stage_folder / "run" / "metrics.jsonl").open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
@@ -332,7 +332,7 @@ def _training_step(stage_folder: Path) -> str:
 
 @contextmanager
 def _catch_signals() -> Iterator[list[int]]:
-    """The signals that came while the block runs; a second one raises KeyboardInterrupt."""
+    # The signals that came while the block runs; a second one raises KeyboardInterrupt.
     caught: list[int] = []
 
     def handle(signum: int, _: FrameType | None) -> None:

@@ -261,7 +261,7 @@ def absolute_word(
 
 
 def _check_scorer(word: str, key: str) -> None:
-    """Look rules, functions and judges up now, so that a slip of the pen does not show after an hour."""
+    # Look rules, functions and judges up now, so that a slip of the pen does not show after an hour.
     from plaudit.evaluation.policies.judge import check_judge
     from plaudit.rewards.comparing import compares_pairs
     from plaudit.rewards.registry import resolve_reward
@@ -278,7 +278,7 @@ def _check_scorer(word: str, key: str) -> None:
 
 
 def _must_be_path(word: str, setting: Setting) -> bool:
-    """Whether the word can only be a path; rows held out may be a share or a number instead."""
+    # Whether the word can only be a path; rows held out may be a share or a number instead.
     if setting.key == "held_out":
         return not re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", word)
     members: tuple[Any, ...] = get_args(setting.value_type) or (setting.value_type,)

@@ -94,7 +94,7 @@ def _run_sentences(run: Path, out: Path) -> list[str]:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    """A file that a run has written; nothing where it writes none."""
+    # A file that a run has written; nothing where it writes none.
     try:
         return exact_json.loads(path.read_bytes()) if path.exists() else {}
     except ValueError as error:

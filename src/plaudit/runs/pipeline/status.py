@@ -96,7 +96,7 @@ class PipelineContext:
         return stage.config(values, self.folder.stage(stage.name) / "run")
 
     def _people_values(self, stage: Stage) -> dict[SettingPath, object]:
-        """Where a loop asks people, if it does and nobody said where: in the pipeline's own store."""
+        # Where a loop asks people, if it does and nobody said where: in the pipeline's own store.
         # In the loop's folder labels would go with it when settings change.
         if stage.kind.settings is not RlhfConfig or stage.values["comparisons",] != PEOPLE:
             return {}
@@ -104,7 +104,7 @@ class PipelineContext:
         return {path: value for path, value in own.items() if path not in stage.values}
 
     def _prompted_word(self, word: str) -> str:
-        """The word of a prompted policy with paths where it names stages."""
+        # The word of a prompted policy with paths where it names stages.
         policy = PolicyWord.parse(word)
         folder = self._input_value(policy.folder, PROMPTED_PARTS["folder"], "model")
         shots = policy.shots and self._input_value(policy.shots, PROMPTED_PARTS["shots"], "shots")
@@ -202,7 +202,7 @@ def compute_stage_key(
 
 
 def _resolve_input(context: PipelineContext, word: str, result_hashes: Mapping[str, str]) -> dict[str, str]:
-    """Where an input is from and the hash of its content; nothing of a word that is no file."""
+    # Where an input is from and the hash of its content; nothing of a word that is no file.
     reference = reference_in(word)
     if reference is not None:
         return _resolve_reference(context, word, reference, result_hashes)
@@ -233,7 +233,7 @@ def _resolve_reference(
 
 
 def _deciding_settings(stage: Stage, settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The settings without inputs, which count by their content, and without those that change nothing."""
+    # The settings without inputs, which count by their content, and without those that change nothing.
     deciding: dict[str, Any] = {}
     neutral = RESULT_NEUTRAL_SETTINGS if stage.kind.trains else _NEUTRAL_WITHOUT_TRAINING
     for name, value in settings.items():
@@ -293,7 +293,7 @@ def stage_status(
 
 
 def _started_state(stage_folder: Path) -> tuple[StageState, str]:
-    """Whether a stage that goes on was stopped, or waited for people when it was asked last."""
+    # Whether a stage that goes on was stopped, or waited for people when it was asked last.
     path = stage_folder / WAIT_FILE
     if not path.exists():
         return "goes on", "was stopped; it goes on from where it was"
@@ -305,7 +305,7 @@ def _started_state(stage_folder: Path) -> tuple[StageState, str]:
 
 
 def _code_note(manifest: Mapping[str, Any]) -> str:
-    """A note where another version of the code has made the result; empty where it was this one."""
+    # A note where another version of the code has made the result; empty where it was this one.
     made, current = manifest["code"], running_code_version()
     if all(made.get(name) == current[name] for name in ("plaudit", "commit")):
         return ""

@@ -124,7 +124,7 @@ def result_hash(kind: StageKind, key: str, outputs: Mapping[str, str]) -> str:
 
 
 def _is_result(name: str, kind: StageKind) -> bool:
-    """Whether a file is what others read, and not what is written about it."""
+    # Whether a file is what others read, and not what is written about it.
     if not kind.trains:
         return name == "rows.jsonl" or kind.produces == "evaluation"
     parts = set(Path(name).parts)

@@ -113,7 +113,7 @@ def run_stage(context: PipelineContext, stage: Stage, stage_key: StageKey) -> st
 
 
 def _run_action(context: PipelineContext, stage: Stage) -> StageResult:
-    """Whatever is printed goes to the stage's own file, and a fault is told with the stage's name."""
+    # Whatever is printed goes to the stage's own file, and a fault is told with the stage's name.
     out, name = context.folder.stage(stage.name), f"stage {stage.name} ({stage.kind.name})"
     with (
         (out / LOG_FILE).open("a", encoding="utf-8", buffering=1) as log,
@@ -204,7 +204,7 @@ class Children:
             process.join()
 
     def _outcome(self, connection: Any) -> tuple[Order, StageOutcome]:
-        """What the process sends; a fault, or a stop, where it is gone without a word."""
+        # What the process sends; a fault, or a stop, where it is gone without a word.
         order, process = self._running.pop(connection)
         try:
             outcome: StageOutcome = connection.recv()
@@ -233,16 +233,15 @@ class _StartedStage:
     name: str
     places: Sequence[Place]
     outcomes: dict[int, StageOutcome] = field(default_factory=dict[int, StageOutcome])
-    """By rank, in the order in which they came."""
     failed_at: float | None = None
 
     @property
     def outcome(self) -> StageOutcome:
-        """What all ranks come to: the first fault says why, and those who lost their peers by it do not."""
+        # The first fault says why; who lost peers by it does not.
         every = [*self.outcomes.values()]
         for status in ("fault", "stopped", "lost"):
-            if found := next((outcome for outcome in every if outcome.status == status), None):
-                return replace(found, status="fault") if status == "lost" else found
+            if first := next((outcome for outcome in every if outcome.status == status), None):
+                return replace(first, status="fault") if status == "lost" else first
         return self.outcomes[0]
 
 
@@ -352,7 +351,7 @@ class Workers:
             started.failed_at = started.failed_at or time.monotonic()
 
     def _end_what_is_left(self) -> None:
-        """Ranks whose peers have failed notice it themselves when they next meet; that may be in an hour."""
+        # Ranks whose peers have failed notice it themselves when they next meet; that may be in an hour.
         for number, started in self._running.items():
             waited = 0.0 if started.failed_at is None else time.monotonic() - started.failed_at
             if waited < GRACE_SECONDS:
@@ -433,7 +432,6 @@ class Crew:
             children.close()
 
     def _obeyed(self, children: Children, word: str, value: Any) -> bool:
-        """Whether there is more to come."""
         if word == "start":
             children.start(exact_json.restore(Order, value))
         elif word == "kill":
