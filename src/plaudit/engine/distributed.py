@@ -375,10 +375,8 @@ def _compare_machines(ranks: Ranks) -> None:
                 f"rank {rank} on {machine} has {other}, and rank 0 on {facts[1]} has {facts[0]}: install the "
                 "same on all machines"
             )
-        if ranks.is_first and abs(apart := clocks[rank] - clocks[0]) > 60:
-            note = (
-                f"the clock of {machine} is {apart:+.0f} s from that of {facts[1]}: set both by a time server"
-            )
+        if ranks.is_first and abs(difference := clocks[rank] - clocks[0]) > 60:
+            note = f"{machine}'s clock is {difference:+.0f} s from {facts[1]}'s: set both by a time server"
             print(f"plaudit: note: {note}", file=sys.stderr)
 
 

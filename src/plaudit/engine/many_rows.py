@@ -19,7 +19,7 @@ def shuffled(rows: int, words: str) -> array[int]:
     return array("Q", np.argsort(_luck(rows, words), kind="stable").astype(np.uint64).tobytes())
 
 
-def apart(prompt_of_row: NDArray[np.uint64], share: float, words: str) -> tuple[array[int], array[int]]:
+def separate(prompt_of_row: NDArray[np.uint64], share: float, words: str) -> tuple[array[int], array[int]]:
     """The numbers of the rows that stay, and of a share of the prompts, which these words choose."""
     prompts, place_of_row = np.unique(prompt_of_row, return_inverse=True)
     # One is always left to train on.

@@ -43,6 +43,6 @@ def of_all_ranks(results: Sequence[Result], kind: Any) -> list[Result]:
     """What each rank has found where rows are divided, in the order of ranks, to the bit."""
     if not _RANKS_OF_ROWS or _RANKS_OF_ROWS[-1].world_size == 1:
         return [*results]
-    told = exact_json.dumps([to_plain_data(item) for item in results])
-    parts = map(exact_json.loads, _RANKS_OF_ROWS[-1].all_gather_strings([told]))
+    text = exact_json.dumps([to_plain_data(item) for item in results])
+    parts = map(exact_json.loads, _RANKS_OF_ROWS[-1].all_gather_strings([text]))
     return [exact_json.restore(kind, item) for part in parts for item in part]

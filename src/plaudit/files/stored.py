@@ -111,8 +111,8 @@ def joined(parts: Sequence[Sequence[T]]) -> Sequence[T]:
         return parts[part][number - (ends[part - 1] if part else 0)]
 
     def prompts(numbers: Sequence[int]) -> NDArray[np.uint64] | None:
-        kept = [part.prompts() if isinstance(part, LazyRows) else None for part in parts]
-        every = [part for part in kept if part is not None]
+        each = [part.prompts() if isinstance(part, LazyRows) else None for part in parts]
+        every = [part for part in each if part is not None]
         return np.concatenate(every)[np.asarray(numbers)] if len(every) == len(parts) else None
 
     return LazyRows(fetch, range(ends[-1]), prompts)

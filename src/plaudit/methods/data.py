@@ -149,11 +149,11 @@ def hold_out(
 
     The numbers of the rows that are trained, and of those that are held out.
     """
-    kept = examples.prompts() if isinstance(examples, LazyRows) and not families else None
-    if kept is not None and len(kept) >= MANY_ROWS:
-        from plaudit.engine.many_rows import apart
+    hashes = examples.prompts() if isinstance(examples, LazyRows) and not families else None
+    if hashes is not None and len(hashes) >= MANY_ROWS:
+        from plaudit.engine.many_rows import separate
 
-        return apart(kept, share, f"{seed}/held out")
+        return separate(hashes, share, f"{seed}/held out")
     representative = families or {}
     prompt_ids: list[str] = []
     tokens: dict[str, bytes] = {}
@@ -195,8 +195,8 @@ def prompt_families(records: Sequence[Record], encoding: EncodedRows[Example]) -
 def _leak_notes(train: Sequence[PromptRow], held_out: Sequence[PromptRow], name: str) -> Iterable[str]:
     """A note on held-out prompts that are also trained: what is measured on them is memory."""
     # The smaller set in memory: of millions of rows the other one would not fit.
-    asked = {example.prompt_id for example in held_out}
-    trained = {prompt_id for example in train if (prompt_id := example.prompt_id) in asked}
+    wanted = {example.prompt_id for example in held_out}
+    trained = {prompt_id for example in train if (prompt_id := example.prompt_id) in wanted}
     count = sum(example.prompt_id in trained for example in held_out)
     if count:
         yield f"{count} of {len(held_out)} rows in {name} have a prompt that is also trained"

@@ -266,8 +266,8 @@ class Workers:
 
     def _ranks_of(self, stage: Stage) -> int:
         whole = 1 if self._crew is None else len(self._crew.places)
-        asked = stage.processes or self._pipeline.processes or whole
-        return asked if stage.divides else 1
+        ranks = stage.processes or self._pipeline.processes or whole
+        return ranks if stage.divides else 1
 
     def _refuse_what_never_fits(self) -> None:
         for stage in self._pipeline.stages:
@@ -304,9 +304,9 @@ class Workers:
             self._send(place, replace(order, rank=rank, environment=environment))
 
     def _environment(self, number: int, rank: int, places: Sequence[Place]) -> dict[str, str]:
-        alone = {"RANK": "0", "WORLD_SIZE": "1"}
+        single = {"RANK": "0", "WORLD_SIZE": "1"}
         if len(places) == 1:
-            return {} if self._crew is None else alone
+            return {} if self._crew is None else single
         local = {"LOCAL_RANK": str(places[rank].local_rank), "LOCAL_WORLD_SIZE": str(len(places))}
         meeting_place = self._store_here() if self._crew is None else self._crew.meeting_place
         return {
@@ -424,8 +424,8 @@ class Crew:
         try:
             while all(self._obeyed(children, *order) for order in self.received([0])):
                 for order, outcome in children.ended(POLL_SECONDS):
-                    told = {**asdict(outcome), "waits": []}
-                    self.send(0, "outcome", [order.number, order.rank, told])
+                    result = {**asdict(outcome), "waits": []}
+                    self.send(0, "outcome", [order.number, order.rank, result])
         except dist.DistError as error:
             raise UserError("the first process of this run is gone, which says what is to be done") from error
         finally:
