@@ -19,17 +19,16 @@ from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Generic, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 from weakref import finalize
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 T = TypeVar("T")
 U = TypeVar("U")
-_CLASS = "is"
-_BITS = "bits"
-_PLAIN = "json"
+_CLASS, _BITS, _PLAIN = "is", "bits", "json"
 PromptsOf = Callable[[Sequence[int]], "NDArray[np.uint64] | None"]
 """From the numbers of rows to eight bytes of the hashes of their prompts."""
 
@@ -111,6 +110,8 @@ def joined(parts: Sequence[Sequence[T]]) -> Sequence[T]:
         return parts[part][number - (ends[part - 1] if part else 0)]
 
     def prompts(numbers: Sequence[int]) -> NDArray[np.uint64] | None:
+        import numpy as np
+
         each = [part.prompts() if isinstance(part, LazyRows) else None for part in parts]
         every = [part for part in each if part is not None]
         return np.concatenate(every)[np.asarray(numbers)] if len(every) == len(parts) else None
@@ -211,6 +212,9 @@ class RowWriter:
 
 def stored_rows(stem: Path, classes: Mapping[str, type[Any]]) -> LazyRows[Any]:
     """The rows of a file that a `RowWriter` wrote."""
+    # Only now: whoever reads rows without keeping them does not wait for it.
+    import numpy as np
+
     # Of a writer that was killed the last one may be a piece.
     starts = np.fromfile(stem.with_suffix(".lines"), dtype="<u8").astype(np.uint64)
     prompts = np.fromfile(stem.with_suffix(".prompts"), dtype="<u8").astype(np.uint64)

@@ -251,8 +251,3 @@ def test_a_device_that_is_none_is_refused_before_anything_runs(place, tmp_path):
     assert "stage policy: device 'gpu': use auto, cpu, cuda" in went.words
     assert not (out / "stages" / "demos").exists()
     write_config(place, stages(place))
-
-
-def test_many_processes_are_refused(place, tmp_path, monkeypatch):
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    assert "plaudit run is one process" in go(place / "toy.yaml", tmp_path / "out").words
