@@ -103,8 +103,9 @@ def report_to_torchelastic(error: Exception, raised: BaseException) -> None:
     Path(os.environ[TORCHELASTIC_ERROR_VARIABLE]).write_text(json.dumps(record), encoding="utf-8")
 
 
+# Modules that are unsharded until a block ends, and meshes that weights are sharded over now.
+_HELD = set[FSDPModule]()
 _ACTIVE_MESHES: list[DeviceMesh] = []
-"""The device meshes that weights are sharded over now."""
 
 
 def shard_module(
@@ -130,8 +131,7 @@ def shard_module(
         fully_shard(part, mesh=mesh)
     fully_shard(module, mesh=mesh, mp_policy=policy)
     for part in _sharded_parts(module):
-        # FSDP averages by default; our losses divide by counts over
-        # all ranks, so a mean would shrink them by world.
+        # FSDP averages by default; our losses divide by counts over all ranks already.
         part.set_force_sum_reduction_for_comms(True)
         part.set_gradient_divide_factor(1.0)
     module.register_forward_hook(_reshard_after_inference)
@@ -143,13 +143,15 @@ def unsharded(module: nn.Module) -> Iterator[None]:
 
     Every rank must come, and call the blocks as often as the others do.
     """
-    outermost = [module] if isinstance(module, FSDPModule) else []
-    for part in outermost:
+    held = {module} if isinstance(module, FSDPModule) else set[FSDPModule]()
+    for part in held:
         part.unshard()
     try:
+        _HELD.update(held)
         yield
     finally:
-        for part in outermost:
+        _HELD.difference_update(held)
+        for part in held:
             part.reshard()
 
 
@@ -191,7 +193,7 @@ def _sharded_parts(module: nn.Module) -> list[FSDPModule]:
 def _reshard_after_inference(module: nn.Module, inputs: object, output: object) -> None:
     """Reshard the outermost weights after a forward pass without gradients (no backward pass does it)."""
     del inputs, output
-    if isinstance(module, FSDPModule) and not torch.is_grad_enabled():
+    if isinstance(module, FSDPModule) and not (module in _HELD or torch.is_grad_enabled()):
         module.reshard()
 
 

@@ -6,10 +6,8 @@ Sizes, token numbers and the names of files are bounded here, before anything is
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -126,15 +124,13 @@ def vocabulary_size(config: Mapping[str, Any]) -> int | None:
     return sizes[0] if sizes else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WeightFiles:
-    numbers: int
-    names: frozenset[str]
+WeightPlaces = Mapping[str, tuple[Path, tuple[int, ...]]]
+"""By its name, in which file a weight lies and its shape."""
 
 
-def check_weight_files(folder: Path) -> WeightFiles:
-    """What a folder's weights are; complains about files that are missing, cut, elsewhere, or no floats."""
-    shapes: dict[str, Sequence[int]] = {}
+def check_weight_files(folder: Path) -> WeightPlaces:
+    """Where a folder's weights are; complains about files that are missing, cut, elsewhere, or no floats."""
+    places: dict[str, tuple[Path, tuple[int, ...]]] = {}
     for path in _weight_paths(folder):
         for name, (kind, shape) in _tensors_of(path):
             # Buffers of older models are masks and positions; weights are floats or they are quantised.
@@ -143,8 +139,8 @@ def check_weight_files(folder: Path) -> WeightFiles:
                     f"{path}: {name} is kept as {kind}: these weights are quantised, and plaudit reads "
                     "floats; give the model that was quantised"
                 )
-            shapes[name] = shape
-    return WeightFiles(numbers=sum(map(math.prod, shapes.values())), names=frozenset(shapes))
+            places[name] = path, tuple(shape)
+    return places
 
 
 def _parts(config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

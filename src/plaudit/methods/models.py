@@ -6,13 +6,15 @@ Gradient checkpointing, sharding, narrowing and gathering serve any model of a r
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import torch
 from torch import nn
+from torch.distributed.tensor import DTensor
 
-from plaudit.engine.distributed import Ranks, full_tensor, is_sharded, shard_module
+from plaudit.engine.distributed import Ranks, full_tensor, is_sharded, shard_module, unsharded
 from plaudit.files import atomic
 from plaudit.files.hub import ADAPTER_FOLDER
 from plaudit.methods.config import RunConfig
@@ -28,7 +30,9 @@ from plaudit.models.load import (
     with_lora,
 )
 from plaudit.models.policy import Policy
+from plaudit.models.precision import Narrowed
 from plaudit.models.reward_model import RewardModel
+from plaudit.models.slices import ReadRows, fill, numberless_model
 from plaudit.models.verify import choose_kernels, choose_layout, compile_layers
 from plaudit.tokens.encode import Encoder
 
@@ -40,7 +44,7 @@ def narrow_as_configured(model: Policy | RewardModel, config: RunConfig, precisi
 
     By the kernels that serve it, and compiled where the run wants that.
     """
-    if precision.mixed:
+    if precision.mixed and not is_sharded(model):
         model.compute_in(precision.products)
     kernels = choose_kernels(model)
     return [*([] if kernels is None else [kernels]), *([compile_layers(model)] if config.compile else [])]
@@ -67,6 +71,8 @@ def recompute_as_configured(model: Policy | RewardModel, config: RunConfig) -> N
 
 def shard_or_broadcast(model: Policy | RewardModel, config: RunConfig, ranks: Ranks) -> list[str]:
     """Shard the weights over the ranks, or broadcast the first rank's; returns notes for the user."""
+    if is_sharded(model):
+        return []
     if config.shard and ranks.world_size > 1:
         # Fresh adapters are drawn by each rank for itself; what stands in the folder is the same everywhere.
         ranks.broadcast(p.data for p in model.parameters() if config.lora.rank and p.requires_grad)
@@ -113,16 +119,59 @@ def write_tokenizer(encoder: Encoder, folder: Path) -> None:
     tokenizer.save_pretrained(folder)
 
 
-def prepare_policy(config: RunConfig, precision: Precision, ranks: Ranks) -> tuple[Policy, list[str]]:
-    """The starting policy: loaded, with LoRA adapters, its layout verified; not sharded yet."""
-    device = loading_device(config, ranks)
-    model = _load_with_adapters(config, precision.weights, device, ranks.device)
-    policy = Policy(model, attention=config.memory.attention)
+def prepare_policy(
+    config: RunConfig, precision: Precision, ranks: Ranks, *, by_parts: bool = False
+) -> tuple[Policy, list[str]]:
+    """The starting policy: loaded, with LoRA adapters, its layout verified; not sharded yet.
+
+    ``by_parts``: sharded already where the run shards and each rank can read its own part alone.
+    """
+    whole = not by_parts or not config.shard or config.lora.rank or config.lora.keep
+    compute = precision.products if precision.mixed else None
+    attention = config.memory.attention
+    policy = None if whole else read_by_parts(config.model, precision.weights, compute, ranks, attention)
+    if policy is None:
+        device = loading_device(config, ranks)
+        policy = Policy(
+            _load_with_adapters(config, precision.weights, device, ranks.device), attention=attention
+        )
     recompute_as_configured(policy, config)
-    layout, note = choose_layout(policy, config.memory.layout)
-    policy.use_layout(layout)
-    notes = [*four_bit_notes(policy), *([] if note is None else [note])]
-    return policy.train(), [*notes, *narrow_as_configured(policy, config, precision)]
+    with unsharded(policy):
+        layout, note = choose_layout(policy, config.memory.layout)
+        policy.use_layout(layout)
+        notes = [*four_bit_notes(policy), *([] if note is None else [note])]
+        notes += narrow_as_configured(policy, config, precision)
+    return policy.train(), notes
+
+
+def read_by_parts(
+    folder: Path,
+    dtype: torch.dtype,
+    compute: torch.dtype | None,
+    ranks: Ranks,
+    attention: str | None = None,
+) -> Policy | None:
+    """A policy that is divided over the ranks, each of which has read its own part; None where none can."""
+    model = None if ranks.world_size == 1 else numberless_model(folder, dtype)
+    if model is None:
+        return None
+    policy = Policy(model, attention=attention)
+    if compute is not None:
+        policy.backbone.narrowed = Narrowed.by_shards(compute)
+    shard_module(policy, policy.backbone.repeated_layers, ranks=ranks, compute=compute)
+    fill(model, folder, ranks.device, partial(own_part, ranks.device))
+    return policy
+
+
+def own_part(device: torch.device, weight: nn.Parameter, read: ReadRows) -> nn.Parameter:
+    """A weight that has no numbers yet, with those of this rank."""
+    assert isinstance(weight, DTensor)
+    mesh, rows = weight.device_mesh, weight.shape[0]
+    most = -(-rows // mesh.size())
+    begin, end = (min(rows, (mesh.get_local_rank() + more) * most) for more in (0, 1))
+    part = read(begin, end).to(device, weight.dtype)
+    whole = {"shape": weight.shape, "stride": weight.stride()}
+    return nn.Parameter(DTensor.from_local(part, mesh, weight.placements, run_check=False, **whole))
 
 
 def _load_with_adapters(
@@ -153,19 +202,28 @@ def base_is_rounded(model: Policy | RewardModel) -> bool:
     return model.backbone.narrowed is not None or _has_four_bits(model)
 
 
-def load_frozen_policy(folder: Path, like: Policy, *, moving: bool = False) -> Policy:
+def load_frozen_policy(
+    folder: Path, like: Policy, *, moving: bool = False, over: Ranks | None = None
+) -> Policy:
     """Another policy, frozen, on the same device and in the same numbers (a reference or a teacher).
 
     ``moving``: its weights are changed in small steps, for which they have the digits that learning has.
+    ``over``: divided over these ranks already, where each can read its own part alone.
     """
     # In the numbers that the policy computes in: rounded otherwise, equal weights would have log-ratios.
-    dtype = like.logp_dtype if moving else like.backbone.compute_dtype
-    frozen = Policy(load_model(folder, dtype=dtype, device=like.device)).requires_grad_(requires_grad=False)
-    layout, _ = choose_layout(frozen, like.layout)
+    compute = like.backbone.compute_dtype
+    dtype = like.logp_dtype if moving else compute
+    narrower = None if dtype == compute else compute
+    frozen = None if over is None else read_by_parts(folder, dtype, narrower, over)
+    if frozen is None:
+        frozen = Policy(load_model(folder, dtype=dtype, device=like.device))
+    frozen.requires_grad_(requires_grad=False)
+    with unsharded(frozen):
+        layout, _ = choose_layout(frozen, like.layout)
     frozen.use_layout(layout)
     frozen.backbone.refused_kernels = like.backbone.refused_kernels
-    if dtype != like.backbone.compute_dtype:
-        frozen.compute_in(like.backbone.compute_dtype, frozen=False)
+    if narrower is not None and not is_sharded(frozen):
+        frozen.compute_in(narrower, frozen=False)
     return frozen.eval()
 
 

@@ -227,15 +227,16 @@ def prepare_reference(
     """The reference of a loaded policy, not sharded yet; ``examples`` is all that it will score."""
     settings = config.reference
     folder = settings.model or config.model
+    over = run.ranks if config.shard else None
     # By content as well: a copy of the folder under another name is the same model.
     is_starting_model = folder == config.model or hash_path(folder) == hash_path(config.model)
     if settings.kind == "average":
-        moving = ModelReference(load_frozen_policy(folder, policy, moving=True))
+        moving = ModelReference(load_frozen_policy(folder, policy, moving=True, over=over))
         return _ema_reference(config, policy, run, moving, is_starting_model=is_starting_model)
     if settings.kind == "live" and is_starting_model and has_fresh_adapter(config):
         return _adapter_off(AdapterOffReference(policy))
     if settings.kind == "live":
-        frozen = ModelReference(load_frozen_policy(folder, policy))
+        frozen = ModelReference(load_frozen_policy(folder, policy, over=over))
         return _frozen_reference(frozen, config, run, is_starting_model=is_starting_model)
     # At this point the policy is still the model that the run starts from, adapters and all.
     cached, note = cached_reference(
@@ -327,7 +328,8 @@ def prepare_policy_reference(
     temperature = config.draw.temperature
     if is_starting_model and has_fresh_adapter(config) and settings.kind != "average":
         return _adapter_off(AdapterOffReference(policy, temperature=temperature))
-    loaded = load_frozen_policy(folder, policy, moving=settings.kind == "average")
+    over = run.ranks if config.shard and not draws else None
+    loaded = load_frozen_policy(folder, policy, moving=settings.kind == "average", over=over)
     frozen = ModelReference(loaded, temperature=temperature)
     if settings.kind == "average":
         if draws and config.shard:

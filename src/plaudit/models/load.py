@@ -14,7 +14,7 @@ import re
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
@@ -25,7 +25,7 @@ import torch
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
-from torch import nn
+from torch import Tensor, nn
 from transformers import (
     CONFIG_MAPPING,
     AutoConfig,
@@ -38,7 +38,7 @@ from transformers.pytorch_utils import Conv1D
 
 from plaudit.errors import UserError
 from plaudit.files.hub import ADAPTER_FOLDER, name_on_hub
-from plaudit.files.model_folder import WeightFiles, check_model_folder, check_weight_files, read_json_object
+from plaudit.files.model_folder import WeightPlaces, check_model_folder, check_weight_files, read_json_object
 from plaudit.models.attention import has_soft_caps
 from plaudit.models.backbone import register_classifier
 from plaudit.models.four_bits import quantise_linears
@@ -198,9 +198,9 @@ def load_as(auto: Any, folder: Path, *, dtype: torch.dtype, device: torch.device
             output_loading_info=True,
         )
         _refuse_missing_weights(folder, report)
-        _keep_soft_caps(model)
+        keep_soft_caps(model)
         model = model.to(device)
-    _refuse_what_is_no_number(folder, model)
+    refuse_what_is_no_number(folder, model.named_parameters())
     return model
 
 
@@ -231,19 +231,20 @@ def has_weights(folder: Path) -> bool:
     return any(folder.glob("*.safetensors"))
 
 
-def _refuse_other_weights(folder: Path, expected: PreTrainedModel, files: WeightFiles) -> None:
+def _refuse_other_weights(folder: Path, expected: PreTrainedModel, places: WeightPlaces) -> None:
     """Before memory is taken: what is missing would be made at random, and what is too much left out."""
     wanted = expected.num_parameters()
-    if wanted > 2 * files.numbers + 1000:
+    there = sum(math.prod(shape) for _, shape in places.values())
+    if wanted > 2 * there + 1000:
         raise UserError(
             f"{folder}: config.json describes a model of {wanted:,} weights, and the files hold "
-            f"{files.numbers:,}: they do not belong together; copy the model again"
+            f"{there:,}: they do not belong together; copy the model again"
         )
     names = {*expected.state_dict()}
     layers = {re.sub(r"\d+", "#", name) for name in names}
     ignored = "|".join(expected._keys_to_ignore_on_load_unexpected or ("(?!)",))
     # A layer of a kind that the model has, with a number that it has not: config.json says too few layers.
-    for name in sorted(files.names - names):
+    for name in sorted(places.keys() - names):
         if re.sub(r"\d+", "#", name) in layers and not re.search(ignored, name):
             raise UserError(
                 f"{folder}: the files hold {name}, for which the model of config.json has no place: "
@@ -251,16 +252,16 @@ def _refuse_other_weights(folder: Path, expected: PreTrainedModel, files: Weight
             )
 
 
-def _keep_soft_caps(model: PreTrainedModel) -> None:
+def keep_soft_caps(model: PreTrainedModel) -> None:
     """Attention written out, where a config caps its scores (Gemma 2) and transformers would not."""
     # Its 5.17 takes torch's fused attention for such a model, which has no caps, and does not say so.
     if model.config._attn_implementation == "sdpa" and has_soft_caps(model.config):
         model.set_attn_implementation("eager")
 
 
-def _refuse_what_is_no_number(folder: Path, model: nn.Module) -> None:
+def refuse_what_is_no_number(folder: Path, weights: Iterable[tuple[str, Tensor]]) -> None:
     # A weight that is NaN spoils every answer, and the fault would be looked for elsewhere.
-    for name, weight in model.named_parameters():
+    for name, weight in weights:
         # Smallest and largest see NaN as well, and need no memory beside the weights.
         if weight.numel() and not all(bound.isfinite() for bound in torch.aminmax(weight.detach())):
             bad = int((~weight.isfinite()).sum())

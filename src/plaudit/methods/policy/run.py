@@ -307,7 +307,8 @@ def prepare_run(algorithm: Algorithm, config: PolicyConfig, run: Run) -> Prepare
     reward = make_reward_source(config, run.encoder, device)
     judge = None if config.judge.by is None else resolve_reward(config.judge.by, device=device)
     rows = load_rows(config, run.encoder, partial(encode_prompts_with_room, config), run.folder)
-    policy, notes = prepare_policy(run.config, run.precision, run.ranks)
+    by_parts = not config.critic.shared
+    policy, notes = prepare_policy(run.config, run.precision, run.ranks, by_parts=by_parts)
     needed, draws = "reference" in configured.needs, bool(configured.mixture_coef)
     reference = prepare_policy_reference(config, policy, run, needed=needed, draws=draws)
     critic, critic_notes = _load_critic(configured, config, run, policy)

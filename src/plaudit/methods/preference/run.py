@@ -74,17 +74,18 @@ def load_models(
     """The policy and its reference, in what divides batches of these rows for them."""
     # Before the policy is loaded: rows of a single prompt are refused at once.
     mismatched = _mismatched_examples(row, rows, config, run.encoder)
-    policy, notes = prepare_policy(run.config, run.precision, run.ranks)
+    reference_config = settled_reference(config, rows.train)
+    # Log-probs that are kept are computed by the policy while it is whole.
+    by_parts = "reference" not in row.needs or reference_config.reference.kind == "live"
+    policy, notes = prepare_policy(run.config, run.precision, run.ranks, by_parts=by_parts)
     # Mismatched answers are scored by the reference too, so a cache has to hold them.
     own_examples = [mapped(part, attrgetter("example")) for part in (rows.train, rows.held_out)]
     reference_examples = joined([*own_examples, tuple(mismatched.values())])
-    reference_config = settled_reference(config, rows.train)
     reference = (
         prepare_reference(reference_config, policy, run, reference_examples)
         if "reference" in row.needs
         else no_reference()
     )
-    # After the reference, whose log-probs may be computed by the policy while it is whole.
     notes += shard_or_broadcast(policy, config, run.ranks)
     run.note(*notes, f"{row.name}: {row.formula}", *reference.notes)
     batcher = PreferenceBatcher(

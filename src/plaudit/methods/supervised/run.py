@@ -92,7 +92,9 @@ def prepare_supervised(
     """Read the rows and load the policy: what is trained, and what is checked before."""
     ranks, tokens_at_once = run.ranks, config.memory.tokens_at_once
     rows = load_rows(config, run.encoder, method.encode, run.folder)
-    policy, notes = prepare_policy(run.config, run.precision, ranks)
+    # Whoever distils from it may want it whole.
+    by_parts = method.make_objective is maximum_likelihood
+    policy, notes = prepare_policy(run.config, run.precision, ranks, by_parts=by_parts)
     # Before weights are divided: self-distillation keeps a whole copy of the policy.
     objective = method.make_objective(policy, rows)
     notes += shard_or_broadcast(policy, config, ranks)

@@ -1,0 +1,55 @@
+"""Every architecture read by parts on every rank of a real group (see test_parts.py)."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from plaudit.engine.distributed import Ranks, full_tensor, process_group, unsharded
+from plaudit.errors import UserError
+from plaudit.methods.models import read_by_parts
+from plaudit.models.load import load_model
+
+LOADED = {"dtype": torch.float32, "device": torch.device("cpu")}
+
+
+def outcome(folder: Path, ranks: Ranks) -> str:
+    policy = read_by_parts(folder, torch.float32, None, ranks)
+    if policy is None:
+        return "whole"
+    model, expected = policy.base, load_model(folder, **LOADED).eval()
+    pairs = zip(model.named_parameters(), expected.named_parameters(), strict=True)
+    assert all(a == b and torch.equal(full_tensor(x.detach()), y) for (a, x), (b, y) in pairs)
+    assert all(torch.equal(x, y) for x, y in zip(model.buffers(), expected.buffers(), strict=True))
+    ids = torch.arange(5, 17)[None]
+    with torch.no_grad(), unsharded(policy.eval()), policy.as_plain_model() as plain:
+        assert torch.equal(plain(ids).logits, expected(ids).logits), folder.name
+    tied = [m.get_output_embeddings().weight is m.get_input_embeddings().weight for m in (model, expected)]
+    assert tied[0] == tied[1]
+    return "tied" if tied[0] else "parts"
+
+
+def main() -> None:
+    with process_group("cpu") as ranks:
+        folders = sorted(Path(sys.argv[1]).iterdir())
+        for folder in folders:
+            found = outcome(folder, ranks)
+            if ranks.is_first:
+                print(folder.name, found, flush=True)
+        damaged = folders[-1] / "model.safetensors"
+        if ranks.is_first:
+            weights = load_file(damaged)
+            next(iter(weights.values()))[-1] = float("nan")
+            save_file(weights, damaged, {"format": "pt"})
+        ranks.barrier()
+        try:
+            read_by_parts(folders[-1], torch.float32, None, ranks)
+        except UserError as error:
+            print(f"rank {ranks.rank}: {error}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,31 @@
+"""Each rank reads its own part of a model, and together they have what one that is loaded whole has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.engine.distributed import parts_on_ranks
+from tests.engine.distributed.launch import run
+from tests.models.zoo import ZOO, build
+
+TIED = ("cohere", "gpt2")
+WHOLE = ("falcon_h1", "gemma", "gemma2", "gemma3", "gptneox", "granite_hybrid", "mixtral", "qwen3_next")
+"""Their files name something otherwise, or they have more than weights and angles: loaded whole."""
+QUICK = ("cohere", "gemma", "llama")
+
+
+@pytest.mark.cases(quick=("quick",))
+@pytest.mark.parametrize("names", [pytest.param(QUICK, id="quick"), pytest.param(ZOO, id="all")])
+def test_what_ranks_read_by_parts_is_the_model(names: tuple[str, ...], tmp_path: Path) -> None:
+    for name in names:
+        build(name).save_pretrained(tmp_path / "zoo" / name, max_shard_size="20KB")
+    build("llama").save_pretrained(tmp_path / "zoo" / "zz")
+    done = run(parts_on_ranks.__file__, tmp_path / "zoo", cwd=tmp_path)
+    assert done.code == 0, done.err
+    kind = {**dict.fromkeys(names, "parts"), **dict.fromkeys(TIED, "tied"), **dict.fromkeys(WHOLE, "whole")}
+    lines = done.out.splitlines()
+    assert lines[: len(names)] == [f"{name} {kind[name]}" for name in sorted(names)]
+    [refused] = [line for line in lines if line.startswith("rank")]
+    assert "lm_head.weight are NaN or infinite" in refused
