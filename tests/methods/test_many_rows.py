@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import shutil
 import signal
@@ -29,9 +30,10 @@ from plaudit.data.records import (
     assistant_turn,
     user_turn,
 )
+from plaudit.engine import loop
 from plaudit.errors import UserError
 from plaudit.files.stored import LazyRows, RowWriter, UnstorableError, stored_rows
-from plaudit.methods import shelf
+from plaudit.methods import data, shelf
 from plaudit.methods.config import RowSettings, RunConfig, SftConfig
 from plaudit.methods.data import Rows, load_rows
 from plaudit.methods.preference.algorithms import preference_algorithm
@@ -446,3 +448,29 @@ def test_reading_keeps_no_record_in_memory_where_they_go_to_disk(toy, tmp_path) 
     assert list(there.records) == list(here.records)
     assert isinstance(there.records, LazyRows)
     assert (there.counts, there.rows) == (here.counts, here.rows)
+
+
+@pytest.mark.parametrize("bound", [2**20, 100])
+def test_held_out_prompts_and_order_are_those_of_memory(toy, tmp_path, cache, monkeypatch, bound) -> None:
+    """The many-row way from a bound on, on disk by the hashes that lie there, in memory by the rows' own."""
+    for module in (data, loop):
+        monkeypatch.setattr(module, "MANY_ROWS", bound)
+    asked = config(toy, tmp_path / "out", held_out="0.2", max_length=64)
+    parts = {
+        where: loaded(replace(asked, rows=RowSettings(on_disk=where, cached=False)))
+        for where in ("always", "never")
+    }
+    assert isinstance(parts["always"].train, LazyRows)
+    assert plain_rows(parts["always"]) == plain_rows(parts["never"])
+    [trained, held_out] = ({row.prompt_id for row in part} for part in plain_rows(parts["never"]))
+    assert len(held_out) == math.ceil(0.2 * len(trained | held_out))
+    assert not trained & held_out
+    loop._shuffled_rows.cache_clear()
+    orders = [loop._shuffled_rows(rows, seed, 1) for rows in (150, 150, 151) for seed in (0, 1)]
+    assert [sorted(order) for order in orders] == [[*range(len(order))] for order in orders]
+    assert orders[0] == orders[2] != orders[1]
+    loop._shuffled_rows.cache_clear()
+
+
+def plain_rows(rows: Rows) -> list[tuple[object, ...]]:
+    return [tuple(rows.train), tuple(rows.held_out)]

@@ -1,10 +1,16 @@
-"""Rows that several ranks share: each works on some of them, and all have the results of all."""
+"""Rows that several ranks share, each working on some of them; and millions, in a few bytes a row."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from hashlib import blake2b
 from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from plaudit.config import to_plain_data
 from plaudit.engine.distributed import Ranks
@@ -46,3 +52,36 @@ def of_all_ranks(results: Sequence[Result], kind: Any) -> list[Result]:
     text = exact_json.dumps([to_plain_data(item) for item in results])
     parts = map(exact_json.loads, _RANKS_OF_ROWS[-1].all_gather_strings([text]))
     return [exact_json.restore(kind, item) for part in parts for item in part]
+
+
+def shuffled(rows: int, words: str) -> array[int]:
+    """The numbers of the rows in an order that these words alone decide.
+
+    >>> sorted(shuffled(4, "0/1")), shuffled(4, "0/1") == shuffled(4, "0/1")
+    ([0, 1, 2, 3], True)
+    """
+    return array("Q", np.argsort(_luck(rows, words), kind="stable").astype(np.uint64).tobytes())
+
+
+def prompt_hashes(prompt_ids: Iterable[str]) -> NDArray[np.uint64]:
+    """Eight bytes of the hash of each row's prompt, as a file of rows has them."""
+    numbers = (int.from_bytes(bytes.fromhex(prompt_id[:16]), "little") for prompt_id in prompt_ids)
+    return np.fromiter(numbers, dtype=np.uint64)
+
+
+def separate(prompt_of_row: NDArray[np.uint64], share: float, words: str) -> tuple[array[int], array[int]]:
+    """The numbers of the rows that stay, and of a share of the prompts, which these words choose."""
+    prompts, place_of_row = np.unique(prompt_of_row, return_inverse=True)
+    # One is always left to train on.
+    count = min(math.ceil(share * len(prompts)), len(prompts) - 1)
+    aside = np.zeros(len(prompts), dtype=bool)
+    aside[np.argsort(_luck(len(prompts), words), kind="stable")[:count]] = True
+    parts = (np.flatnonzero(aside[place_of_row] == side).astype(np.uint64) for side in (False, True))
+    stay, go = (array("Q", part.tobytes()) for part in parts)
+    return stay, go
+
+
+def _luck(count: int, words: str) -> NDArray[np.uint64]:
+    key = int.from_bytes(blake2b(words.encode(), digest_size=16).digest())
+    # The raw numbers of a counter: the same with every release of numpy.
+    return np.random.Philox(key=key).random_raw(count)

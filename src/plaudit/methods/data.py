@@ -149,10 +149,11 @@ def hold_out(
 
     The numbers of the rows that are trained, and of those that are held out.
     """
-    hashes = examples.prompts() if isinstance(examples, LazyRows) and not families else None
-    if hashes is not None and len(hashes) >= MANY_ROWS:
-        from plaudit.engine.many_rows import separate
+    if len(examples) >= MANY_ROWS and not families:
+        from plaudit.engine.rows import prompt_hashes, separate
 
+        hashes = examples.prompts() if isinstance(examples, LazyRows) else None
+        hashes = prompt_hashes(row.prompt_id for row in examples) if hashes is None else hashes
         return separate(hashes, share, f"{seed}/held out")
     representative = families or {}
     prompt_ids: list[str] = []

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from plaudit.engine.distributed import Ranks, full_tensor, is_sharded, shard_module, unsharded
@@ -32,7 +32,6 @@ from plaudit.models.load import (
 from plaudit.models.policy import Policy
 from plaudit.models.precision import Narrowed
 from plaudit.models.reward_model import RewardModel
-from plaudit.models.slices import ReadRows, fill, numberless_model
 from plaudit.models.verify import choose_kernels, choose_layout, compile_layers
 from plaudit.tokens.encode import Encoder
 
@@ -152,7 +151,11 @@ def read_by_parts(
     attention: str | None = None,
 ) -> Policy | None:
     """A policy that is divided over the ranks, each of which has read its own part; None where none can."""
-    model = None if ranks.world_size == 1 else numberless_model(folder, dtype)
+    if ranks.world_size == 1:
+        return None
+    from plaudit.models.slices import fill, numberless_model
+
+    model = numberless_model(folder, dtype)
     if model is None:
         return None
     policy = Policy(model, attention=attention)
@@ -163,7 +166,7 @@ def read_by_parts(
     return policy
 
 
-def own_part(device: torch.device, weight: nn.Parameter, read: ReadRows) -> nn.Parameter:
+def own_part(device: torch.device, weight: nn.Parameter, read: Callable[[int, int], Tensor]) -> nn.Parameter:
     """A weight that has no numbers yet, with those of this rank."""
     assert isinstance(weight, DTensor)
     mesh, rows = weight.device_mesh, weight.shape[0]
