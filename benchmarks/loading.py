@@ -13,17 +13,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from functools import partial
 from pathlib import Path
 
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from plaudit.engine.distributed import process_group, shard_module
-from plaudit.methods.models import own_part
+from plaudit.methods.parts import read_by_parts
 from plaudit.models.load import load_model
 from plaudit.models.policy import Policy
-from plaudit.models.slices import fill, numberless_model
 from tests.engine.distributed.launch import free_port
 
 WAYS = ("whole", "parts")
@@ -45,11 +43,9 @@ def rank(folder: Path, way: str) -> None:
             if ranks.world_size > 1:
                 shard_module(policy, policy.backbone.repeated_layers, ranks=ranks)
         else:
-            model = numberless_model(folder, torch.float32)
-            assert model is not None, "this folder can only be loaded whole"
-            policy = Policy(model)
-            shard_module(policy, policy.backbone.repeated_layers, ranks=ranks)
-            fill(model, folder, ranks.device, partial(own_part, ranks.device))
+            divided = read_by_parts(folder, torch.float32, None, ranks)
+            assert divided is not None, "this folder can only be loaded whole"
+            policy = divided
         seconds = time.perf_counter() - begin
         total = sum(4 * weight.numel() for weight in policy.parameters())
         found = {"rank": ranks.rank, "seconds": seconds, "share": total / ranks.world_size}

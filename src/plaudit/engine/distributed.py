@@ -12,7 +12,6 @@ import ctypes
 import gc
 import json
 import os
-import platform
 import signal
 import sys
 import time
@@ -37,7 +36,6 @@ from plaudit.engine.starters import STARTED, is_last_try_of_torchrun, join_start
 from plaudit.errors import CommandEnd, UserError, first_line
 from plaudit.files.user_code import exit_refused
 from plaudit.models.load import device_of
-from plaudit.releases import TRIED, installed_version
 
 TORCHELASTIC_ERROR_VARIABLE = "TORCHELASTIC_ERROR_FILE"
 """The environment variable with the file in which torchrun looks for a rank's reason."""
@@ -338,12 +336,14 @@ def process_group(device: str = "auto") -> Iterator[Ranks]:
     if world == 1:
         yield single_process(local_device)
         return
+    from plaudit.engine.ranks import compare_machines
+
     store = _join_group(local_device, world)
     ranks = Ranks(rank=dist.get_rank(), world_size=dist.get_world_size(), device=local_device)
     try:
         # A rank that some function of the user's ended would leave the others waiting.
         with exit_refused(f"rank {ranks.rank} of {world}"):
-            _compare_machines(ranks)
+            compare_machines(ranks)
             yield ranks
     # All ranks leave at the same place here, so tearing the group down cannot wait for anyone.
     except AgreedStopError:
@@ -365,21 +365,6 @@ def process_group(device: str = "auto") -> Iterator[Ranks]:
             raise
         raise raised from error
     _leave_group()
-
-
-def _compare_machines(ranks: Ranks) -> None:
-    releases = ", ".join(f"{name} {installed_version(name)}" for name in ("plaudit", *TRIED))
-    facts = ranks.all_gather_strings([releases, platform.node()])
-    clocks = [clock for [clock] in ranks.all_gather([time.time()])]
-    for rank, (other, machine) in enumerate(zip(facts[::2], facts[1::2], strict=True)):
-        if other != facts[0]:
-            raise UserError(
-                f"rank {rank} on {machine} has {other}, and rank 0 on {facts[1]} has {facts[0]}: install the "
-                "same on all machines"
-            )
-        if ranks.is_first and abs(difference := clocks[rank] - clocks[0]) > 60:
-            note = f"{machine}'s clock is {difference:+.0f} s from {facts[1]}'s: set both by a time server"
-            print(f"plaudit: note: {note}", file=sys.stderr)
 
 
 def _local_device(device: str) -> torch.device:

@@ -86,14 +86,14 @@ class BatchOrder:
 
 
 MANY_ROWS = 2**20
-"""From so many rows on there is no object for each: `engine.rows`."""
+"""From so many rows on there is no object for each: `engine.ranks`."""
 
 
 # The epoch at hand and its neighbour: millions of rows are not shuffled again at every step.
 @lru_cache(maxsize=2)
 def _shuffled_rows(rows: int, seed: int, epoch: int) -> Sequence[int]:
     if rows >= MANY_ROWS:
-        from plaudit.engine.rows import shuffled
+        from plaudit.engine.ranks import shuffled
 
         return shuffled(rows, f"{seed}/{epoch}")
     order = list(range(rows))

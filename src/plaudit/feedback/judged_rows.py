@@ -26,7 +26,7 @@ from plaudit.data.records import (
     plain_text,
 )
 from plaudit.data.transforms import some_of
-from plaudit.engine.rows import divide_rows
+from plaudit.engine.ranks import divide_rows
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.generate import evaluation_prompts
 from plaudit.feedback.judges.model_judge import ModelJudge

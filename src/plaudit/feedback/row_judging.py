@@ -13,7 +13,7 @@ from plaudit.data.read import read_records
 from plaudit.data.records import Record, Task
 from plaudit.data.transforms import some_of
 from plaudit.data.write import write_records
-from plaudit.engine.rows import of_all_ranks
+from plaudit.engine.ranks import of_all_ranks
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.judge import check_judge, divided_outcomes, family_note, judge_notes
 from plaudit.evaluation.policies.judge_card import calibrated, read_card

@@ -20,7 +20,7 @@ from plaudit.engine.loop import MANY_ROWS
 from plaudit.errors import UserError
 from plaudit.files import atomic
 from plaudit.files.data_sets import sources_of
-from plaudit.files.stored import LazyRows, joined, selected
+from plaudit.files.stored import joined, selected
 from plaudit.methods.config import RowSettings, RunConfig
 from plaudit.methods.shelf import CachedRows, open_shelf
 from plaudit.tokens.batch import Example
@@ -150,11 +150,9 @@ def hold_out(
     The numbers of the rows that are trained, and of those that are held out.
     """
     if len(examples) >= MANY_ROWS and not families:
-        from plaudit.engine.rows import prompt_hashes, separate
+        from plaudit.engine.ranks import separate
 
-        hashes = examples.prompts() if isinstance(examples, LazyRows) else None
-        hashes = prompt_hashes(row.prompt_id for row in examples) if hashes is None else hashes
-        return separate(hashes, share, f"{seed}/held out")
+        return separate(examples, share, f"{seed}/held out")
     representative = families or {}
     prompt_ids: list[str] = []
     tokens: dict[str, bytes] = {}

@@ -6,13 +6,11 @@ Gradient checkpointing, sharding, narrowing and gathering serve any model of a r
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import torch
-from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
+from torch import nn
 
 from plaudit.engine.distributed import Ranks, full_tensor, is_sharded, shard_module, unsharded
 from plaudit.files import atomic
@@ -30,7 +28,6 @@ from plaudit.models.load import (
     with_lora,
 )
 from plaudit.models.policy import Policy
-from plaudit.models.precision import Narrowed
 from plaudit.models.reward_model import RewardModel
 from plaudit.models.verify import choose_kernels, choose_layout, compile_layers
 from plaudit.tokens.encode import Encoder
@@ -128,7 +125,7 @@ def prepare_policy(
     whole = not by_parts or not config.shard or config.lora.rank or config.lora.keep
     compute = precision.products if precision.mixed else None
     attention = config.memory.attention
-    policy = None if whole else read_by_parts(config.model, precision.weights, compute, ranks, attention)
+    policy = None if whole else _by_parts(config.model, precision.weights, compute, ranks, attention)
     if policy is None:
         device = loading_device(config, ranks)
         policy = Policy(
@@ -143,38 +140,10 @@ def prepare_policy(
     return policy.train(), notes
 
 
-def read_by_parts(
-    folder: Path,
-    dtype: torch.dtype,
-    compute: torch.dtype | None,
-    ranks: Ranks,
-    attention: str | None = None,
-) -> Policy | None:
-    """A policy that is divided over the ranks, each of which has read its own part; None where none can."""
-    if ranks.world_size == 1:
-        return None
-    from plaudit.models.slices import fill, numberless_model
+def _by_parts(*what: Any) -> Policy | None:
+    from plaudit.methods.parts import read_by_parts
 
-    model = numberless_model(folder, dtype)
-    if model is None:
-        return None
-    policy = Policy(model, attention=attention)
-    if compute is not None:
-        policy.backbone.narrowed = Narrowed.by_shards(compute)
-    shard_module(policy, policy.backbone.repeated_layers, ranks=ranks, compute=compute)
-    fill(model, folder, ranks.device, partial(own_part, ranks.device))
-    return policy
-
-
-def own_part(device: torch.device, weight: nn.Parameter, read: Callable[[int, int], Tensor]) -> nn.Parameter:
-    """A weight that has no numbers yet, with those of this rank."""
-    assert isinstance(weight, DTensor)
-    mesh, rows = weight.device_mesh, weight.shape[0]
-    most = -(-rows // mesh.size())
-    begin, end = (min(rows, (mesh.get_local_rank() + more) * most) for more in (0, 1))
-    part = read(begin, end).to(device, weight.dtype)
-    whole = {"shape": weight.shape, "stride": weight.stride()}
-    return nn.Parameter(DTensor.from_local(part, mesh, weight.placements, run_check=False, **whole))
+    return read_by_parts(*what)
 
 
 def _load_with_adapters(
@@ -217,7 +186,7 @@ def load_frozen_policy(
     compute = like.backbone.compute_dtype
     dtype = like.logp_dtype if moving else compute
     narrower = None if dtype == compute else compute
-    frozen = None if over is None else read_by_parts(folder, dtype, narrower, over)
+    frozen = None if over is None else _by_parts(folder, dtype, narrower, over, None)
     if frozen is None:
         frozen = Policy(load_model(folder, dtype=dtype, device=like.device))
     frozen.requires_grad_(requires_grad=False)

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from plaudit.engine.distributed import Ranks, full_tensor, process_group, unsharded
 from plaudit.errors import UserError
-from plaudit.methods.models import read_by_parts
+from plaudit.methods.parts import read_by_parts
 from plaudit.models.load import load_model
 
 LOADED = {"dtype": torch.float32, "device": torch.device("cpu")}

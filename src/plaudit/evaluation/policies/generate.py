@@ -28,7 +28,7 @@ from plaudit.data.records import (
     split_tools,
     turns_of,
 )
-from plaudit.engine.rows import divide_rows
+from plaudit.engine.ranks import divide_rows
 from plaudit.errors import UserError
 from plaudit.evaluation.policies import PolicyWord
 from plaudit.evaluation.policies.calibration import ChoiceLogprobs

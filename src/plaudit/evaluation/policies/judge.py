@@ -11,7 +11,7 @@ from typing import Any, TypedDict
 
 from plaudit.data.judging import Judge, NoVerdict, Verdict, first_probability, outcomes
 from plaudit.data.records import Task, plain_text
-from plaudit.engine.rows import divide_rows, of_all_ranks
+from plaudit.engine.ranks import divide_rows, of_all_ranks
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.generate import EvaluationPrompt, PolicyCompletions
 from plaudit.evaluation.policies.result import Contest

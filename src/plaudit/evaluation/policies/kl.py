@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from jaxtyping import Int
 
-from plaudit.engine.rows import divide_rows
+from plaudit.engine.ranks import divide_rows
 from plaudit.errors import UserError
 from plaudit.evaluation.stats import Estimate, Resampling, bootstrap_mean
 from plaudit.models.policy import Policy

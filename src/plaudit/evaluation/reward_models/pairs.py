@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from plaudit.data.records import Comparison, Ranking, Task, Text, plain_text, preference_probability
-from plaudit.engine.rows import divide_rows, of_all_ranks
+from plaudit.engine.ranks import divide_rows, of_all_ranks
 from plaudit.rewards.base import Reward, TaskScores, checked_scores, refusal_counts
 
 PreferenceRecord = Comparison | Ranking

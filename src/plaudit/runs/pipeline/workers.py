@@ -34,7 +34,7 @@ from plaudit.engine.distributed import (
     is_first_process,
     process_group,
 )
-from plaudit.engine.rows import rows_divided
+from plaudit.engine.ranks import rows_divided
 from plaudit.engine.starters import is_last_try_of_torchrun, say_after
 from plaudit.errors import CommandEnd, UserError, WaitingError
 from plaudit.files import atomic, exact_json

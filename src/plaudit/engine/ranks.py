@@ -1,20 +1,28 @@
-"""Rows that several ranks share, each working on some of them; and millions, in a few bytes a row."""
+"""What ranks do together: compare their machines, share rows, and order millions in a few bytes a row."""
 
 from __future__ import annotations
 
 import math
+import platform
+import sys
+import time
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from plaudit.config import to_plain_data
-from plaudit.engine.distributed import Ranks
+from plaudit.errors import UserError
 from plaudit.files import exact_json
+from plaudit.files.stored import LazyRows
+from plaudit.releases import TRIED, installed_version
+
+if TYPE_CHECKING:
+    from plaudit.engine.distributed import Ranks
 
 Row = TypeVar("Row")
 Result = TypeVar("Result")
@@ -54,6 +62,22 @@ def of_all_ranks(results: Sequence[Result], kind: Any) -> list[Result]:
     return [exact_json.restore(kind, item) for part in parts for item in part]
 
 
+def compare_machines(ranks: Ranks) -> None:
+    """Refuse ranks with other releases, which compute otherwise; say of clocks that are far apart."""
+    releases = ", ".join(f"{name} {installed_version(name)}" for name in ("plaudit", *TRIED))
+    facts = ranks.all_gather_strings([releases, platform.node()])
+    clocks = [clock for [clock] in ranks.all_gather([time.time()])]
+    for rank, (other, machine) in enumerate(zip(facts[::2], facts[1::2], strict=True)):
+        if other != facts[0]:
+            raise UserError(
+                f"rank {rank} on {machine} has {other}, and rank 0 on {facts[1]} has {facts[0]}: install the "
+                "same on all machines"
+            )
+        if ranks.is_first and abs(difference := clocks[rank] - clocks[0]) > 60:
+            note = f"{machine}'s clock is {difference:+.0f} s from {facts[1]}'s: set both by a time server"
+            print(f"plaudit: note: {note}", file=sys.stderr)
+
+
 def shuffled(rows: int, words: str) -> array[int]:
     """The numbers of the rows in an order that these words alone decide.
 
@@ -63,15 +87,14 @@ def shuffled(rows: int, words: str) -> array[int]:
     return array("Q", np.argsort(_luck(rows, words), kind="stable").astype(np.uint64).tobytes())
 
 
-def prompt_hashes(prompt_ids: Iterable[str]) -> NDArray[np.uint64]:
-    """Eight bytes of the hash of each row's prompt, as a file of rows has them."""
-    numbers = (int.from_bytes(bytes.fromhex(prompt_id[:16]), "little") for prompt_id in prompt_ids)
-    return np.fromiter(numbers, dtype=np.uint64)
-
-
-def separate(prompt_of_row: NDArray[np.uint64], share: float, words: str) -> tuple[array[int], array[int]]:
-    """The numbers of the rows that stay, and of a share of the prompts, which these words choose."""
-    prompts, place_of_row = np.unique(prompt_of_row, return_inverse=True)
+def separate(rows: Sequence[Any], share: float, words: str) -> tuple[array[int], array[int]]:
+    """The numbers of the rows that stay, and of those of a share of the prompts, which these words choose."""
+    hashes = rows.prompts() if isinstance(rows, LazyRows) else None
+    if hashes is None:
+        # As a file of rows has them: eight bytes of each hash.
+        eight = (int.from_bytes(bytes.fromhex(row.prompt_id[:16]), "little") for row in rows)
+        hashes = np.fromiter(eight, dtype=np.uint64)
+    prompts, place_of_row = np.unique(hashes, return_inverse=True)
     # One is always left to train on.
     count = min(math.ceil(share * len(prompts)), len(prompts) - 1)
     aside = np.zeros(len(prompts), dtype=bool)

@@ -7,16 +7,21 @@ by one, say) cannot be read so, and every rank loads it whole.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import safe_open
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
+from plaudit.engine.distributed import Ranks, shard_module
 from plaudit.files.model_folder import check_weight_files
 from plaudit.models.load import empty_model, keep_soft_caps, refuse_what_is_no_number
+from plaudit.models.policy import Policy
+from plaudit.models.precision import Narrowed
 
 _BUFFERS = {"inv_freq", "original_inv_freq"}
 """What transformers computes for a model that has no numbers yet: the angles of positions."""
@@ -65,3 +70,33 @@ def fill(
         base._init_weights(module)
     local = ((name, getattr(weight, "_local_tensor", weight)) for name, weight in filled.items())
     refuse_what_is_no_number(folder, local)
+
+
+def read_by_parts(
+    folder: Path,
+    dtype: torch.dtype,
+    compute: torch.dtype | None,
+    ranks: Ranks,
+    attention: str | None = None,
+) -> Policy | None:
+    """A policy that is divided over the ranks, each of which has read its own part; None where none can."""
+    model = None if ranks.world_size == 1 else numberless_model(folder, dtype)
+    if model is None:
+        return None
+    policy = Policy(model, attention=attention)
+    if compute is not None:
+        policy.backbone.narrowed = Narrowed.by_shards(compute)
+    shard_module(policy, policy.backbone.repeated_layers, ranks=ranks, compute=compute)
+    fill(model, folder, ranks.device, partial(own_part, ranks.device))
+    return policy
+
+
+def own_part(device: torch.device, weight: nn.Parameter, read: ReadRows) -> nn.Parameter:
+    """A weight that has no numbers yet, with those of this rank."""
+    assert isinstance(weight, DTensor)
+    mesh, rows = weight.device_mesh, weight.shape[0]
+    most = -(-rows // mesh.size())
+    begin, end = (min(rows, (mesh.get_local_rank() + more) * most) for more in (0, 1))
+    part = read(begin, end).to(device, weight.dtype)
+    whole = {"shape": weight.shape, "stride": weight.stride()}
+    return nn.Parameter(DTensor.from_local(part, mesh, weight.placements, run_check=False, **whole))
