@@ -265,18 +265,26 @@ def test_a_stated_pace_is_used(tmp_path, toy):
     assert shared["seconds"]["total"] == pytest.approx(plan["seconds"]["total"] / 2)
 
 
-def test_weights_that_are_divided_are_loaded_whole_first_and_have_to_fit(tmp_path, toy):
+def test_weights_that_are_divided_are_read_in_parts_and_have_to_fit(tmp_path, toy):
     machine = ("--on", "cuda", "--ranks", 4, "--shard", "--machine-memory", "24GiB")
     words = ("sft", "--model", toy.model, "--data", toy.data, *machine)
-    plan = planned(tmp_path, *words, "--no-measure")
-    whole = line(plan, "whole weights")
-    assert whole == pytest.approx(4 * line(plan, "weights"), rel=1e-3)
-    later = MemoryLine(name="weights", bytes=whole // 4, when=ALWAYS, why="")
-    loading = MemoryLine(name="whole weights", bytes=whole, when=LOAD, why="")
-    assert MemoryLedger(lines=(later, loading)).peak == whole
+    plan = planned(tmp_path, *words, "--no-measure", "--disk-rate", "1MB")
+    assert line(plan, "loading") == pytest.approx(1.2 * line(plan, "weights"), rel=1e-3)
+    whole = planned(tmp_path, *words, "--no-measure", "--no-shard")
+    assert line(whole, "loading") == line(whole, "weights")
+    # A base beneath adapters is read in all digits, and rounded then.
+    adapted = planned(tmp_path, *words, "--no-measure", "--no-shard", "--lora.rank", 1)
+    assert line(adapted, "loading") > line(whole, "weights") > line(adapted, "weights")
+    took = {one["name"]: one for one in plan["transfers"]}
+    assert took["load"]["bytes"] == pytest.approx(line(plan, "weights"), rel=1e-3)
+    assert took["save"]["seconds"] == pytest.approx(plan["disk"][0]["bytes"] / 1e6)
+    assert took["go on"]["bytes"] == took["load"]["bytes"] + took["save"]["bytes"]
+    later = MemoryLine(name="weights", bytes=5, when=ALWAYS, why="")
+    loading = MemoryLine(name="loading", bytes=7, when=LOAD, why="")
+    assert MemoryLedger(lines=(later, loading)).with_process(1).peak == 8
     reward = ("--prompts", prompts(tmp_path), "--reward", "length:1-9")
     drawn = planned(tmp_path, "grpo", "--model", toy.model, *reward, *machine, "--no-measure")
-    assert line(drawn, "copy that draws") == pytest.approx(whole / 2, rel=1e-3), "in 16 bits"
+    assert line(drawn, "copy that draws") == pytest.approx(2 * line(plan, "weights"), rel=1e-3), "in 16 bits"
 
 
 def test_a_gpu_by_name_has_its_memory_and_an_estimate_of_time(tmp_path, toy):

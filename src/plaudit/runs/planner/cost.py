@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -20,14 +21,22 @@ from plaudit.methods.preference.config import PreferenceConfig, configured_algor
 from plaudit.methods.preference.run import resolve_variant
 from plaudit.methods.reward_model.config import RewardConfig
 from plaudit.models.four_bits import four_bit_layers
-from plaudit.runs.planner.machine import Machine
-from plaudit.runs.planner.memory import MemoryLedger, drawing_shape, estimate_memory, memory_lower_bound
+from plaudit.runs.planner.machine import Gpu, Machine
+from plaudit.runs.planner.memory import (
+    COPY,
+    MemoryLedger,
+    drawing_shape,
+    estimate_memory,
+    memory_lower_bound,
+)
 from plaudit.runs.planner.models import (
     CACHED,
     RunModels,
     load_run_models,
+    model_size,
     multiplied_numbers,
     optimizer_state,
+    stored_number_bytes,
 )
 from plaudit.runs.planner.schedule import PlannedRows, Schedule, make_schedule, planned_rows
 from plaudit.runs.planner.throughput import Throughput
@@ -183,32 +192,62 @@ TRAINING_SHARE, DRAWING_SHARE = 0.33, 0.12
 
 Measured on an H200 with torch 2.11 and 1.5 billion weights; 0.6 billion reached half of the first.
 """
+# Taken for granted: GPUs of a machine, bytes a second that a GPU has of the network (400 Gb/s), and the share
+# that is reached of it and of links within the machine.
+MACHINE_GPUS, NETWORK, LINK_SHARE = 8, 50e9, 0.7
 
 
 def estimated_throughput(cost: RunCost) -> Throughput:
     """What a GPU of that name would reach, by its data sheet and the operations and bytes of the run."""
-    gpu, roles, config = cost.request.machine.gpu, cost.roles, cost.request.config
+    gpu, rounds = cost.request.machine.gpu, cost.schedule.rounds
+    assert gpu is not None
+    tokens, look_seconds, exchange = _learning_pace(cost)
+    basis = (
+        f"estimated, not measured: {TRAINING_SHARE:.0%} of the {gpu.rate / 1e12:,.0f} Tflop/s of a "
+        f"{gpu.title}, {DRAWING_SHARE:.0%} of its {gpu.bandwidth / 1e12:.2g} TB/s while drawing{exchange}"
+    )
+    if rounds is None:
+        return Throughput(tokens=tokens, basis=basis)
+    answer_seconds = _drawing_seconds(cost, cost.schedule) + look_seconds
+    return Throughput(tokens=tokens, answers=1 / answer_seconds, answer_tokens=rounds.longest, basis=basis)
+
+
+def _learning_pace(cost: RunCost) -> tuple[float, float, str]:
+    """Tokens a second of one GPU that learns, its seconds of looks at an answer, and what slows it down."""
+    gpu, roles, plan, config = cost.request.machine.gpu, cost.roles, cost.schedule, cost.request.config
     assert gpu is not None
     learners = [model for model in (roles.trained_model, roles.critic) if model is not None]
     step = FORWARD + (FROZEN if config.lora.rank else BACKWARD) + FORWARD * bool(config.memory.checkpointing)
     looking = 0 if roles.reference_model is None else multiplied_numbers(roles.reference_model)
-    learning = step * sum(map(multiplied_numbers, learners))
+    # A critic has no adapters, and none of its layers is computed again.
+    steps = zip((step, FORWARD + BACKWARD), map(multiplied_numbers, learners), strict=False)
+    learning = sum(each * numbers for each, numbers in steps) + FORWARD * looking * (plan.rounds is None)
     rate = TRAINING_SHARE * gpu.rate
-    basis = (
-        f"estimated, not measured: {TRAINING_SHARE:.0%} of the {gpu.rate / 1e12:,.0f} Tflop/s of a "
-        f"{gpu.title}, {DRAWING_SHARE:.0%} of its {gpu.bandwidth / 1e12:.2g} TB/s while drawing"
-    )
-    rounds = cost.schedule.rounds
-    if rounds is None:
-        return Throughput(tokens=rate / (learning + FORWARD * looking), basis=basis)
+    step_tokens = plan.tokens / plan.steps / plan.ranks
+    products, words = step_tokens * learning / rate, ""
+    exchange = _exchange_seconds(cost, learners, gpu)
+    # The weights of the next layer come while one computes; gradients of whole models leave behind the pass.
+    seconds = max(products, exchange) if config.shard else products + exchange
+    if seconds > 1.005 * products:
+        words = f"; slowed down {seconds / products:.2f} times by the exchange between ranks"
+    if plan.rounds is None:
+        return step_tokens / seconds, 0.0, words
     # Before the first move of a round policy, reference and critic look at each answer once.
     looking += sum(map(multiplied_numbers, learners))
     prompt = max(len(row.prompt) for row in cost.request.rows.train)
-    answer_seconds = _drawing_seconds(cost, cost.schedule)
-    answer_seconds += FORWARD * looking * (prompt / rounds.answers + rounds.longest) / rate
-    return Throughput(
-        tokens=rate / learning, answers=1 / answer_seconds, answer_tokens=rounds.longest, basis=basis
-    )
+    looks = FORWARD * looking * (prompt / plan.rounds.answers + plan.rounds.longest) / rate
+    return step_tokens / seconds, looks * (seconds / products if config.shard else 1.0), words
+
+
+def _exchange_seconds(cost: RunCost, learners: Sequence[nn.Module], gpu: Gpu) -> float:
+    """How long a step's weights and gradients are on their way to one GPU, or from it."""
+    plan, sizes = cost.schedule, [model_size(model) for model in learners]
+    link = gpu.link if plan.ranks <= MACHINE_GPUS else min(gpu.link, NETWORK)
+    gradients = sum(4 * size.trained for size in sizes)
+    # Divided weights come for each piece's forward and backward pass, and its gradients leave as a sum.
+    weights = sum(2 * cost.roles.numbers.products.itemsize * size.total for size in sizes)
+    sent = plan.microbatches * (weights + gradients) if cost.request.config.shard else 2 * gradients
+    return sent * (plan.ranks - 1) / plan.ranks / (LINK_SHARE * link)
 
 
 def _drawing_seconds(cost: RunCost, plan: Schedule) -> float:
@@ -245,20 +284,26 @@ class Split:
 
 def splits(cost: RunCost, gpus: int) -> list[Split]:
     """Every way to share so many GPUs between learning and drawing; the cost is that of one of them."""
-    plan, request = cost.schedule, cost.request
-    assert plan.rounds is not None
-    pace = estimated_throughput(cost)
-    assert pace.answers is not None
-    answers = plan.generated / plan.batches
-    looking = 1 / pace.answers - _drawing_seconds(cost, plan)
     found: list[Split] = []
     for servers in range(1, gpus):
-        shared = make_schedule(request.method, request.config, request.rows, ranks=servers)
-        learning = plan.tokens / plan.batches / pace.tokens + answers * looking
-        drawing = answers * _drawing_seconds(cost, shared)
-        sides = {"learning": learning / (gpus - servers), "drawing": drawing / servers}
-        found.append(Split(trainers=gpus - servers, servers=servers, **sides))
+        config = replace(cost.request.config, shard=gpus - servers > 1)
+        divided = replace(cost, request=replace(cost.request, config=config))
+        found.append(split_of(divided, gpus - servers, servers))
     return found
+
+
+def split_of(cost: RunCost, trainers: int, servers: int) -> Split:
+    """The seconds of a round where so many GPUs learn and so many draw, whatever number the cost is of."""
+    request = cost.request
+    plan, drawn = (
+        make_schedule(request.method, request.config, request.rows, ranks=ranks)
+        for ranks in (trainers, servers)
+    )
+    tokens, look_seconds, _ = _learning_pace(replace(cost, schedule=plan))
+    answers = plan.generated / plan.batches
+    learning = (plan.tokens / plan.batches / tokens + answers * look_seconds) / trainers
+    drawing = answers * _drawing_seconds(cost, drawn) / servers
+    return Split(trainers=trainers, servers=servers, learning=learning, drawing=drawing)
 
 
 def split_request(request: PlanRequest, split: Split) -> PlanRequest:
@@ -266,6 +311,49 @@ def split_request(request: PlanRequest, split: Split) -> PlanRequest:
     assert isinstance(request.config, PolicyConfig)
     config = replace(request.config, sampler="http://server-1:8000", shard=split.trainers > 1)
     return replace(request, config=config, machine=replace(request.machine, ranks=split.trainers))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transfer:
+    name: str
+    bytes: int
+    """What the process that has most to do reads or writes."""
+    seconds: float
+    why: str
+
+
+def transfers(cost: RunCost) -> tuple[Transfer, ...]:
+    """What processes read and write: models at the start, a checkpoint, both of a run that goes on."""
+    ranks, divided = cost.schedule.ranks, cost.request.config.shard and cost.schedule.ranks > 1
+    models, checkpoint = _bytes_of_models(cost, ranks if divided else 1), cost.disk[0].bytes
+    parts = f"of each model that is divided 1/{ranks}" if divided else "all files of every model"
+    first = "the first process gathers and writes it, and holds it" if ranks > 1 else "the process writes it"
+    kinds = (
+        ("load", models, f"each process reads {parts}"),
+        ("save", checkpoint, f"weights that learn and moments: {first} in its machine's memory"),
+        ("go on", models + checkpoint, "each process reads the models, and all of the checkpoint"),
+    )
+    rate = cost.request.machine.disk_rate
+    return tuple(
+        Transfer(name=name, bytes=size, seconds=size / rate, why=f"{why}; at {rate / 1e9:.3g} GB a second")
+        for name, size, why in kinds
+    )
+
+
+def _bytes_of_models(cost: RunCost, share: int) -> int:
+    """What a process reads of the models' files: of those that are divided its share."""
+    config, roles = cost.request.config, cost.roles
+    policy = model_size(roles.trained_model)
+    stored = stored_number_bytes(config.model)
+    whole = stored * (policy.frozen if config.lora.rank else policy.total)
+    read = whole if roles.critic is None else whole + stored * model_size(roles.critic).total
+    if roles.reference_model is not None:
+        assert isinstance(config, PreferenceConfig | PolicyConfig)
+        stored = stored_number_bytes(config.reference.model or config.model)
+        read += stored * model_size(roles.reference_model).total
+    copied = any(line.name == COPY for line in cost.memory.lines)
+    scorers = sum(scorer.size.total * stored_number_bytes(scorer.folder) for scorer in roles.scorers)
+    return read // share + whole * copied + scorers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,7 +383,7 @@ def stored_items(config: RunConfig, roles: RunModels, rows: PlannedRows) -> tupl
     models = {"model": roles.trained_model, "critic": roles.critic}
     for name, model in models.items():
         if model is not None:
-            size = _file_size(_saved_weights(model, roles.numbers.products))
+            size = _file_size(_saved_weights(model, config.model))
             items.append(StoredItem(name=name, bytes=size, count=1, why="weights of the result"))
     if config.lora.rank:
         items.append(
@@ -329,13 +417,14 @@ def checkpoint_bytes(config: RunConfig, roles: RunModels) -> int:
     return sum(map(_file_size, (weights, moments, gather_rng_states(single_process()))))
 
 
-def _saved_weights(model: nn.Module, dtype: torch.dtype) -> dict[str, Tensor]:
-    """The weights of a result: adapters are added into those that they stand beside, none are in 4 bits."""
+def _saved_weights(model: nn.Module, folder: Path) -> dict[str, Tensor]:
+    """The weights of a result, in its base's numbers: adapters are added to what they stand beside."""
+    dtype = torch.bfloat16 if stored_number_bytes(folder) == 2 else torch.float32
     layers = four_bit_layers(model)
     held = {id(p) for layer in layers for p in (layer.codes, layer.scale_bits)}
     saved = {name: p for name, p in model.named_parameters() if "lora_" not in name and id(p) not in held}
-    wide = (torch.empty(layer.shape, dtype=dtype, device="meta") for layer in layers)
-    return saved | {f"{number}.weight": weight for number, weight in enumerate(wide)}
+    wide = {f"{number}.weight": layer for number, layer in enumerate(layers)}
+    return {name: torch.empty(p.shape, dtype=dtype, device="meta") for name, p in (saved | wide).items()}
 
 
 def _file_size(tensors: Mapping[str, Tensor]) -> int:

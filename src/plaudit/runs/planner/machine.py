@@ -32,20 +32,23 @@ class Gpu:
     """Operations a second in products of bfloat16, without sparsity."""
     bandwidth: float
     """Bytes a second that its memory gives."""
+    link: float
+    """Bytes a second that it is sent by others of its machine (NVLink, else PCIe)."""
 
 
-def _gpu(title: str, gib: float, teraflops: float, terabytes: float) -> Gpu:
-    return Gpu(title=title, memory=int(gib * 1024**3), rate=teraflops * 1e12, bandwidth=terabytes * 1e12)
+def _gpu(title: str, gib: float, teraflops: float, terabytes: float, link: float) -> Gpu:
+    rates = {"rate": teraflops * 1e12, "bandwidth": terabytes * 1e12, "link": link * 1e9}
+    return Gpu(title=title, memory=int(gib * 1024**3), **rates)
 
 
 GPUS = {
-    "a100-40": _gpu("A100 40 GB", 39.4, 312, 1.56),
-    "a100-80": _gpu("A100 80 GB", 79.2, 312, 2.04),
-    "b200": _gpu("B200", 178, 2250, 8.0),
-    "h100": _gpu("H100", 79.2, 989, 3.35),
-    "h200": _gpu("H200", 139.8, 989, 4.8),
-    "l40s": _gpu("L40S", 44.4, 362, 0.86),
-    "rtx4090": _gpu("RTX 4090", 23.5, 165, 1.01),
+    "a100-40": _gpu("A100 40 GB", 39.4, 312, 1.56, 300),
+    "a100-80": _gpu("A100 80 GB", 79.2, 312, 2.04, 300),
+    "b200": _gpu("B200", 178, 2250, 8.0, 900),
+    "h100": _gpu("H100", 79.2, 989, 3.35, 450),
+    "h200": _gpu("H200", 139.8, 989, 4.8, 450),
+    "l40s": _gpu("L40S", 44.4, 362, 0.86, 32),
+    "rtx4090": _gpu("RTX 4090", 23.5, 165, 1.01, 32),
 }
 
 
@@ -58,6 +61,8 @@ class Machine:
     device_kind: DeviceKind
     ranks: int = 1
     gpu: Gpu | None = None
+    disk_rate: float = 1e9
+    """Bytes a second that a process reads or writes, with their hashes (--disk-rate)."""
 
     def __post_init__(self) -> None:
         if self.ranks < 1:

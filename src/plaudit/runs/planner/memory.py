@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from math import ceil
 from typing import Any
+
+import torch
 
 from plaudit.methods.config import RunConfig
 from plaudit.methods.policy.config import PolicyConfig
@@ -18,13 +21,14 @@ from plaudit.models.paged_cache import PAGE_TOKENS, pooled_tokens
 from plaudit.models.policy import Policy
 from plaudit.models.reward_model import RewardModel
 from plaudit.rollouts.local import LOOK_EVERY, MAX_BATCH_SIZE
-from plaudit.runs.planner.machine import Machine
+from plaudit.runs.planner.machine import Machine, format_bytes
 from plaudit.runs.planner.models import CACHED, LIVE, RunModels, model_size, optimizer_state
 from plaudit.runs.planner.schedule import PlannedRows, Schedule
 from plaudit.runs.planner.simulation import (
     SimulationSetting,
     cached_numbers_per_token,
     forward_peak,
+    gathered_weights,
     step_peak,
 )
 from plaudit.tokens.batch import Completion, Example
@@ -37,10 +41,13 @@ ALLOCATOR_OVERHEAD = {
 CUDA_KERNELS = 2**30
 """Bytes of a CUDA context with the workspaces of its libraries."""
 _END = Completion(ids=(0,), mask=(True,), finished=True)
-ALWAYS, STEP, GENERATE, LOAD = "always", "step", "draw", "load"
-"""When a line is in memory: at any time, while a step is taken, while answers are drawn, while models are
-loaded, which is all that there is then.
+PROCESS, ALWAYS, STEP, GENERATE, SAVE, LOAD = "process", "always", "step", "draw", "save", "load"
+"""When a line is in memory: as long as the process lives, once models are there, while a step is taken,
+answers are drawn, or a checkpoint is written, and while models are loaded.
 """
+COPY = "copy that draws"
+# Of its share of the weights, what a process holds at most while it reads it: one tensor is read at a time.
+LOADING_ROOM = 1.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,12 +68,12 @@ class MemoryLedger:
 
     @property
     def peak(self) -> int:
-        """The most at once: loading, steps and drawing follow each other."""
-        later = self.during(ALWAYS) + max(self.during(STEP), self.during(GENERATE))
-        return max(later, self.during(LOAD))
+        """The most at once: loading, steps, drawing and saving follow each other."""
+        later = self.during(ALWAYS) + max(map(self.during, (STEP, GENERATE, SAVE)))
+        return self.during(PROCESS) + max(later, self.during(LOAD))
 
     def with_process(self, size: int) -> MemoryLedger:
-        line = MemoryLine(name="process", bytes=size, when=ALWAYS, why="Python, its libraries, the rows")
+        line = MemoryLine(name="process", bytes=size, when=PROCESS, why="Python, its libraries, the rows")
         return MemoryLedger(lines=(line, *self.lines)) if size else self
 
     def with_measured_peak(self, size: int, process: int) -> MemoryLedger:
@@ -93,7 +100,7 @@ def _overhead(transient: int, machine: Machine) -> Iterator[MemoryLine]:
     share, whose = ALLOCATOR_OVERHEAD[machine.device_kind]
     if machine.device_kind == "cuda":
         why = "context and workspaces of its libraries (taken for granted, not measured)"
-        yield MemoryLine(name="kernels", bytes=CUDA_KERNELS, when=ALWAYS, why=why)
+        yield MemoryLine(name="kernels", bytes=CUDA_KERNELS, when=PROCESS, why=why)
     why = f"{share:.0%} of what comes and goes, which {whose}"
     yield MemoryLine(name="allocator", bytes=int(share * transient), when=ALWAYS, why=why)
 
@@ -109,9 +116,45 @@ def _memory_lines(
     config: RunConfig, roles: RunModels, plan: Schedule, rows: PlannedRows, machine: Machine
 ) -> Iterator[MemoryLine]:
     yield from _fixed_lines(config, roles, plan, rows)
-    yield _activation_line(config, roles, plan, machine)
-    if plan.rounds is not None and not _drawn_elsewhere(config):
-        yield from _generation_lines(roles, plan, rows, machine)
+    models = [*_trained_models(roles), *([roles.reference_model] if roles.reference_model else [])]
+    divided = _shares(config, plan) > 1
+    with gathered_weights(models, roles.numbers.products) if divided else nullcontext():
+        yield _activation_line(config, roles, plan, machine)
+        if plan.rounds is not None and not _drawn_elsewhere(config):
+            yield from _generation_lines(roles, plan, rows, machine)
+    if divided:
+        if not isinstance(config, PreferenceConfig):
+            models = _trained_models(roles)
+        yield _gathered_line(_trained_models(roles), models, roles.numbers.products.itemsize)
+        # The first process of a CPU has the whole checkpoint in the same memory.
+        learning = [p for model in _trained_models(roles) for p in model.parameters() if p.requires_grad]
+        size = max(p.nbytes for p in learning)
+        if machine.device_kind == "cpu":
+            size = _trained_bytes(roles) + _state_bytes(config, roles)
+        why = "weights and moments are gathered whole, a tensor at a time; the first process keeps them"
+        yield MemoryLine(name="saving", bytes=size, when=SAVE, why=why)
+
+
+def _shares(config: RunConfig, plan: Schedule) -> int:
+    return plan.ranks if config.shard else 1
+
+
+def _gathered_line(
+    learners: Sequence[Policy | RewardModel], models: Sequence[Policy | RewardModel], size: int
+) -> MemoryLine:
+    """What FSDP puts together: a layer, the one before, the one on its way, and what is in no layer."""
+    rest = layer = summed = 0
+    for model in models:
+        layers = [model_size(block) for block in model.backbone.repeated_layers]
+        whole, largest = model_size(model), max(layers, key=lambda block: block.total)
+        rest += size * (whole.total - sum(block.total for block in layers))
+        layer = max(layer, 3 * size * largest.total)
+        if model in learners:
+            rest += size * (whole.trained - sum(block.trained for block in layers))
+            summed = max(summed, 4 * largest.trained)
+    why = f"three layers ({format_bytes(layer)}), what is in none with its gradient ({format_bytes(rest)}), "
+    why += f"a layer's gradients in float32 on their way ({format_bytes(summed)})"
+    return MemoryLine(name="gathered weights", bytes=rest + layer + summed, when=STEP, why=why)
 
 
 def _drawn_elsewhere(config: RunConfig) -> bool:
@@ -122,25 +165,23 @@ def _drawn_elsewhere(config: RunConfig) -> bool:
 def _fixed_lines(
     config: RunConfig, roles: RunModels, plan: Schedule, rows: PlannedRows
 ) -> Iterator[MemoryLine]:
-    share = plan.ranks if config.shard else 1
-    trained = _trained_bytes(roles)
+    share = _shares(config, plan)
     divided = f", divided over {share} processes" if share > 1 else ""
     yield from _weight_lines(roles, share, divided)
+    yield _loading_line(roles, share)
     if share > 1 and isinstance(config, PolicyConfig) and not _drawn_elsewhere(config):
         numbers, kind = model_size(roles.trained_model).total, roles.numbers.products
         why = f"all weights in {str(kind).removeprefix('torch.')}, gathered before a round is drawn"
-        yield MemoryLine(name="copy that draws", bytes=numbers * kind.itemsize, when=ALWAYS, why=why)
+        yield MemoryLine(name=COPY, bytes=numbers * kind.itemsize, when=ALWAYS, why=why)
     for scorer in roles.scorers:
         why = f"{scorer.size.total:,} numbers, {scorer.folder}"
         yield MemoryLine(name=scorer.name, bytes=scorer.size.bytes, when=ALWAYS, why=why)
-    moments = [dtype for in_shape, dtype in optimizer_state(config.optimizer).values() if in_shape]
-    # `trained` counts bytes, of weights in the numbers of the run.
-    state = trained * sum(dtype.itemsize for dtype in moments) // roles.numbers.weights.itemsize // share
+    moments = len(_moments(config))
     yield MemoryLine(
         name="optimiser",
-        bytes=state,
+        bytes=_state_bytes(config, roles) // share,
         when=ALWAYS,
-        why=f"{config.optimizer.name}: {len(moments)} numbers for each that learns{divided}",
+        why=f"{config.optimizer.name}: {moments} numbers for each that learns{divided}",
     )
     if roles.reference_kind == CACHED:
         tokens = sum(row.trained_tokens for row in (*rows.train, *rows.held_out))
@@ -150,11 +191,43 @@ def _fixed_lines(
             when=ALWAYS,
             why=f"log-probs of {tokens:,} tokens, computed once",
         )
-    yield MemoryLine(name="gradients", bytes=trained // share, when=STEP, why="a number for each that learns")
+    size = _trained_bytes(roles) // share
+    yield MemoryLine(name="gradients", bytes=size, when=STEP, why="a number for each that learns")
+
+
+def _moments(config: RunConfig) -> list[torch.dtype]:
+    return [dtype for in_shape, dtype in optimizer_state(config.optimizer).values() if in_shape]
+
+
+def _state_bytes(config: RunConfig, roles: RunModels) -> int:
+    numbers = _trained_bytes(roles) // roles.numbers.weights.itemsize
+    return numbers * sum(dtype.itemsize for dtype in _moments(config))
+
+
+def _loading_line(roles: RunModels, share: int) -> MemoryLine:
+    """What the largest model takes while it is loaded, beside what is left of those before it."""
+    most, before, why = 0, 0, ""
+    for model in (roles.trained_model, roles.critic, roles.reference_model):
+        if model is None:
+            continue
+        size = model_size(model)
+        # What learns, or is beneath adapters, is read in all digits and rounded then; for 4 bits off the GPU.
+        wide = roles.numbers.weights.itemsize if model is not roles.reference_model else 0
+        read = size.bytes if not wide or numbers_in_four_bits(model) else size.total * wide
+        taken = before + (int(LOADING_ROOM * read / share) if share > 1 else read)
+        if taken > most:
+            most, each = taken, f"{size.total:,} numbers × {read / size.total:.2g} bytes"
+            why = (
+                f"{each} / {share} processes × {LOADING_ROOM}: each reads its part alone, tensor by tensor"
+                if share > 1
+                else f"{each}: each process reads all of it, through its machine's own memory"
+            )
+            why += f"; {format_bytes(before)} of models before it" * (before > 0)
+        before += size.bytes // share
+    return MemoryLine(name="loading", bytes=most, when=LOAD, why=why)
 
 
 def _weight_lines(roles: RunModels, share: int, divided: str) -> Iterator[MemoryLine]:
-    sizes = list[int]()
     for name, model in (
         ("weights", roles.trained_model),
         ("critic", roles.critic),
@@ -168,12 +241,6 @@ def _weight_lines(roles: RunModels, share: int, divided: str) -> Iterator[Memory
             if count := numbers_in_four_bits(model):
                 note += f", {count:,} in 4 bits"
             yield MemoryLine(name=name, bytes=size.bytes // share, when=ALWAYS, why=note)
-            sizes.append(size.bytes)
-    if share > 1:
-        # One model after the other: of those before it parts are left.
-        whole = max(size + sum(sizes[:n]) // share for n, size in enumerate(sizes))
-        why = "each process loads all weights, here and in its machine's own memory, and divides them then"
-        yield MemoryLine(name="whole weights", bytes=whole, when=LOAD, why=why)
 
 
 def _trained_models(roles: RunModels) -> list[Policy | RewardModel]:
@@ -197,9 +264,9 @@ def _activation_line(config: RunConfig, roles: RunModels, plan: Schedule, machin
         if isinstance(config, PreferenceConfig) and roles.reference_kind == LIVE
         else None
     )
-    peak = step_peak(
-        _trained_models(roles), reference, plan.largest, setting, accumulates=plan.microbatches > 1
-    )
+    # Divided, even the first piece's gradients are small beside its activations: they have a line.
+    accumulates = plan.microbatches > 1 or _shares(config, plan) > 1
+    peak = step_peak(_trained_models(roles), reference, plan.largest, setting, accumulates=accumulates)
     tokens = sum(example.tokens for example in plan.largest)
     method = (
         "each layer's input, the rest computed again"

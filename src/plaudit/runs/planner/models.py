@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 
 from plaudit.engine.optimizer import make_optimizer
 from plaudit.engine.settings import OptimizerSettings
+from plaudit.files.model_folder import read_json_object
 from plaudit.methods.config import RunConfig
 from plaudit.methods.models import matrix_sizes, recompute_as_configured
 from plaudit.methods.policy.config import POLICY, PolicyConfig
@@ -21,7 +22,15 @@ from plaudit.methods.reference import settled_reference
 from plaudit.methods.reward_model.config import RewardConfig
 from plaudit.models.first_layers import keep_first_layers
 from plaudit.models.four_bits import four_bit_layers, level_pairs, numbers_in_four_bits
-from plaudit.models.load import Precision, empty_model, is_reward_folder, precision, with_lora
+from plaudit.models.load import (
+    Precision,
+    empty_model,
+    has_weights,
+    is_reward_folder,
+    precision,
+    stored_dtype,
+    with_lora,
+)
 from plaudit.models.policy import Policy
 from plaudit.models.reward_model import RewardModel
 from plaudit.rewards.kinds import names_function
@@ -77,7 +86,8 @@ def load_run_models(method: str, config: RunConfig, machine: Machine, rows: Sequ
     run_precision = precision(config.dtype, machine.device)
     kind = reference_kind(method, config, rows)
     learner = _meta_reward_model(config) if isinstance(config, RewardConfig) else _meta_policy(config)
-    _in_run_numbers(learner, run_precision)
+    divided = config.shard and machine.ranks > 1
+    _in_run_numbers(learner, run_precision, divided=divided)
     reference_model = None
     if kind == LIVE:
         assert isinstance(config, PreferenceConfig | PolicyConfig)
@@ -92,7 +102,7 @@ def load_run_models(method: str, config: RunConfig, machine: Machine, rows: Sequ
     critic = _meta_critic(method, config)
     return RunModels(
         trained_model=learner.train(),
-        critic=None if critic is None else _in_run_numbers(critic, run_precision).train(),
+        critic=None if critic is None else _in_run_numbers(critic, run_precision, divided=divided).train(),
         reference_kind=kind,
         reference_model=reference_model,
         scorers=scorers,
@@ -104,10 +114,12 @@ def load_run_models(method: str, config: RunConfig, machine: Machine, rows: Sequ
 _Learner = TypeVar("_Learner", bound=Policy | RewardModel)
 
 
-def _in_run_numbers(learner: _Learner, numbers: Precision) -> _Learner:
+def _in_run_numbers(learner: _Learner, numbers: Precision, *, divided: bool) -> _Learner:
     learner.to(numbers.weights)
     if numbers.mixed:
         learner.compute_in(numbers.products)
+    if divided:
+        learner.backbone.release_narrowed()
     if four_bit_layers(learner):
         # Made once in a process: a plan that came first would count it, and one after it would not.
         level_pairs(numbers.products, torch.device("meta"))
@@ -126,6 +138,16 @@ def model_size(module: nn.Module) -> ModelSize:
         frozen=sum(p.numel() for p in parameters) - trained - held + numbers_in_four_bits(module),
         bytes=sum(p.numel() * p.element_size() for p in parameters),
     )
+
+
+def stored_number_bytes(folder: Path) -> int:
+    """The bytes of a number in a folder's files: as config.json says where the files are not here."""
+    if has_weights(folder):
+        dtype = stored_dtype(folder)
+    else:
+        facts = read_json_object(folder / "config.json")
+        dtype = getattr(torch, str(facts.get("dtype") or facts.get("torch_dtype")), None)
+    return (dtype or torch.float32).itemsize
 
 
 def reference_kind(method: str, config: RunConfig, rows: Sequence[object]) -> str:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from rich import box
 from rich.table import Table
 
-from plaudit.runs.planner.cost import RunCost, Split, Times, plan_on
+from plaudit.runs.planner.cost import RunCost, Split, Times, plan_on, transfers
 from plaudit.runs.planner.machine import format_bytes, this_machine
-from plaudit.runs.planner.memory import ALWAYS, GENERATE, LOAD, STEP
+from plaudit.runs.planner.memory import ALWAYS, GENERATE, LOAD, PROCESS, SAVE, STEP
 from plaudit.runs.planner.suggestions import Suggestion
 from plaudit.runs.planner.throughput import Throughput
 
-PHASE_WORDS = {ALWAYS: "always", STEP: "in a step", GENERATE: "while drawing", LOAD: "while loading"}
+PHASE_WORDS = {
+    **{PROCESS: "always", ALWAYS: "always", STEP: "in a step"},
+    **{GENERATE: "while drawing", SAVE: "while saving", LOAD: "while loading"},
+}
 SERVER_SHARE = 0.8
 """The share of a GPU that a server's weights may take, so that room is left for what it draws."""
 SUGGESTIONS_FOLLOW = "these would, nearest first; those that leave the gradient as it is come before others:"
@@ -91,9 +95,9 @@ def split_table(splits: Sequence[Split]) -> Table:
 
 
 def split_sentences(cost: RunCost, split: Split) -> Iterator[str]:
-    """A way to share GPUs, the time that all rounds take, and whether a server fits one of them."""
-    yield f"the quickest that fits: {split.trainers} learn, {split.servers} draw: {split.words}"
-    plan = cost.schedule
+    """The time of rounds where some GPUs learn and others draw, and whether a server fits one of them."""
+    plan, sides = cost.schedule, map(_format_duration, (split.learning, split.drawing))
+    yield "a round: about {} to learn from it, {} to draw the next one".format(*sides)
     took = _format_duration(plan.batches * split.seconds)
     yield f"time: about {took} for {plan.batches:,} rounds, one drawn while another is learnt from"
     numbers = sum(weight.numel() for weight in cost.roles.trained_model.parameters())
@@ -125,6 +129,18 @@ def disk_table(cost: RunCost) -> Table:
             format_bytes(stored.total),
             f"{stored.count} × {format_bytes(stored.bytes)}: {stored.why}",
         )
+    return table
+
+
+def transfer_table(cost: RunCost) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for head in ("between", "", "time", "why"):
+        table.add_column(
+            head, justify="left" if head in ("between", "why") else "right", no_wrap=head != "why"
+        )
+    for transfer in transfers(cost):
+        took = _format_duration(transfer.seconds)
+        table.add_row(transfer.name, format_bytes(transfer.bytes), took, transfer.why)
     return table
 
 
@@ -172,7 +188,11 @@ def suggestion_sentences(
 
 
 def plan_as_dict(
-    cost: RunCost, times: Times | None, throughput: Throughput | None, suggestions: Sequence[Suggestion]
+    cost: RunCost,
+    times: Times | None,
+    throughput: Throughput | None,
+    suggestions: Sequence[Suggestion],
+    split: Split | None,
 ) -> dict[str, Any]:
     plan = cost.schedule
     return {
@@ -189,12 +209,13 @@ def plan_as_dict(
         "answers": plan.generated,
         "tokens": plan.tokens,
         "trained_tokens": plan.trained_tokens,
-        "memory": [
-            {"name": line.name, "bytes": line.bytes, "when": line.when, "why": line.why}
-            for line in cost.memory.lines
-        ],
+        "memory": [asdict(line) for line in cost.memory.lines],
         "disk": [{"name": stored.name, "bytes": stored.bytes, "count": stored.count} for stored in cost.disk],
-        "seconds": None if times is None else {**_seconds(times), "total": times.total},
+        "transfers": [asdict(transfer) for transfer in transfers(cost)],
+        "round": None if split is None else {"learning": split.learning, "drawing": split.drawing},
+        "seconds": None
+        if times is None
+        else {**_seconds(times), "total": times.total, "step": times.moves / plan.steps},
         "tokens_per_second": None if throughput is None else throughput.tokens,
         "measured_peak_bytes": None if throughput is None else throughput.peak,
         "suggestions": [

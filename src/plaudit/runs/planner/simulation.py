@@ -8,12 +8,13 @@ models, and a model of 70 billion weights takes a few seconds and next to no mem
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.graph import _engine_run_backward
 from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
@@ -184,16 +185,29 @@ def step_peak(
     *,
     accumulates: bool,
 ) -> int:
-    """The most bytes that a step holds beside its weights: gradients and activations.
-
-    ``asked`` is a reference that looks at each piece; ``several`` pieces begin with the gradients of others.
-    """
+    """The most bytes that a step holds beside its weights: activations, gradients, and those of before."""
+    weights = [p for learner in learners for p in learner.parameters() if p.requires_grad and accumulates]
+    for weight in weights:
+        weight.grad = torch.empty_like(weight)
     with LiveBytes() as live, EmulateDevice(setting.device):
-        for _ in range(2 if accumulates else 1):
-            _run_microbatch(learners, reference, microbatch, setting)
+        _run_microbatch(learners, reference, microbatch, setting)
     for learner in learners:
         learner.zero_grad(set_to_none=True)
-    return live.peak
+    return live.peak + sum(weight.nbytes for weight in weights)
+
+
+@contextmanager
+def gathered_weights(models: Sequence[nn.Module], dtype: torch.dtype) -> Iterator[None]:
+    """While this lasts weights have the numbers in which a pass finds those that are divided over ranks."""
+    weights = [weight for model in models for weight in model.parameters() if weight.is_floating_point()]
+    divided = [weight.data for weight in weights]
+    try:
+        for weight in weights:
+            weight.data = weight.data.to(dtype)
+        yield
+    finally:
+        for weight, data in zip(weights, divided, strict=True):
+            weight.data = data
 
 
 def forward_peak(policy: Policy, microbatch: Sequence[Example], setting: SimulationSetting) -> int:

@@ -27,7 +27,7 @@ from plaudit.wings import everything
 
 if TYPE_CHECKING:
     from plaudit.methods.config import RunConfig
-    from plaudit.runs.planner.cost import PlanRequest, RunCost
+    from plaudit.runs.planner.cost import PlanRequest, RunCost, Split
     from plaudit.runs.planner.schedule import StatedLengths
     from plaudit.runs.planner.throughput import Throughput
 
@@ -65,26 +65,24 @@ def run(args: argparse.Namespace) -> int:
         with_measured_peak,
         with_process_memory,
     )
-    from plaudit.runs.planner.render import plan_as_dict
+    from plaudit.runs.planner.render import plan_as_dict, split_sentences
     from plaudit.runs.planner.suggestions import smallest_suggestion, suggest
 
     config = resolve_run(args.method, with_local_inputs(method_config))
     planned = _planned(args, config)
     cost = recomputed_where_needed(estimate_cost(planned))
-    if args.gpus is not None and not args.servers and draws(config):
-        cost = _split_cost(cost, args.gpus)
-        args.servers = args.gpus - cost.request.machine.ranks
+    cost, split = _shared_with_servers(args, cost)
     cost = with_process_memory(cost, _process_memory(planned.machine.device_kind))
     pace = None if args.servers else _pace(args, cost)
     cost = with_measured_peak(cost, pace)
     durations = None if pace is None else estimate_times(cost, pace)
     suggestions = () if cost.fits else suggest(cost)
-    _print_plan(cost, [] if args.servers else _time_lines(durations, pace))
+    _print_plan(cost, [*split_sentences(cost, split)] if split else _time_lines(durations, pace))
     if not cost.fits:
         least = None if suggestions else smallest_suggestion(cost)
         _print_suggestions(suggestions, least, planned.machine.memory)
     if args.json is not None:
-        write_json(args.json, plan_as_dict(cost, durations, pace, suggestions))
+        write_json(args.json, plan_as_dict(cost, durations, pace, suggestions, split))
     _write_job(args, method_config, cost.request.machine.ranks)
     return 0 if cost.fits else 1
 
@@ -121,26 +119,37 @@ def _write_job(args: argparse.Namespace, config: RunConfig, trainers: int) -> No
         write_text(path, text)
 
 
-def _split_cost(cost: RunCost, gpus: int) -> RunCost:
+def _shared_with_servers(args: argparse.Namespace, cost: RunCost) -> tuple[RunCost, Split | None]:
+    from plaudit.runs.planner.cost import split_of
+
+    if args.gpus is not None and not args.servers and draws(cost.request.config):
+        cost, split = _split_cost(cost, args.gpus)
+        args.servers = split.servers
+        return cost, split
+    split = args.servers and args.gpu and split_of(cost, cost.request.machine.ranks, args.servers)
+    return cost, split or None
+
+
+def _split_cost(cost: RunCost, gpus: int) -> tuple[RunCost, Split]:
     """The cost of the trainers of the quickest way to share GPUs with servers in which they fit."""
     from plaudit.runs.planner.cost import estimate_cost, recomputed_where_needed, split_request, splits
-    from plaudit.runs.planner.render import split_sentences, split_table
+    from plaudit.runs.planner.render import split_table
 
     if gpus < 2:
         raise UserError(f"--gpus {gpus} shares GPUs between learning and servers that draw: give 2 or more")
     ways, console = splits(cost, gpus), make_console()
     console.print(split_table(ways))
-    trained = cost
+    trained, split = cost, ways[0]
     for split in sorted(ways, key=lambda split: split.seconds):
         trained = recomputed_where_needed(estimate_cost(split_request(cost.request, split)))
         if trained.fits:
             break
     else:
         console.print(f"no way to share {gpus} of them fits; the slowest one's trainers:", markup=False)
-        return trained
-    for line in split_sentences(trained, split):
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
-    return trained
+        return trained, split
+    words = f"the quickest that fits: {split.trainers} learn, {split.servers} draw: {split.words}"
+    console.print(words, markup=False, highlight=False, soft_wrap=True)
+    return trained, split
 
 
 def _add_options(parser: argparse.ArgumentParser, words: Sequence[str], *, method: str) -> None:
@@ -157,6 +166,7 @@ def _add_options(parser: argparse.ArgumentParser, words: Sequence[str], *, metho
     schedulers = ("slurm", "ray", "kubernetes", "skypilot")
     add("--for", dest="scheduler", choices=schedulers, help="show the files by which this starts the run")
     add("--write", type=Path, metavar="FOLDER", help="and write them there")
+    add("--disk-rate", default="1GB", metavar="SIZE", help="what a process reads and writes a second (1GB)")
     add("--prompt-tokens", type=count, metavar="N", help="length of prompts, without a tokenizer")
     add("--answer-tokens", type=count, metavar="N", help="length of answers, without a tokenizer")
     add("--tokens-per-second", type=float, metavar="X", help="the pace of one process, not measured")
@@ -194,6 +204,7 @@ def _planned(args: argparse.Namespace, config: RunConfig) -> PlanRequest:
         if args.ranks < 1:
             raise UserError(f"--servers {args.servers} of --gpus {args.gpus}: none is left that learns")
     machine = this_machine(config.device, device_kind=args.on, memory=memory, ranks=args.ranks, gpu=args.gpu)
+    machine = replace(machine, disk_rate=parse_bytes(args.disk_rate, "--disk-rate"))
     rows = planned_rows(args.method, config, _lengths(args))
     return PlanRequest(method=args.method, config=config, rows=rows, machine=machine, process=0)
 
@@ -247,7 +258,13 @@ def _time_lines(durations: Any, pace: Throughput | None) -> list[str]:
 
 
 def _print_plan(cost: RunCost, time_lines: list[str]) -> None:
-    from plaudit.runs.planner.render import disk_table, fit_sentence, memory_table, schedule_sentences
+    from plaudit.runs.planner.render import (
+        disk_table,
+        fit_sentence,
+        memory_table,
+        schedule_sentences,
+        transfer_table,
+    )
 
     console = make_console()
     say = partial(console.print, markup=False, highlight=False)
@@ -255,6 +272,7 @@ def _print_plan(cost: RunCost, time_lines: list[str]) -> None:
         say(line)
     console.print(memory_table(cost))
     console.print(disk_table(cost))
+    console.print(transfer_table(cost))
     for unknown in cost.roles.unsized_rewards:
         say(f"{unknown}: what it takes itself is not counted")
     say(fit_sentence(cost))
