@@ -4,6 +4,7 @@ python -m benchmarks.labelling next           1,000 and 100,000 tasks in turn, b
 python -m benchmarks.labelling pages          the same by pages of the browser, with what they weigh
 python -m benchmarks.labelling solo           from the command of one person to the first task
 python -m benchmarks.labelling quality        the report of 50,000 labels
+python -m benchmarks.labelling snapshot       snapshots of 20,000, 200,000 and 2,000,000 labels, and agreement
 python -m benchmarks.labelling next --save    and keeps the table in RESULTS.md
 """
 
@@ -13,6 +14,8 @@ import argparse
 import gzip
 import http.client
 import json
+import os
+import random
 import re
 import subprocess
 import sys
@@ -26,6 +29,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
+from sqlalchemy import insert
+
+from plaudit.collect import tables
 from plaudit.collect.adding import add_tasks, set_project, task_id
 from plaudit.collect.answering import GivenAnswer, submit_answer, take_in
 from plaudit.collect.app.server import serve_in_background
@@ -270,13 +276,82 @@ def _label_many(store: LabelStore, labels: int) -> None:
     store.write(take_in, _PROJECT, bodies, given, actor="o1")
 
 
+def measure_snapshots(sizes: Sequence[int]) -> list[list[str]]:
+    """How long the commands take for a store of each size and its snapshot, with the most memory of any."""
+    rows = list[list[str]]()
+    for size in sizes:
+        with tempfile.TemporaryDirectory() as folder:
+            db, table = Path(folder) / "labels.db", Path(folder) / "labels.parquet"
+            with closing(open_store(db, create=True)) as store:
+                _fill(store, size)
+            commands = (
+                ("snapshot", "--store", str(db), "--out", str(table)),
+                ("quality", "--json", "--agreement", "--store", str(table)),
+                ("quality", "--json", "--store", str(table)),
+                ("quality", "--json", "--store", str(db)),
+            )
+            cells = [f"{size:,}", f"{db.stat().st_size / 1e6:,.0f}"]
+            for number, command in enumerate(commands):
+                seconds, cpu, megabytes = _run_single(command)
+                cells.append(f"{seconds:.1f} ({cpu:.1f}, {megabytes:,.0f} MB)")
+                cells += [f"{table.stat().st_size / 1e6:,.1f}"] if number == 0 else []
+        rows.append(cells)
+    return rows
+
+
+def _run_single(command: Sequence[str]) -> tuple[float, float, float]:
+    """Seconds by the clock and of the processor, and the most megabytes, of a command of its own."""
+    begin = time.perf_counter()
+    words = [sys.executable, "-m", "plaudit", "collect", *command]
+    running = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(running.pid, 0)
+    running.returncode = os.waitstatus_to_exitcode(status)
+    assert running.returncode == 0, " ".join(words)
+    taken = time.perf_counter() - begin
+    return taken, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+
+
+def _fill(store: LabelStore, labels: int) -> None:
+    """Five labels a task by fifty people, two tasks a prompt, straight into the tables: no log has them."""
+    store.write(set_project, Project(name=_PROJECT, overlap=5), actor="o1")
+    invite = store.write(make_invite, _PROJECT, uses=50, actor="o1")
+    people = [join_project(store, invite, f"person {number}").pseudonym for number in range(50)]
+    rng, settings = random.Random(0), store.project(_PROJECT)
+    done = {"authors": "[]", "priority": 0.0, "scramble": "", "state": "done", "wanted": 5, "done": 5}
+    task = {**done, "project": _PROJECT, "purpose": "work", "taken": 0, "started": 0, "lacking": 0}
+    label = {"project": _PROJECT, "purpose": "work", "guidelines": "", "surplus": 0}
+    for start in range(0, labels // 5, 2_000):
+        tasks, given = list[dict[str, Any]](), list[dict[str, Any]]()
+        for number in range(start, min(start + 2_000, labels // 5)):
+            body = check_task(_body(number), settings)
+            own = {"id": task_id(body), "seq": number + 1_000, "prompt": f"p{number // 2}"}
+            tasks.append({**task, **own, "body": json.dumps(body)})
+            truth = rng.choice((-2, -1, -1, 1, 1, 2))
+            for place, person in enumerate(rng.sample(people, 5)):
+                order, seq = rng.choice(((0, 1), (1, 0))), 10_000_000 + 5 * number + place
+                strength = truth if rng.random() < 0.7 else rng.choice((-2, -1, 0, 1, 2))
+                answer = {"strength": -strength if order[0] else strength}
+                words = {"task": own["id"], "shown": json.dumps(order), "label": json.dumps(answer)}
+                who = {"assignment": f"a{seq}", "annotator": person, "author": person, "number": number}
+                at = {"seq": seq, "at": "2026-03-01T12:00:00.000000Z", "seconds": rng.lognormvariate(2, 0.5)}
+                given.append({**label, **words, **who, **at})
+        with store.database.writing() as connection:
+            connection.execute(insert(tables.task), tasks)
+            connection.execute(insert(tables.label), given)
+
+
 TITLES = {
     "next": "The next task among many",
     "pages": "Pages of a labeller",
     "solo": "To the first task by oneself",
     "quality": "The report of quality",
+    "snapshot": "Snapshots of labels, and agreement over them",
 }
 """The heading of each table."""
+_SNAPSHOT_COLUMNS = (
+    *("labels", "store, MB", "snapshot, s (CPU s, memory)", "its size, MB"),
+    *("agreement of it", "the whole report of it", "the whole report of the store"),
+)
 _PAGE_COLUMNS = ("tasks", "shown p50, ms", "p95", "sent and next shown p50, ms", "p95", "largest page, kB")
 
 
@@ -285,6 +360,8 @@ def _table(args: argparse.Namespace) -> tuple[Sequence[str], list[list[str]]]:
         return _PAGE_COLUMNS, measure_pages(args.tasks, calls=args.calls)
     if args.part == "solo":
         return ("seconds p50", "largest", "starts"), measure_solo(20)
+    if args.part == "snapshot":
+        return _SNAPSHOT_COLUMNS, measure_snapshots((20_000, 200_000, 2_000_000))
     if args.part == "quality":
         return ("labels", "seconds"), measure_quality(50_000)
     return _COLUMNS, measure_next(args.tasks, labelled=args.labels, calls=args.calls)

@@ -19,7 +19,7 @@ from plaudit.collect import log, views
 from plaudit.collect.answers import rows_of
 from plaudit.collect.database import in_memory
 from plaudit.collect.kinds.pair import preferred_place
-from plaudit.collect.log import Entry, Event
+from plaudit.collect.log import Entry, Event, last_of_labels
 from plaudit.collect.progress import project_status
 from plaudit.collect.project import Project
 from plaudit.collect.refusals import NotFoundError
@@ -240,24 +240,6 @@ def _moment(store: LabelStore, project: str, position: int | None) -> Iterator[t
         with in_memory() as past:
             _replay(look.connection, past, project, seq)
             yield past, seq, link
-
-
-# An export writes an event itself: counted, the second of two equal exports would stand at another position.
-_OWN_TRACES = ("exported", "signed-in", "refused", "invited", "revoked")
-_LAST_OF_LABELS = (
-    select(log.log.c.seq, log.log.c.link)
-    # An expression, which no index has: by that of the actors SQLite would read and sort all events.
-    .where((log.log.c.project + "") == bindparam("p"), log.log.c.kind.not_in(_OWN_TRACES))
-    .where(log.log.c.seq <= bindparam("s"))
-    .order_by(log.log.c.seq.desc())
-    .limit(1)
-)
-
-
-def last_of_labels(connection: Connection, project: str, position: int) -> tuple[int, str]:
-    """The number and link of the last event up to a position that changed a project's labels."""
-    row = connection.execute(_LAST_OF_LABELS, {"p": project, "s": position}).first()
-    return (0, log.FIRST_LINK) if row is None else (row.seq, row.link)
 
 
 def _replay(source: Connection, target: Connection, project: str, position: int) -> None:

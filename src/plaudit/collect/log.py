@@ -292,3 +292,21 @@ def event_of_row(row: Mapping[Any, Any]) -> Event:
 def _event(row: Mapping[Any, Any], body: dict[str, Any] | None) -> Event:
     names = ("seq", "at", "project", "actor", "kind", "subject", "key", "link")
     return Event(**{name: row[name] for name in names}, body=body)
+
+
+# An export writes an event itself: counted, the second of two equal exports would stand at another position.
+_OWN_TRACES = ("exported", "signed-in", "refused", "invited", "revoked")
+_LAST_OF_LABELS = (
+    select(log.c.seq, log.c.link)
+    # An expression, which no index has: by that of the actors SQLite would read and sort all events.
+    .where((log.c.project + "") == bindparam("p"), log.c.kind.not_in(_OWN_TRACES))
+    .where(log.c.seq <= bindparam("s"))
+    .order_by(log.c.seq.desc())
+    .limit(1)
+)
+
+
+def last_of_labels(connection: Connection, project: str, position: int) -> tuple[int, str]:
+    """The number and link of the last event up to a position that changed a project's labels."""
+    row = connection.execute(_LAST_OF_LABELS, {"p": project, "s": position}).first()
+    return (0, FIRST_LINK) if row is None else (row.seq, row.link)

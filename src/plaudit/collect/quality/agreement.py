@@ -26,6 +26,12 @@ MOST_VALUES = 25
 """Values for whose coincidences of all draws there is room."""
 
 
+MOST_KINDS = 20_000
+"""Kinds of prompts up to which they are drawn together."""
+_DRAWS = 100
+"""How many draws are held at once."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Values:
     """What people said of things, a row a label."""
@@ -141,6 +147,26 @@ def _sums_by_prompt(
     counts_UC: Float[np.ndarray, "U C"], prompt_U: Int[np.ndarray, " U"], values: Values
 ) -> Float[np.ndarray, "P A"]:
     """All that the three figures are made of, as sums over prompts."""
+    order_U = np.argsort(prompt_U, kind="stable")
+    start_P = np.unique(prompt_U[order_U], return_index=True)[1]
+    # Most units were answered as many others were.
+    index_K, kind_U, _ = _kinds(counts_UC, np.random.default_rng(0))
+    sums_KA = _sums_by_unit(counts_UC[index_K], values)
+    return np.add.reduceat(sums_KA[kind_U[order_U]], start_P, axis=0)
+
+
+def _kinds(
+    rows_NA: Float[np.ndarray, "N A"], rng: np.random.Generator
+) -> tuple[Int[np.ndarray, " K"], Int[np.ndarray, " N"], Int[np.ndarray, " K"]]:
+    """Of the different ones among rows where each is first, which of them every row is, and how many are."""
+    # By one number a row, which is sorted sooner than rows are: equal rows have equal ones, others do not.
+    index_K, kind_N, count_K = np.unique(
+        rows_NA @ rng.random(rows_NA.shape[1]), return_index=True, return_inverse=True, return_counts=True
+    )[1:]
+    return index_K, kind_N, count_K
+
+
+def _sums_by_unit(counts_UC: Float[np.ndarray, "U C"], values: Values) -> Float[np.ndarray, "U A"]:
     size_U = counts_UC.sum(axis=1)
     several_U = size_U >= 2
     # Of a unit with one label nothing is compared; its value still says how common the value is.
@@ -160,10 +186,7 @@ def _sums_by_prompt(
         diagonal = np.arange(values.categories)
         coincidences_UCC[:, diagonal, diagonal] -= counts_UC * scale_U[:, None]
         parts.append(coincidences_UCC.reshape(len(counts_UC), -1))
-    sums_UA = np.concatenate(parts, axis=1)
-    order_U = np.argsort(prompt_U, kind="stable")
-    start_P = np.unique(prompt_U[order_U], return_index=True)[1]
-    return np.add.reduceat(sums_UA[order_U], start_P, axis=0)
+    return np.concatenate(parts, axis=1)
 
 
 def _draws(
@@ -176,13 +199,23 @@ def _draws(
         return None, TOO_MANY_VALUES
     # Most prompts have the same sums as many others, and only how often each kind comes up matters: thousands
     # of prompts are then some hundred kinds, drawn by one multinomial.
-    rng = np.random.default_rng(resampling.seed)
-    # By one number a row, which is sorted sooner than rows are: equal rows have equal ones, others do not.
-    _, index_D, count_D = np.unique(
-        sums_PA @ rng.random(sums_PA.shape[1]), return_index=True, return_counts=True
-    )
-    times_SD = rng.multinomial(len(sums_PA), count_D / len(sums_PA), size=resampling.times)
-    return times_SD @ sums_PA[index_D], ""
+    rng, size = np.random.default_rng(resampling.seed), len(sums_PA)
+    index_D, kind_P, count_D = _kinds(sums_PA, rng)
+    sums_DA, drawn = sums_PA[index_D], list[np.ndarray]()
+    for start in range(0, resampling.times, _DRAWS):
+        draws = min(_DRAWS, resampling.times - start)
+        if len(index_D) <= MOST_KINDS:
+            times_SD = rng.multinomial(size, count_D / size, size=draws)
+        else:
+            # One by one: that takes a fixed time a prompt, and a multinomial a longer one a kind.
+            times_SD = np.stack(
+                [
+                    np.bincount(kind_P[rng.integers(size, size=size)], minlength=len(index_D))
+                    for _ in range(draws)
+                ]
+            )
+        drawn.append(times_SD @ sums_DA)
+    return np.concatenate(drawn), ""
 
 
 def _figure(

@@ -14,8 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from statistics import median
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -83,38 +82,41 @@ def preferences_of(
     )
 
 
+def rows_by_person(person_B: Int[np.ndarray, " B"], people: int) -> list[Int[np.ndarray, " N"]]:
+    """The rows of each person, in their order."""
+    ends_J = np.cumsum(np.bincount(person_B, minlength=people))
+    return np.split(np.argsort(person_B, kind="stable"), ends_J)[:people]
+
+
 def shares_of_people(preferences: Preferences) -> dict[str, list[Figure]]:
     """Of each person the shares for the first shown, the longer, the list and the refusal."""
-    person_B, first_B = preferences.person_B, preferences.first_B
+    rows_J = rows_by_person(preferences.person_B, preferences.people)
     characters_B, _, lists_B, refusals_B = preferences.gap_BF.T
     gaps = {
-        "first": np.ones(len(first_B)),
+        "first": np.ones(len(preferences.first_B)),
         "longer": np.where(np.abs(characters_B) > LENGTHS_DIFFER, characters_B, 0.0),
         "lists": lists_B,
         "refusals": refusals_B,
     }
     return {
         name: [
-            clustered_share(
-                ((gap_B > 0) == first_B)[(person_B == person) & (gap_B != 0)],
-                preferences.prompt_B[(person_B == person) & (gap_B != 0)],
-            )
-            for person in range(preferences.people)
+            clustered_share((gap_B[rows] > 0) == preferences.first_B[rows], preferences.prompt_B[rows])
+            for rows in (whole[gap_B[whole] != 0] for whole in rows_J)
         ]
         for name, gap_B in gaps.items()
     }
 
 
-def share(hits: Sequence[bool]) -> Figure:
+def share(hits: Sequence[bool] | np.ndarray) -> Figure:
     """A share of things that are independent, with Wilson's interval (1927).
 
     >>> found = share([True] * 22 + [False] * 3)
     >>> found.value, round(found.low, 4), found.n
     (0.88, 0.7004, 25)
     """
-    if not hits:
+    if not len(hits):
         return Figure(value=None, reason=NOTHING)
-    value = sum(hits) / len(hits)
+    value = float(np.mean(hits))
     low, high = wilson_interval(value, len(hits))
     return Figure(value=value, low=low, high=high, n=len(hits))
 
@@ -333,7 +335,6 @@ def holm_of_known(p: Sequence[float | None]) -> list[float | None]:
 # Drift.
 
 
-_T = TypeVar("_T")
 LAST = 50
 """How many labels are the last ones."""
 LEAST = 5
@@ -342,13 +343,13 @@ LEAST = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Course:
-    """What is known of each of a person's labels, in their order; None where nothing is."""
+    """What is known of each of a person's labels, in their order; None or NaN where nothing is."""
 
-    gold: Sequence[bool | None]
+    gold: Sequence[float | None] | np.ndarray
     """Whether it says what is known to be right."""
-    others: Sequence[bool | None]
+    others: Sequence[float | None] | np.ndarray
     """Whether it agrees with what the others say."""
-    seconds: Sequence[float | None]
+    seconds: Sequence[float | None] | np.ndarray
 
 
 def drifts(courses: Sequence[Course]) -> list[tuple[Drift, ...]]:
@@ -377,25 +378,25 @@ def _drifts_of(course: Course) -> dict[str, Drift]:
     return {what: drift for what, drift in found.items() if drift is not None}
 
 
-def _sides(values: Sequence[_T | None]) -> tuple[list[_T], list[_T]] | None:
-    before = [value for value in values[:-LAST] if value is not None]
-    now = [value for value in values[-LAST:] if value is not None]
+def _sides(values: Sequence[float | None] | np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    known_N = np.array(values, dtype=float)
+    before, now = (side[~np.isnan(side)] for side in (known_N[:-LAST], known_N[-LAST:]))
     return (before, now) if min(len(before), len(now)) >= LEAST else None
 
 
-def _share_drift(what: str, values: Sequence[bool | None]) -> Drift | None:
+def _share_drift(what: str, values: Sequence[float | None] | np.ndarray) -> Drift | None:
     from scipy.stats import fisher_exact
 
     sides = _sides(values)
     if sides is None:
         return None
-    counts = [[sum(side), len(side) - sum(side)] for side in sides]
-    before, now = (sum(side) / len(side) for side in sides)
+    counts = [[int(side.sum()), int(len(side) - side.sum())] for side in sides]
+    before, now = (float(side.mean()) for side in sides)
     p: Any = fisher_exact(counts)[1]
     return Drift(what=what, before=before, now=now, p=float(p), n=len(sides[1]))
 
 
-def _seconds_drift(values: Sequence[float | None]) -> Drift | None:
+def _seconds_drift(values: Sequence[float | None] | np.ndarray) -> Drift | None:
     from scipy.stats import mannwhitneyu
 
     sides = _sides(values)
@@ -405,8 +406,8 @@ def _seconds_drift(values: Sequence[float | None]) -> Drift | None:
     # No number where all of them are the same: then nothing has changed.
     return Drift(
         what="seconds",
-        before=median(sides[0]),
-        now=median(sides[1]),
+        before=float(np.median(sides[0])),
+        now=float(np.median(sides[1])),
         p=1.0 if math.isnan(p) else p,
         n=len(sides[1]),
     )

@@ -18,7 +18,6 @@ from typing import Any
 from sqlalchemy import BigInteger, Column, MetaData, Table, Text, bindparam, delete, insert, inspect, select
 
 from plaudit.collect import log
-from plaudit.collect.export import last_of_labels
 from plaudit.collect.quality.result import QUALITY_VERSION
 from plaudit.collect.store import LabelStore
 
@@ -68,7 +67,7 @@ class Held:
 def read_report(store: LabelStore, project: str) -> tuple[dict[str, Any] | None, int]:
     with store.looking() as look:
         look.settings(project)
-        seq, _ = last_of_labels(look.connection, project, log.last(look.connection)[0])
+        seq, _ = log.last_of_labels(look.connection, project, log.last(look.connection)[0])
         if not inspect(look.connection).has_table(_report.name):
             return None, seq
         row = look.connection.execute(_READ, {"p": project}).first()

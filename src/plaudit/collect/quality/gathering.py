@@ -7,76 +7,42 @@ the other, nearly all labels would be alike, and any measure of agreement would 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from hashlib import blake2b
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Connection, bindparam, select
+import pyarrow
 
-from plaudit.collect import views
 from plaudit.collect.answers import agrees_with_gold, rows_of
+from plaudit.collect.columns import Person, table_of
 from plaudit.collect.kinds import KINDS
 from plaudit.collect.kinds.kind import text_of
-from plaudit.collect.log import canonical
 from plaudit.collect.project import Project
 from plaudit.collect.quality.agreement import Values
 from plaudit.collect.quality.skill import FIRST, SECOND, TIE, Votes, fit_skill
-from plaudit.collect.refusals import NotFoundError
-from plaudit.collect.tables import annotator, label, task
 from plaudit.data.edits import has_list, log_length, refuses
 from plaudit.data.records import Comparison, Record, plain_text
 from plaudit.errors import UserError
 
 LOOKS = ("characters", "length", "list", "refusal")
 """What is known of an answer's surface; length is the logarithm of the characters."""
-_SHORT = 40
-
-_PEOPLE = select(annotator).where(annotator.c.project == bindparam("p")).order_by(annotator.c.seq)
-_TASKS = select(task.c.id, task.c.body, task.c.prompt).where(
-    task.c.project == bindparam("p"),
-    task.c.id.in_(select(label.c.task).where(label.c.project == bindparam("p"))),
-)
-_LABELS = (
-    select(
-        label.c.seq,
-        label.c.task,
-        label.c.annotator,
-        label.c.purpose,
-        label.c.shown,
-        label.c.label,
-        label.c.guidelines,
-        label.c.seconds,
-        label.c.number,
-    )
-    .where(label.c.project == bindparam("p"), label.c.surplus == 0)
-    # Models and reviewers are no annotators: theirs are other questions.
-    .where(label.c.purpose.in_(("work", "gold", "qualify", "repeat")))
-    .order_by(label.c.seq)
-)
+# Models and reviewers are no annotators: theirs are other questions.
+_OF_PEOPLE = ("work", "gold", "qualify", "repeat")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Person:
-    name: str
-    standing: str
-    excluded: bool
-    """Whether the labels are left out of exports, and so of agreement."""
-    skipped: int
-    """How many tasks were given back."""
+class Items:
+    """All labels of people, the oldest first; what is not known of one is NaN."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Item:
-    person: int
-    number: int
-    """Which of the person's answers it is."""
-    seconds: float | None
-    right: bool | None
-    """Whether it says what is known to be right; None where nothing is known."""
-    alike: bool | None
-    """Of a repeated task, whether the answer is the first one; None for others."""
+    person_B: np.ndarray
+    number_B: np.ndarray
+    seconds_B: np.ndarray
+    right_B: np.ndarray
+    alike_B: np.ndarray
+    """Of a repeated task, whether the answer is the first one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,8 +61,7 @@ class Choices:
 class Gathered:
     project: Project
     people: tuple[Person, ...]
-    items: tuple[Item, ...]
-    """All their labels, the oldest first."""
+    items: Items
     values: Mapping[str, Values]
     """What is compared, by aspect; the empty name is the whole."""
     guidelines: tuple[str, ...]
@@ -109,166 +74,212 @@ class Gathered:
     """Tasks left out of ``values``, since they were chosen by a score and not at random."""
 
 
-def gather(connection: Connection, name: str) -> Gathered:
-    """The labels of people, without surplus; those of suspended people too."""
-    settings = views.settings_of(connection, name)
-    if settings is None:
-        raise NotFoundError(f"there is no project {name!r}")
-    rows = connection.execute(_LABELS, {"p": name}).all()
-    known = {row.name: row for row in connection.execute(_PEOPLE, {"p": name})}
-    labelled = {row.annotator for row in rows}
-    people = tuple(
-        Person(name=row.name, standing=row.standing, excluded=bool(row.excluded), skipped=row.skipped)
-        for row in known.values()
-        if row.name in labelled
-    )
-    facts = connection.execute(_TASKS, {"p": name}).all()
-    tasks = {row.id: _TaskFacts(row.id, row.prompt, row.body) for row in facts}
-    return _Gathering(settings, people, tasks).gathered(rows)
+def gather(project: Project, people: Sequence[Person], labels: pyarrow.Table) -> Gathered:
+    """The labels of people, without surplus; choices and what is right only where there are bodies."""
+    (purpose_B, purposes), seq_B = _words(labels, "purpose"), _to_numpy(labels["seq"])
+    rows_N = np.flatnonzero(np.isin(purposes, _OF_PEOPLE)[purpose_B] & ~_to_numpy(labels["surplus"]))
+    labels = labels.take(_to_arrow(rows_N[np.argsort(seq_B[rows_N], kind="stable")]))
+    return _Gathering(project, people, labels).gathered()
 
 
 def gather_rows(settings: Project, rows: Sequence[Any]) -> Gathered:
     """Labels that were chosen already, each with the body of its task, whoever gave them."""
     names = dict.fromkeys(row.annotator for row in rows)
     people = [Person(name=name, standing="", excluded=False, skipped=0) for name in names]
-    bodies = {row.task: row.body for row in rows}
+    fields = ("task", "annotator", "purpose", "shown", "label", "guidelines", "number", "seconds")
+    columns = {name: [getattr(row, name) for row in rows] for name in fields}
     # Here tasks stand for prompts: nothing is resampled, so it does not matter which tasks have one prompt.
-    facts = {name: _TaskFacts(name, name, body) for name, body in bodies.items()}
-    return _Gathering(settings, people, facts).gathered(rows)
+    tasks = {row.task: (row.task, row.body) for row in rows}
+    return _Gathering(settings, people, table_of(columns, tasks)).gathered()
 
 
-class _TaskFacts:
-    __slots__ = ("body", "forward", "id", "is_random", "prompt")
-
-    def __init__(self, name: str, prompt: str, body: str) -> None:
-        self.id, self.prompt, self.body = name, prompt, json.loads(body)
-        # A task with a method other than chance was asked since a score wanted it: no sample of all tasks.
-        self.is_random = self.body.get("method") in (None, "random")
-        hashes = [_hash(self.prompt, candidate["text"]) for candidate in self.body.get("candidates", ())]
-        places = sorted(range(len(hashes)), key=lambda place: hashes[place])
-        self.forward = sorted(places, key=lambda place: places[place])
+# Through buffers and DLPack: `pyarrow.array` and `to_numpy` would load pandas, where that is installed.
+def _to_arrow(values_N: np.ndarray) -> pyarrow.Array:
+    buffers = [None, pyarrow.py_buffer(np.ascontiguousarray(values_N, dtype=np.int64))]
+    return pyarrow.Array.from_buffers(pyarrow.int64(), len(values_N), buffers)
 
 
-def _hash(prompt: str, text: object) -> bytes:
-    # With the prompt: a refusal that many prompts share would stand on the same side in all of them.
-    words = text if isinstance(text, str) else canonical(text)
-    return blake2b(f"{prompt}\0{words}".encode(), digest_size=8).digest()
+def _to_numpy(column: Any) -> np.ndarray:
+    whole = column.combine_chunks() if isinstance(column, pyarrow.ChunkedArray) else column
+    if whole.type == pyarrow.bool_():
+        return np.from_dlpack(whole.cast(pyarrow.int8())).astype(bool)
+    return np.from_dlpack(whole.fill_null(math.nan) if whole.null_count else whole)
 
 
-@dataclass(slots=True)
-class _Columns:
-    unit: dict[Any, int] = field(default_factory=dict[Any, int])
-    rows: list[tuple[int, int, int, int, int]] = field(default_factory=list[tuple[int, int, int, int, int]])
+def _numbered(code_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    coded = _to_arrow(code_B).dictionary_encode()
+    return _to_numpy(coded.indices).astype(np.int64), _to_numpy(coded.dictionary)
 
-    def add(self, key: Any, person: int, value: int, prompt: int, guidelines: int) -> None:
-        unit = self.unit.setdefault(key, len(self.unit))
-        self.rows.append((unit, person, value, prompt, guidelines))
+
+def _words(labels: pyarrow.Table, name: str) -> tuple[np.ndarray, list[str]]:
+    column = labels[name].unify_dictionaries().combine_chunks()
+    number_B, places = _numbered(_to_numpy(column.indices))
+    return number_B, column.dictionary.take(_to_arrow(places)).to_pylist()
 
 
 class _Gathering:
-    def __init__(self, project: Project, people: Sequence[Person], tasks: Mapping[str, _TaskFacts]) -> None:
-        self.project, self.people, self._tasks = project, people, tasks
-        self._kind = KINDS[project.ask]
-        self.number_of = {person.name: number for number, person in enumerate(people)}
-        self._items = list[Item]()
-        self._columns = dict[str, _Columns]()
-        self._prompts, self._guidelines = dict[str, int](), dict[str, int]()
-        self._pairs = dict[tuple[str, int, int], int]()
-        self._choices = list[tuple[int, int, int, bool, int]]()
-        self._first_answers = dict[tuple[int, str], Any]()
-        self._chosen = set[str]()
-        self._parsed = dict[str, Any]()
-
-    def _add(self, row: Any) -> None:
-        facts, person = self._tasks[row.task], self.number_of[row.annotator]
-        given, order = self._parse(row.label), self._parse(row.shown)
-        states = self._kind.statement
-        says = None if given.get("none") or states is None else states(given, order)
-        key = (person, row.task)
-        alike = None
-        if row.purpose == "repeat":
-            first = self._first_answers.get(key)
-            alike = None if first is None or says is None else first == says
-        elif row.purpose == "work" and says is not None:
-            self._first_answers[key] = says
-        is_known = row.purpose in ("gold", "qualify")
-        right = agrees_with_gold(given, facts.body, order) if is_known else None
-        self._items.append(
-            Item(person=person, number=row.number, seconds=row.seconds, right=right, alike=alike)
+    def __init__(self, project: Project, people: Sequence[Person], labels: pyarrow.Table) -> None:
+        self.project, self._kind, self._labels = project, KINDS[project.ask], labels
+        (self._task_B, self._tasks), (self._prompt_B, _), (self._guidelines_B, self._guidelines) = (
+            _words(labels, name) for name in ("task", "prompt", "guidelines")
         )
-        if row.purpose == "work" and not given.get("none"):
-            guidelines = self._guidelines.setdefault(row.guidelines, len(self._guidelines))
-            self._add_values(facts, person, given, order, guidelines)
+        (annotator_B, names), (purpose_B, purposes) = (
+            _words(labels, name) for name in ("annotator", "purpose")
+        )
+        self.people = tuple(person for person in people if person.name in {*names})
+        number_of = {person.name: number for number, person in enumerate(self.people)}
+        self._person_B = np.array([number_of[name] for name in names], dtype=np.int64)[annotator_B]
+        self._purpose_B = np.array(purposes, dtype=object)[purpose_B]
+        self._chosen_B = _to_numpy(labels["chosen"])
+        # A few clicks in a few orders, given by thousands: each of the different ones is read once.
+        columns = [_words(labels, name) for name in ("label", "shown", "forward")]
+        sizes = [max(1, len(words)) for _, words in columns]
+        self._saying_B, codes = _numbered(np.ravel_multi_index([number_B for number_B, _ in columns], sizes))
+        parsed = [[json.loads(word) for word in words] for _, words in columns]
+        places = zip(*(places_C.tolist() for places_C in np.unravel_index(codes, sizes)), strict=True)
+        self._sayings = [
+            tuple(part[place] for part, place in zip(parsed, places_of, strict=True)) for places_of in places
+        ]
+        self._none_C = np.array([bool(label.get("none")) for label, _, _ in self._sayings], dtype=bool)
+        self._work_N = np.flatnonzero((self._purpose_B == "work") & ~self._none_C[self._saying_B])
 
-    def _parse(self, text: str) -> Any:
-        # A handful of orders and of labels without words come again and again.
-        if len(text) > _SHORT:
-            return json.loads(text)
-        found = self._parsed.get(text)
-        if found is None:
-            found = self._parsed[text] = json.loads(text)
-        return found
-
-    def _add_values(
-        self, facts: _TaskFacts, person: int, given: Mapping[str, Any], order: Sequence[int], guidelines: int
-    ) -> None:
-        prompt = self._prompts.setdefault(facts.prompt, len(self._prompts))
-        if not facts.is_random:
-            self._chosen.add(facts.id)
-        valued, compared = self._kind.valued, self._kind.compared
-        for aspect, key, value in valued(given, order, facts.forward, self.project) if valued else ():
-            if facts.is_random:
-                columns = self._columns.setdefault(aspect, _Columns())
-                columns.add((facts.id, key), person, value, prompt, guidelines)
-        for first, other, better in compared(given, order, facts.forward) if compared else ():
-            pair = self._pairs.setdefault((facts.id, first, other), len(self._pairs))
-            swapped = order.index(first) > order.index(other)
-            self._choices.append((pair, person, _choice(better), swapped, len(self._items) - 1))
-
-    def gathered(self, rows: Iterable[Any]) -> Gathered:
-        for row in rows:
-            self._add(row)
-        scales = self._kind.scales
-        scale = {"": (1, "ordinal")} if scales is None else scales(self.project)
+    def gathered(self) -> Gathered:
+        choices, keys = self._choices()
+        nothing_B = np.full(len(self._person_B), np.nan)
         return Gathered(
             project=self.project,
-            people=tuple(self.people),
-            items=tuple(self._items),
-            values={
-                aspect: _values(columns, *scale.get(aspect, scale[""]))
-                for aspect, columns in sorted(self._columns.items())
-            },
+            people=self.people,
+            items=Items(
+                person_B=self._person_B,
+                number_B=_to_numpy(self._labels["number"]),
+                seconds_B=_to_numpy(self._labels["seconds"]),
+                right_B=self._right(nothing_B.copy()),
+                alike_B=self._alike(nothing_B),
+            ),
+            values=self._values(),
             guidelines=tuple(self._guidelines),
-            choices=self._gathered_choices(),
-            keys=tuple(self._pairs),
-            chosen=len(self._chosen),
+            choices=choices,
+            keys=keys,
+            chosen=len(np.unique(self._task_B[self._work_N[self._chosen_B[self._work_N]]])),
         )
 
-    def _gathered_choices(self) -> Choices | None:
-        if not self._choices:
-            return None
-        table = np.array(self._choices, dtype=np.int64)
+    def _spread(
+        self, rows_N: np.ndarray, read: Callable[..., Iterable[tuple[Any, ...]]]
+    ) -> tuple[np.ndarray, list[list[Any]], np.ndarray]:
+        # Of each label the row, the parts of all that there is to read, and which of it that is.
+        entries = [
+            () if none else (*read(*saying),)
+            for none, saying in zip(self._none_C, self._sayings, strict=True)
+        ]
+        count_C = np.array([len(entry) for entry in entries], dtype=np.int64)
+        saying_N = self._saying_B[rows_N]
+        count_N = count_C[saying_N]
+        row_E = np.repeat(np.arange(len(rows_N)), count_N)
+        entry_E = np.arange(len(row_E)) + (np.cumsum(count_C)[saying_N] - np.cumsum(count_N))[row_E]
+        return rows_N[row_E], [*map(list, zip(*chain.from_iterable(entries), strict=True))], entry_E
+
+    def _values(self) -> dict[str, Values]:
+        valued, scales = self._kind.valued, self._kind.scales
+        if valued is None or scales is None:
+            return {}
+        rows_N = self._work_N[~self._chosen_B[self._work_N]]
+        row_E, parts, entry_E = self._spread(
+            rows_N, lambda label, order, forward: valued(label, order, forward, self.project)
+        )
+        values, scale = dict[str, Values](), scales(self.project)
+        if not len(row_E):
+            return values
+        (aspect_E, aspects), (key_E, keys) = ((part[0][entry_E], part[1]) for part in map(_places, parts[:2]))
+        value_E = np.array(parts[2], dtype=np.int64)[entry_E]
+        for aspect in sorted(aspects):
+            which_A = np.flatnonzero(aspect_E == aspects[aspect])
+            row_A = row_E[which_A]
+            categories, level = scale.get(aspect, scale[""])
+            values[aspect] = Values(
+                unit_B=_numbered(self._task_B[row_A] * len(keys) + key_E[which_A])[0],
+                person_B=self._person_B[row_A],
+                value_B=value_E[which_A],
+                prompt_B=self._prompt_B[row_A],
+                guidelines_B=self._guidelines_B[row_A],
+                categories=categories,
+                level=level,
+            )
+        return {aspect: part for aspect, part in values.items() if len(part.unit_B)}
+
+    def _choices(self) -> tuple[Choices | None, tuple[tuple[str, int, int], ...]]:
+        compared = self._kind.compared
+        if compared is None or "body" not in self._labels.column_names:
+            return None, ()
+
+        def read(label: Any, order: Any, forward: Any) -> Iterable[tuple[Any, ...]]:
+            for first, other, better in compared(label, order, forward):
+                yield (first, other), _choice(better), order.index(first) > order.index(other)
+
+        row_E, parts, entry_E = self._spread(self._work_N, read)
+        if not len(row_E):
+            return None, ()
+        place_C, numbers = _places(parts[0])
+        places = [*numbers]
+        pair_E, codes = _numbered(self._task_B[row_E] * len(places) + place_C[entry_E])
+        pairs = [(code // len(places), *places[code % len(places)]) for code in codes.tolist()]
         votes = Votes(
-            pair_B=table[:, 0],
-            person_B=table[:, 1],
-            choice_B=table[:, 2],
-            swapped_B=table[:, 3].astype(bool),
-            pairs=len(self._pairs),
+            pair_B=pair_E,
+            person_B=self._person_B[row_E],
+            choice_B=np.array(parts[1], dtype=np.int64)[entry_E],
+            swapped_B=np.array(parts[2], dtype=bool)[entry_E],
+            pairs=len(pairs),
             people=len(self.people),
         )
-        # Each answer is looked at once, however many pairs of a ranking it is in.
-        looks = dict[tuple[str, int], tuple[float, ...]]()
-        for wanted, first, other in self._pairs:
-            for place in (first, other):
-                if (wanted, place) not in looks:
-                    candidate = self._tasks[wanted].body["candidates"][place]
-                    looks[wanted, place] = _looks(candidate["text"])
-        first_UF = np.array([looks[wanted, first] for wanted, first, _ in self._pairs])
-        second_UF = np.array([looks[wanted, other] for wanted, _, other in self._pairs])
-        prompts = [self._prompts[self._tasks[wanted].prompt] for wanted, _, _ in self._pairs]
-        return Choices(
-            votes=votes, item_B=table[:, 4], prompt_U=np.array(prompts), looks_UF=second_UF - first_UF
-        )
+        prompt_U, looks_UF = self._of_task(self._prompt_B)[codes // len(places)], self._looks_of(pairs)
+        choices = Choices(votes=votes, item_B=row_E, prompt_U=prompt_U, looks_UF=looks_UF)
+        return choices, tuple((self._tasks[number], *answers) for number, *answers in pairs)
+
+    def _of_task(self, value_B: np.ndarray) -> np.ndarray:
+        value_T = np.zeros(len(self._tasks), dtype=value_B.dtype)
+        value_T[self._task_B] = value_B
+        return value_T
+
+    def _looks_of(self, pairs: Sequence[tuple[int, int, int]]) -> np.ndarray:
+        body_B, bodies = _words(self._labels, "body")
+        body_T = self._of_task(body_B)
+        looks_UF, last, looks = np.zeros((len(pairs), len(LOOKS))), -1, np.zeros((0, len(LOOKS)))
+        for row, (number, first, other) in enumerate(pairs):
+            # Each answer is looked at once, however many pairs of a ranking it is in: those come together.
+            if number != last:
+                candidates = json.loads(bodies[body_T[number]])["candidates"]
+                last, looks = number, np.array([_looks(candidate["text"]) for candidate in candidates])
+            looks_UF[row] = looks[other] - looks[first]
+        return looks_UF
+
+    def _right(self, right_B: np.ndarray) -> np.ndarray:
+        if "body" not in self._labels.column_names:
+            return right_B
+        bodies = dict[int, Any]()
+        for row in np.flatnonzero(np.isin(self._purpose_B, ("gold", "qualify"))).tolist():
+            number, (label, order, _) = self._task_B[row], self._sayings[self._saying_B[row]]
+            if number not in bodies:
+                bodies[number] = json.loads(self._labels["body"][row].as_py())
+            right = agrees_with_gold(label, bodies[number], order)
+            right_B[row] = np.nan if right is None else right
+        return right_B
+
+    def _alike(self, alike_B: np.ndarray) -> np.ndarray:
+        code_B, is_repeat_B = self._task_B * len(self.people) + self._person_B, self._purpose_B == "repeat"
+        states, first_answers = self._kind.statement, dict[int, Any]()
+        is_voiced_B = (is_repeat_B | (self._purpose_B == "work")) & ~self._none_C[self._saying_B]
+        for row in np.flatnonzero(is_voiced_B & np.isin(code_B, code_B[is_repeat_B])).tolist():
+            label, order, _ = self._sayings[self._saying_B[row]]
+            says, code = None if states is None else states(label, order), int(code_B[row])
+            if not is_repeat_B[row] and says is not None:
+                first_answers[code] = says
+            elif first_answers.get(code) is not None and says is not None:
+                alike_B[row] = first_answers[code] == says
+        return alike_B
+
+
+def _places(values: Sequence[Any]) -> tuple[np.ndarray, dict[Any, int]]:
+    numbers = dict[Any, int]()
+    return np.array([numbers.setdefault(value, len(numbers)) for value in values], dtype=np.int64), numbers
 
 
 def _looks(value: object) -> tuple[float, ...]:
@@ -279,19 +290,6 @@ def _looks(value: object) -> tuple[float, ...]:
 def _choice(second_better: int) -> int:
     """What a difference says; above 0 the second answer is the better one."""
     return TIE if second_better == 0 else SECOND if second_better > 0 else FIRST
-
-
-def _values(columns: _Columns, categories: int, level: str) -> Values:
-    table = np.array(columns.rows, dtype=np.int64).reshape(-1, 5)
-    return Values(
-        unit_B=table[:, 0],
-        person_B=table[:, 1],
-        value_B=table[:, 2],
-        prompt_B=table[:, 3],
-        guidelines_B=table[:, 4],
-        categories=categories,
-        level=level,
-    )
 
 
 # Rows on one scale.

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
+import pyarrow
 
-from plaudit.collect import log
-from plaudit.collect.export import last_of_labels
+from plaudit.collect.columns import Head, labels_of
 from plaudit.collect.kinds import KINDS
 from plaudit.collect.quality import bias, result, skill
 from plaudit.collect.quality.agreement import Values, agreements
@@ -229,22 +229,24 @@ _RESAMPLING = Resampling(times=1000)
 
 def quality(store: LabelStore, project: str) -> result.Quality:
     """How far the labels of a project can be trusted, as of now."""
-    with store.looking() as look:
-        look.settings(project)
-        seq, _ = last_of_labels(look.connection, project, log.last(look.connection)[0])
-        found = gather(look.connection, project)
+    return report_of(*labels_of(store, project))
+
+
+def report_of(head: Head, labels: pyarrow.Table) -> result.Quality:
+    """The report on labels of a store or of a snapshot; without the tasks' bodies, how far people agree."""
+    project, found = head.project, gather(head.project, head.people, labels)
     compared = None if found.choices is None else _Compared(found, found.choices)
-    cards = _cards(found, compared)
+    cards = _cards(found, compared) if "body" in labels.column_names else ()
     return result.Quality(
-        project=project,
-        kind=found.project.ask,
-        seq=seq,
-        labels=len(found.items),
+        project=project.name,
+        kind=project.ask,
+        seq=head.seq,
+        labels=len(found.items.person_B),
         people=len(found.people),
         agreement=tuple(_agreement_rows(found)),
         annotators=cards,
         biases=() if compared is None else compared.biases.shared,
-        proposals=proposals(cards, standards_of(cards, found.project.qualify_floor)),
+        proposals=proposals(cards, standards_of(cards, project.qualify_floor)),
         consensus=None if compared is None else compared.consensus(),
         notes=tuple(_notes(found)),
     )
@@ -288,6 +290,7 @@ class _Compared:
     def __init__(self, found: Gathered, choices: Choices) -> None:
         votes = choices.votes
         self.choices, self.votes = choices, votes
+        self.rows_J = bias.rows_by_person(votes.person_B, votes.people)
         self.skill = skill.fit_skill(votes)
         self.low_J, self.high_J = skill.theta_intervals(votes, self.skill)
         others_BK = skill.truth_without(votes, self.skill)
@@ -315,11 +318,10 @@ class _Compared:
 
     def held_out(self, person: int) -> result.Figure:
         """The share of preferences that the others share."""
-        rows_B = self.judged_B & (self.votes.person_B == person)
-        if not rows_B.any():
+        rows = self.rows_J[person][self.judged_B[self.rows_J[person]]]
+        if not len(rows):
             return result.Figure(value=None, reason=NO_OTHERS)
-        prompts = self.choices.prompt_U[self.votes.pair_B[rows_B]]
-        return bias.clustered_share(self.agrees_B[rows_B], prompts)
+        return bias.clustered_share(self.agrees_B[rows], self.choices.prompt_U[self.votes.pair_B[rows]])
 
     def habit(self, person: int) -> tuple[str, dict[str, float]]:
         """What is clicked without reading, in a word, and how the clicks fall."""
@@ -330,19 +332,16 @@ class _Compared:
         most = max(clicks, key=lambda name: clicks[name])
         if clicks[most] >= HABIT_SHARE:
             return most, clicks
-        shown_B = self.votes.shown_B[self.votes.person_B == person]
+        shown_B = self.votes.shown_B[self.rows_J[person]]
         if alternates(shown_B):
             return "alternating", clicks
         return ("random", clicks) if self.high_J[person] < RANDOM_SKILL else ("", clicks)
 
-    def agreeing_items(self) -> dict[int, bool]:
-        """Of each label that can agree with the others, whether it does; of rankings, most of its pairs."""
-        votes = dict[int, list[bool]]()
-        for item, agrees in zip(
-            self.choices.item_B[self.judged_B].tolist(), self.agrees_B[self.judged_B].tolist(), strict=True
-        ):
-            votes.setdefault(item, []).append(agrees)
-        return {item: 2 * sum(found) > len(found) for item, found in votes.items()}
+    def agreeing_items(self, items: int) -> np.ndarray:
+        """Whether each label agrees with the others, of rankings most of its pairs; NaN where it cannot."""
+        item_B, agrees_B = self.choices.item_B[self.judged_B], self.agrees_B[self.judged_B]
+        pairs_I = np.bincount(item_B, minlength=items)
+        return np.where(pairs_I > 0, 2 * np.bincount(item_B, agrees_B, minlength=items) > pairs_I, np.nan)
 
     def consensus(self) -> result.Consensus:
         first_U = self.skill.first_U
@@ -371,20 +370,16 @@ def alternates(shown_B: np.ndarray) -> bool:
 
 
 def _cards(found: Gathered, compared: _Compared | None) -> tuple[result.PersonQuality, ...]:
-    rows_of = [list[int]() for _ in found.people]
-    for row, item in enumerate(found.items):
-        rows_of[item.person].append(row)
-    for rows in rows_of:
-        # By the number of the answer: one that was revised stays where it was.
-        rows.sort(key=lambda row: found.items[row].number)
-    agreeing = {} if compared is None else compared.agreeing_items()
+    items, nothing_B = found.items, np.full(len(found.items.person_B), np.nan)
+    agreeing_B = nothing_B if compared is None else compared.agreeing_items(len(nothing_B))
+    # By the number of the answer: one that was revised stays where it was.
+    rows_of = [
+        rows[np.argsort(items.number_B[rows], kind="stable")]
+        for rows in bias.rows_by_person(items.person_B, len(found.people))
+    ]
     changes = drifts(
         [
-            Course(
-                gold=[found.items[row].right for row in rows],
-                others=[agreeing.get(row) for row in rows],
-                seconds=[found.items[row].seconds for row in rows],
-            )
+            Course(gold=items.right_B[rows], others=agreeing_B[rows], seconds=items.seconds_B[rows])
             for rows in rows_of
         ]
     )
@@ -395,23 +390,26 @@ def _cards(found: Gathered, compared: _Compared | None) -> tuple[result.PersonQu
 
 
 def _card(
-    found: Gathered, compared: _Compared | None, number: int, rows: Sequence[int], drift: tuple
+    found: Gathered, compared: _Compared | None, number: int, rows: np.ndarray, drift: tuple
 ) -> result.PersonQuality:
-    person, items = found.people[number], [found.items[row] for row in rows]
-    seconds = [item.seconds for item in items if item.seconds is not None]
+    seconds, right, alike = (
+        values_B[rows][~np.isnan(values_B[rows])]
+        for values_B in (found.items.seconds_B, found.items.right_B, found.items.alike_B)
+    )
+    person = found.people[number]
     nothing = result.Figure(value=None, reason=NOT_COMPARED)
     habit, clicks = ("", {}) if compared is None else compared.habit(number)
     return result.PersonQuality(
         name=person.name,
         standing=person.standing,
-        labels=len(items),
-        seconds=median(seconds) if seconds else None,
-        gold=bias.share([item.right for item in items if item.right is not None]),
+        labels=len(rows),
+        seconds=float(np.median(seconds)) if len(seconds) else None,
+        gold=bias.share(right),
         skill=nothing if compared is None else compared.skill_of(number),
         habit=habit,
         habit_shares=clicks,
         held_out=nothing if compared is None else compared.held_out(number),
-        consistency=bias.share([item.alike for item in items if item.alike is not None]),
+        consistency=bias.share(alike),
         first=nothing if compared is None else compared.shares["first"][number],
         longer=nothing if compared is None else compared.shares["longer"][number],
         lists=nothing if compared is None else compared.shares["lists"][number],

@@ -208,6 +208,7 @@ def _add_trust_verbs(verbs: Subparsers) -> None:
     )
     _of_store(serve, "serving:serve_people", of_project=False)
     quality = verbs.add_parser("quality", help="say how far people agree, who reads, and what sways them")
+    quality.add_argument("--agreement", action="store_true", help="only how far they agree: the quickest")
     quality.add_argument("--json", action="store_true", help="print one JSON object")
     _of_store(quality, "quality:show_quality")
 
@@ -216,6 +217,11 @@ def _add_rows_verbs(verbs: Subparsers) -> None:
     export = verbs.add_parser("export", help="write labels as rows for training, with their snapshot")
     _add_export_options(export)
     _of_store(export, "store:export_labels")
+    snapshot = verbs.add_parser(
+        "snapshot", help="write all labels as a table; `quality --store` reads it too"
+    )
+    snapshot.add_argument("--out", type=given_path, required=True, metavar="FILE", help=".parquet")
+    _of_store(snapshot, "quality:keep_snapshot")
     trace = verbs.add_parser("trace", help="from a row back to what people did, or from there to rows")
     trace.add_argument("rows", type=given_path, metavar="ROWS", help="what export wrote")
     trace.add_argument("row", type=positive_integer, nargs="?", metavar="N", help="the row; the first is 1")

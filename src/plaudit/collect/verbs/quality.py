@@ -6,11 +6,17 @@ import argparse
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
+from pathlib import Path
 
 from plaudit.collect import screening
-from plaudit.collect.quality.report import quality
+from plaudit.collect.columns import SCHEMA, labels_of, read_snapshot, write_snapshot
+from plaudit.collect.database import shown_address
+from plaudit.collect.quality.report import report_of
 from plaudit.collect.quality.result import AgreementRow, Figure, Odds, PersonQuality, Quality, quality_to_dict
 from plaudit.collect.verbs.store import ACTOR, opened, project_name, table_lines
+from plaudit.data.files import file_ending
+from plaudit.data.write import check_output_path
+from plaudit.errors import UserError
 from plaudit.files.atomic import write_text
 
 _PERSON = (
@@ -20,16 +26,35 @@ _PERSON = (
 
 
 def show_quality(args: argparse.Namespace) -> None:
-    with opened(args) as store:
-        found = quality(store, project_name(store, args.project))
-        where = store.where
+    where, found = args.store, _report(args)
     if args.json:
         print(json.dumps(quality_to_dict(found)))
         return
     size = f"{found.labels} labels of {found.people} people"
-    print(f"{found.project} asks for {found.kind}: {size}; {where} at event {found.seq}")
+    print(f"{found.project} asks for {found.kind}: {size}; {shown_address(where)} at event {found.seq}")
     for line in _lines(found):
         print(line)
+
+
+def _report(args: argparse.Namespace) -> Quality:
+    # Bodies are most of what there is to read, and agreement is between labels alone.
+    columns = [name for name in SCHEMA.names if name != "body" or not args.agreement]
+    if not args.store.endswith(".parquet"):
+        with opened(args) as store:
+            head, labels = labels_of(store, project_name(store, args.project))
+        return report_of(head, labels.select(columns))
+    head, labels = read_snapshot(Path(args.store), columns)
+    if args.project not in (None, head.project.name):
+        raise UserError(f"{args.store}: it is of project {head.project.name}, not of {args.project}")
+    return report_of(head, labels)
+
+
+def keep_snapshot(args: argparse.Namespace) -> None:
+    file_ending(args.out, (".parquet",))
+    check_output_path(args.out)
+    with opened(args) as store:
+        head, count = write_snapshot(store, project_name(store, args.project), args.out)
+    print(f"{args.out}: {count} labels of {head.project.name}, as of event {head.seq}")
 
 
 def _lines(found: Quality) -> Iterator[str]:
