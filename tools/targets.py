@@ -74,7 +74,7 @@ def source_figures(files: Sequence[Source]) -> Iterator[Figure]:
     yield Figure(name="files of the core", value=len(core), target=270, bound=271)
     yield Figure(name="lines of the core", value=line_count(core), target=62_000, bound=66_900)
     yield Figure(name="files", value=len(house), target=470, bound=507)
-    yield Figure(name="lines", value=line_count(house), target=108_000, bound=116_900)
+    yield Figure(name="lines", value=line_count(house), target=108_000, bound=117_060)
     docstrings = sum(docstring_lines(source.tree) for source in house)
     yield Figure(name="lines of docstrings", value=docstrings, target=13_500, bound=14_440)
     comments = sum(comment_lines(source.text) for source in house)

@@ -83,7 +83,7 @@ def settings_seq(connection: Connection, name: str) -> int | None:
 
 
 def _refuse_another_measure(change: Transaction, before: Project, now: Project) -> None:
-    """Labels are numbers on a scale: with another one, those that are there would say something else."""
+    # Labels are numbers on a scale: with another one, those that are there would say something else.
     other = _other_measure(before, now)
     if other is not None and change.connection.execute(_ANY_LABEL, {"p": now.name}).first() is not None:
         raise UserError(
@@ -93,7 +93,7 @@ def _refuse_another_measure(change: Transaction, before: Project, now: Project) 
 
 
 def _other_measure(before: Project, now: Project) -> str | None:
-    """On which scale labels are, and which other one is wanted; None where they are the same."""
+    # On which scale labels are, and which other one is wanted; None where they are the same.
     if (len(before.scale), before.points) != (len(now.scale), now.points):
         return (
             f"on a scale of {len(before.scale)} degrees and {before.points} points, which {len(now.scale)} "

@@ -120,7 +120,7 @@ def _sent(
 
 
 def _with_conversation(row: Any, settings: Project, label: Any) -> Any:
-    """The label with the turns that were kept, where it is of a conversation that the store has held."""
+    # The label with the turns that were kept, where it is of a conversation that the store has held.
     saved = None if KINDS[settings.ask].conversation is None else parsed(row.conversation)
     return label if saved is None else whole_label(settings.ask, label, saved["turns"])
 
@@ -131,7 +131,7 @@ def _refuse_ended_work(row: Any) -> None:
 
 
 def _is_surplus(change: Transaction, row: Any, *, holds: bool) -> bool:
-    """Whether an answer comes too late to count: its own place is gone, and so are all others."""
+    # Whether an answer comes too late to count: its own place is gone, and so are all others.
     if row.purpose != "work":
         return False
     if row.task_state in ("closed", "adjudicated") or row.counted >= row.wanted:
@@ -188,7 +188,7 @@ class TakenIn:
 def _put_on_known_tasks(
     change: Transaction, name: str, bodies: Sequence[Any], given: Iterable[GivenAnswer]
 ) -> tuple[list[Any], list[GivenAnswer]]:
-    """The tasks that nobody asked yet, and the answers put on those that are there already."""
+    # The tasks that nobody asked yet, and the answers put on those that are there already.
     # A file and a loop may ask the same in other words around it, and with the answers in another order: a
     # second task would be shown to people who have answered the first.
     settings, fresh, known = change.settings(name), list[Any](), dict[str, tuple[str, list[int]]]()
@@ -225,7 +225,7 @@ def take_in(
 
 
 def _take_in(change: Transaction, name: str, given: Iterable[GivenAnswer]) -> TakenIn:
-    """Answers of a file as leases that were answered at once, each taken in a single time."""
+    # Answers of a file as leases that were answered at once, each taken in a single time.
     pseudonyms, surpluses, repeated = dict[str, str](), list[bool](), 0
     for answer in given:
         try:
@@ -244,7 +244,7 @@ def _take_in(change: Transaction, name: str, given: Iterable[GivenAnswer]) -> Ta
 
 
 def _take_in_one(change: Transaction, name: str, person: str, answer: GivenAnswer) -> bool | None:
-    """Whether the answer is surplus; None where it was taken in before."""
+    # Whether the answer is surplus; None where it was taken in before.
     key, request = key_of(person, f"taken-in/{answer.task}"), {"order": answer.order, "label": answer.label}
     # Its lease is made below: a row that was taken in before is known by key and words alone.
     entry = Entry(project=name, actor=person, kind="answered", subject="", key=key, body={})
@@ -374,7 +374,7 @@ def _save(change: Transaction, row: Any, column: str, value: str) -> None:
 
 
 def _prolong(change: Transaction, row: Any) -> str:
-    """A new end for an open lease once half of it is over, so that drafts do not fill the log."""
+    # A new end for an open lease once half of it is over, so that drafts do not fill the log.
     minutes = change.settings(row.project).lease_minutes
     if row.state != "open" or row.until >= later(change.now, minutes=minutes / 2):
         return row.until

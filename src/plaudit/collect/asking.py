@@ -158,7 +158,7 @@ def _draw_key(draw: str) -> str:
 
 
 def _verdict(body: Mapping[str, Any], labels: Sequence[Any]) -> Verdict | None:
-    """The verdict on a pair as it was asked here, in whichever order the store has its answers."""
+    # The verdict on a pair as it was asked here, in whichever order the store has its answers.
     probabilities, who = list[float](), set[str]()
     for row in labels:
         label, stored = json.loads(row.label), json.loads(row.body)

@@ -191,7 +191,7 @@ class LabelClient:
         return snapshot
 
     def _change(self, path: str, assignment: str, key: str | None, **words: Any) -> dict[str, Any]:
-        """A change, with a key of its own that stays the same however often it is sent."""
+        # A change, with a key of its own that stays the same however often it is sent.
         own = key or secrets.token_urlsafe(12)
         return self._send("POST", path, {"assignment": assignment, "key": own, **words})
 

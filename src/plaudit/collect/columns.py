@@ -115,7 +115,7 @@ def table_of(
 
 
 def _compared_by(prompt: str, text: str) -> tuple[str, bool]:
-    """The places of a task's answers in the order of their hashes, and whether a score chose the task."""
+    # The places of a task's answers in the order of their hashes, and whether a score chose the task.
     body = json.loads(text)
     hashes = [_hash(prompt, candidate["text"]) for candidate in body.get("candidates", ())]
     places = sorted(range(len(hashes)), key=lambda place: hashes[place])

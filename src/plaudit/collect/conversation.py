@@ -114,7 +114,7 @@ def _parts(
 def _save(
     store: LabelStore, whose: tuple[str, str, str], place: _Place, turn: dict[str, Any]
 ) -> dict[str, Any]:
-    """Keep a turn, unless the conversation went on while the model wrote."""
+    # Keep a turn, unless the conversation went on while the model wrote.
     with store.changing() as change:
         turns = _place(change, *whose).turns
         # The same send may have come twice at once; the first that was kept is the conversation.
@@ -164,7 +164,7 @@ def _place(change: Transaction, project: str, person: str, assignment: str) -> _
 
 
 def _earlier(turns: Sequence[Mapping[str, Any]], key: str, message: str) -> int | None:
-    """The turn that was sent with this key; a key of other words is refused."""
+    # The turn that was sent with this key; a key of other words is refused.
     for number, turn in enumerate(turns):
         if turn["key"] == key:
             if turn["message"] != message:
@@ -185,7 +185,7 @@ def _shown(turns: Sequence[Mapping[str, Any]], number: int) -> dict[str, Any]:
 
 
 def _ask(place: _Place, assignment: str, message: str) -> list[str]:
-    """The server's answers; two that read the same are asked for again, a few times."""
+    # The server's answers; two that read the same are asked for again, a few times.
     conversation, answers = _messages(place, message), list[str]()
     until = time.monotonic() + _MOST_SECONDS
     for draw in range(place.rules.answers - 1 + _TRIES):
@@ -202,7 +202,7 @@ def _ask(place: _Place, assignment: str, message: str) -> list[str]:
 
 
 def _seed(place: _Place, assignment: str, draw: int) -> int:
-    """A seed of place and draw: what failed half-way asks for the same answers again."""
+    # A seed of place and draw: what failed half-way asks for the same answers again.
     return int(uniform(place.settings.seed, assignment, len(place.turns), draw) * 2**31)
 
 
@@ -235,7 +235,7 @@ def _answer(settings: Project, messages: Sequence[Mapping[str, str]], *, seed: i
 
 
 def _unavailable(settings: Project, why: str) -> ModelUnavailableError:
-    """What whoever labels reads: neither where the model is nor what it is called; that is the owner's."""
+    # What whoever labels reads: neither where the model is nor what it is called; that is the owner's.
     _LOG.warning("project %s: %s", settings.name, why)
     return ModelUnavailableError(
         "the model that this project talks to does not answer; send the message again, and tell the owner "
@@ -294,7 +294,7 @@ def words_of_stream(url: str, pieces: Iterator[bytes]) -> Iterator[str]:
 
 
 def _event(url: str, line: bytes) -> tuple[str, bool]:
-    """The words of a line of events, and whether it ends the answer."""
+    # The words of a line of events, and whether it ends the answer.
     content = line.strip().removeprefix(b"data:").strip()
     # Comments that keep the connection open, names of events, and the empty lines between them.
     if not line.startswith(b"data:") or not content:

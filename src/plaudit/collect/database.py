@@ -118,7 +118,7 @@ class Database:
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[Connection]:
-        """A connection with a transaction; one that the server has dropped since its last use is replaced."""
+        # A connection with a transaction; one that the server has dropped since its last use is replaced.
         connection = self._connect()
         try:
             connection.exec_driver_sql(begin)
@@ -278,7 +278,7 @@ def _execute(cursor: Any, statement: str, values: Any, context: Any) -> bool:
 
 
 def _password(address: str) -> dict[str, str]:
-    """PostgreSQL's own variable, where the address has no password: addresses end up in files of settings."""
+    # PostgreSQL's own variable, where the address has no password: addresses end up in files of settings.
     # An empty one where there is none: pg8000 trips over a server that wants one and is given nothing.
     word = os.environ.get("PGPASSWORD", "")
     return {} if make_url(address).password is not None else {"password": word}
@@ -305,7 +305,7 @@ def _roll_back(connection: Connection) -> None:
 
 
 def _advice(error: DBAPIError) -> str | None:
-    """What is wrong with the database itself; None where the statement was."""
+    # What is wrong with the database itself; None where the statement was.
     if isinstance(error, IntegrityError):
         return None
     words = str(error.orig).lower()

@@ -167,7 +167,7 @@ _TO_GIVE = _TASK.add_columns(_LAST_ORDER.scalar_subquery().label("before"))
 
 
 def _unseen(rows: Any) -> Any:
-    """Not given to this person before, whatever came of it."""
+    # Not given to this person before, whatever came of it.
     return ~exists().where(
         assignment.c.project == bindparam("p"),
         assignment.c.annotator == bindparam("n"),
@@ -176,7 +176,7 @@ def _unseen(rows: Any) -> Any:
 
 
 def _visits(rows: Any) -> Any:
-    """How many tasks of a prompt the person was given; not counted where nothing hangs on it."""
+    # How many tasks of a prompt the person was given; not counted where nothing hangs on it.
     counted = select(func.count()).where(
         assignment.c.project == bindparam("p"),
         assignment.c.annotator == bindparam("n"),
@@ -186,7 +186,7 @@ def _visits(rows: Any) -> Any:
 
 
 def _readable(rows: Any) -> tuple[Any, ...]:
-    """No category that the person declined, and a language that the person reads."""
+    # No category that the person declined, and a language that the person reads.
     return (
         or_(rows.c.category.is_(None), rows.c.category.not_in(bindparam("declined", expanding=True))),
         or_(
@@ -198,7 +198,7 @@ def _readable(rows: Any) -> tuple[Any, ...]:
 
 
 def _suits(rows: Any) -> tuple[Any, ...]:
-    """What `fits` asks for, said to the database: thousands that do not fit are not read one by one."""
+    # What `fits` asks for, said to the database: thousands that do not fit are not read one by one.
     return (
         _unseen(rows),
         rows.c.authors.not_like(bindparam("own")),
@@ -320,7 +320,7 @@ def left_for(change: Transaction, name: str, person: str) -> tuple[int, bool]:
 
 
 def _taken_up_again(change: Transaction, name: str, person: str, key: str | None) -> Lease | None:
-    """An own lease that ended while its place stayed free: whoever works alone may rest for an hour."""
+    # An own lease that ended while its place stayed free: whoever works alone may rest for an hour.
     ended = change.connection.execute(_OWN_ENDED, {"p": name, "n": person}).first()
     if ended is None:
         return None
@@ -367,7 +367,7 @@ def task_of(change: Transaction, name: str, wanted: str) -> Any:
 
 
 def _is_id(word: str) -> bool:
-    """Whether a word can be the id of anything: databases choke on a NUL or half a letter."""
+    # Whether a word can be the id of anything: databases choke on a NUL or half a letter.
     return word.isascii() and word.isalnum()
 
 
@@ -527,7 +527,7 @@ def _find_special(purpose: Purpose) -> Any:
 
 
 def _find_repeat(change: Transaction, name: str, person: Annotator, settings: Project) -> Found:
-    """Something that the person answered long ago, in the other order."""
+    # Something that the person answered long ago, in the other order.
     answered = person_row(change, name, person.name).answered
     names = {**_names(name, person, settings), "newest": answered - REPEAT_AFTER}
     row = change.connection.execute(_REPEATABLE, names).first()
@@ -543,7 +543,7 @@ _FINDERS: dict[Purpose, Any] = {
 
 
 def _with_order(change: Transaction, name: str, wanted: str, person: Annotator, settings: Project) -> Found:
-    """A chosen task, with the order in which this person sees its answers."""
+    # A chosen task, with the order in which this person sees its answers.
     row = change.connection.execute(_TO_GIVE, {"p": name, "t": wanted, "n": person.name}).one()
     count = len(json.loads(row.body).get("candidates", ()))
     return row, draw_order(count, parsed(row.before), settings.seed, person.name, wanted)

@@ -92,7 +92,7 @@ def draw_tasks(draw: Draw, folder: Path) -> tuple[list[Task], list[str]]:
 def _drawn(
     draw: Draw, sampler: LocalSampler, order: Sequence[EncodedPrompt], path: Path
 ) -> Iterator[tuple[EncodedPrompt, tuple[ScoredAnswer, ...]]]:
-    """Prompts with their answers, part by part: those that are kept, then those that are drawn now."""
+    # Prompts with their answers, part by part: those that are kept, then those that are drawn now.
     done = _keep_whole_parts(path)
     for start in range(0, len(order), AT_ONCE):
         part = order[start : start + AT_ONCE]
@@ -108,7 +108,7 @@ def _drawn(
 
 
 def _keep_whole_parts(path: Path) -> list[bytes]:
-    """The lines of parts that were written whole; the file is cut behind them."""
+    # The lines of parts that were written whole; the file is cut behind them.
     # Half a part is drawn again as a part: what is drawn together decides the last bits of it.
     content = path.read_bytes() if path.exists() else b""
     lines = content[: content.rfind(b"\n") + 1].splitlines(keepends=True)
@@ -140,7 +140,7 @@ def _read(lines: Sequence[bytes]) -> list[tuple[ScoredAnswer, ...]]:
 def _task(
     prompt: EncodedPrompt, answers: Sequence[ScoredAnswer], count: int, *, in_turns: bool
 ) -> Task | None:
-    """The first answers that differ and came to an end; None where there are too few."""
+    # The first answers that differ and came to an end; None where there are too few.
     from plaudit.methods.iterative.rounds import is_complete
 
     texts: dict[str, str] = {}

@@ -179,7 +179,7 @@ def _silent(count: int) -> dict[str, int]:
 
 
 def _also(soft: bool, tasks: Collection[str] | None) -> dict[str, Any]:
-    """What a snapshot's filters say where rows are soft, or only some tasks are wanted."""
+    # What a snapshot's filters say where rows are soft, or only some tasks are wanted.
     more: dict[str, Any] = {"soft": True} if soft else {}
     return more if tasks is None else more | {"tasks": log.digest(sorted(tasks))}
 
@@ -200,7 +200,7 @@ def _soft_rows(found: Sequence[Any], settings: Project, group: str) -> Rows:
 
 
 def _rows(found: Sequence[Any], settings: Project, group: str) -> Rows:
-    """The rows of labels, and of each the number of the event that it comes from."""
+    # The rows of labels, and of each the number of the event that it comes from.
     rows, events = list[Record](), list[int]()
     for row in found:
         body, label, order = (json.loads(text) for text in (row.body, row.label, row.shown))
@@ -225,7 +225,7 @@ def _remember(store: LabelStore, snapshot: Snapshot, actor: str) -> None:
 
 @contextmanager
 def _moment(store: LabelStore, project: str, position: int | None) -> Iterator[tuple[Connection, int, str]]:
-    """The project as it is, or as it was at a position, with the last event that it consisted of."""
+    # The project as it is, or as it was at a position, with the last event that it consisted of.
     with store.looking() as look:
         newest = log.last(look.connection)[0]
         wanted = newest if position is None else position
@@ -253,7 +253,7 @@ def _replay(source: Connection, target: Connection, project: str, position: int)
 
 
 def _remains(connection: Connection, project: str, position: int) -> Iterator[tuple[int, dict[str, Any]]]:
-    """What is left of answers whose words were erased after a position: the clicks, so the same rows."""
+    # What is left of answers whose words were erased after a position: the clicks, so the same rows.
     for event in log.events(connection, position):
         if event.project == project and event.kind == "erased" and event.body is not None:
             yield from ((item["seq"], item["body"]) for item in event.body["remains"])
@@ -358,12 +358,12 @@ _SUBJECTS = (
 
 
 def _histories(connection: Connection, project: str, labels: Sequence[int]) -> list[Event]:
-    """The histories of some labels of one task, each event once."""
+    # The histories of some labels of one task, each event once.
     return [*{event.seq: event for seq in labels for event in _history(connection, project, seq)}.values()]
 
 
 def _history(connection: Connection, project: str, seq: int) -> list[Event]:
-    """All events of a label's task and assignment, and the settings that it was given under."""
+    # All events of a label's task and assignment, and the settings that it was given under.
     event = log.by_seq(connection, seq)
     assert event is not None
     subjects = [event.subject, *_task_subjects(connection, event)]

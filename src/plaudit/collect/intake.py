@@ -181,7 +181,7 @@ def kind_of_rows(source: Path, format: str | None = None, options: ReadOptions =
 
 
 def _shape_of(source: Path) -> Literal["tasks", "people", "rows"]:
-    """What the first readable row is: a task, a pair that people compare, or a row of training."""
+    # What the first readable row is: a task, a pair that people compare, or a row of training.
     first = next((row for row in islice(raw_rows(source), DETECTION_ROWS) if row.problem is None), None)
     if first is None or first.cells or not isinstance(first.value, Mapping):
         return "rows"
@@ -197,7 +197,7 @@ def _shape_of(source: Path) -> Literal["tasks", "people", "rows"]:
 
 
 def _values(source: Path, tasks: _Tasks) -> Iterator[tuple[RawRow, Mapping[str, Any]]]:
-    """The readable rows; what is wrong with the others is remembered."""
+    # The readable rows; what is wrong with the others is remembered.
     for row in raw_rows(source):
         if row.problem is not None:
             tasks.rows += 1
@@ -215,7 +215,7 @@ _BETTER = (*_PLACES, "tie", "skip")
 
 
 def _read_people(source: Path, tasks: _Tasks) -> Intake:
-    """The pairs of a file that people filled in for ``train rlhf``, and what they said of them."""
+    # The pairs of a file that people filled in for ``train rlhf``, and what they said of them.
     given, numbers = list[GivenAnswer](), set[int]()
     for row, value in _values(source, tasks):
         with tasks.row(row.origin):
@@ -240,7 +240,7 @@ def _refuse_repeated(node: Node, numbers: set[int]) -> None:
 
 
 def _pair_body(node: Node, known: Known | None) -> Body:
-    """The pair as a task, in the order of the file, which was drawn when the answers were."""
+    # The pair as a task, in the order of the file, which was drawn when the answers were.
     prompt = read_text_or_messages(node.get("prompt"))
     answers = [answer_to(prompt, node.get(name).text()) for name in _PLACES]
     origin = node.optional("origin")
@@ -319,7 +319,7 @@ def _read_rows(source: Path, tasks: _Tasks, format: str | None, options: ReadOpt
 
 
 def _groups(records: Sequence[Record], project: Project) -> Iterable[Sequence[Record]]:
-    """The records of a row, those of one task together: judgements of the same answers to the same prompt."""
+    # The records of a row, those of one task together: judgements of the same answers to the same prompt.
     taken = [record for record in records if isinstance(record, KINDS[project.ask].records)]
     if records and not taken:
         wanted = [kind.__name__.lower() for kind in KINDS[project.ask].records]
@@ -366,7 +366,7 @@ def _body_of(records: Sequence[Record], project: Project, known: Known | None) -
 
 
 def _carried(record: Record) -> Body:
-    """What a task takes along beside its texts: never what was said of them."""
+    # What a task takes along beside its texts: never what was said of them.
     carried = dict[str, Any]()
     if isinstance(record, Prompt | Demonstration) and record.answer is not None:
         carried["reference_answer"] = record.answer
@@ -391,7 +391,7 @@ def _answers_of(record: Record) -> dict[str, Text]:
 
 
 def _drawn_order(records: Sequence[Record]) -> dict[Words, Text]:
-    """The different answers, in an order that hangs on their words alone."""
+    # The different answers, in an order that hangs on their words alone.
     answers = dict[Words, Text]()
     for record in records:
         fields = dict[Words, str]()

@@ -70,7 +70,7 @@ def record_judgements(
 
 
 def _record(change: Transaction, project: str, judging: Judging, task: str, item: Judged) -> bool:
-    """Write one judgement; False where it is there already."""
+    # Write one judgement; False where it is there already.
     key = f"judged/{judging.actor}/{task}"
     if log.by_key(change.connection, project, key) is not None:
         return False
@@ -104,6 +104,6 @@ def export_judgements(
 
 
 def _label(verdict: Verdict) -> dict[str, Any]:
-    """The side, as a person's label has it, with the chance of the answer that was shown first."""
+    # The side, as a person's label has it, with the chance of the answer that was shown first.
     share = first_probability(verdict)
     return {"strength": (share < 0.5) - (share > 0.5), "probability": share}

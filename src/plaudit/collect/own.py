@@ -135,7 +135,7 @@ _VERSION = re.compile(r"[0-9a-f]{12}")
 
 
 def _verdicts(look: Transaction, name: str, person: str) -> list[bool | None]:
-    """Whether each answer to a qualifying item is right; None for one that says nothing can be said."""
+    # Whether each answer to a qualifying item is right; None for one that says nothing can be said.
     rows = look.connection.execute(_QUALIFYING, {"p": name, "n": person})
     return [
         agrees_with_gold(json.loads(row.label), json.loads(row.body), json.loads(row.shown)) for row in rows
@@ -143,7 +143,7 @@ def _verdicts(look: Transaction, name: str, person: str) -> list[bool | None]:
 
 
 def _reached(verdicts: Sequence[bool | None]) -> tuple[int, int, float]:
-    """How many are right of how many, and the share that is reached for certain."""
+    # How many are right of how many, and the share that is reached for certain.
     # Who said that nothing can be said was neither right nor wrong.
     counted = [verdict for verdict in verdicts if verdict is not None]
     return sum(counted), len(counted), wilson_lower(sum(counted), len(counted))

@@ -29,7 +29,7 @@ _HASHER = PasswordHasher()
 
 
 def _plain(word: str) -> str:
-    """A word without capitals, spaces and accents, as whoever guesses tries it."""
+    # A word without capitals, spaces and accents, as whoever guesses tries it.
     letters = unicodedata.normalize("NFKD", unicodedata.normalize("NFKC", word).casefold())
     return "".join(letter for letter in letters if not unicodedata.combining(letter) and not letter.isspace())
 
@@ -99,12 +99,12 @@ def _is_weak(word: str, own: set[str]) -> bool:
 
 
 def _is_usual(core: str, usual: Set[str]) -> bool:
-    """Whether it is one of these words, or two of them: there are no more than a million of those."""
+    # Whether it is one of these words, or two of them: there are no more than a million of those.
     return core in usual or any(core[:at] in usual and core[at:] in usual for at in range(2, len(core) - 2))
 
 
 def _is_walk(word: str) -> bool:
-    """Whether a word is made of a few rows of neighbouring keys or letters."""
+    # Whether a word is made of a few rows of neighbouring keys or letters.
     pieces, at = 0, 0
     while at < len(word):
         length = max(

@@ -260,7 +260,7 @@ def _join(
     password_hash: str | None = None,
     participant: object = None,
 ) -> Joined:
-    """Use an invite; whoever is asked to qualify does so first."""
+    # Use an invite; whoever is asked to qualify does so first.
     # The same invite with the same key is the same person, with a fresh token: a reply that was lost costs
     # neither a use of the invite nor a second pseudonym. By a panel's invite the panel's id counts.
     row = _invite_row(change, secret)
@@ -290,7 +290,7 @@ def _use(change: Transaction, row: Any, name: str, *, key: str | None = None) ->
 
 
 def _join_panel(change: Transaction, row: Any, name: object, participant: object) -> Joined:
-    """Join by a panel's invite: the same participant id is the same person, from whatever browser."""
+    # Join by a panel's invite: the same participant id is the same person, from whatever browser.
     words = checked_name("participant", participant).strip()
     found = change.connection.execute(_OF_PANEL, {"h": row.hash, "i": words}).first()
     if found is not None:
@@ -348,7 +348,7 @@ def keep_password(
 
 
 def _joining_key(secret: str, key: object) -> str:
-    """The log's key of a join: a hash with the invite, so that nobody can guess another's."""
+    # The log's key of a join: a hash with the invite, so that nobody can guess another's.
     words = checked_text("key", key, most=200, empty=False)
     return f"join/{hash_secret(f'{secret} {words}')}"
 

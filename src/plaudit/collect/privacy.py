@@ -91,7 +91,7 @@ def erase_person(store: LabelStore, project: str, name: str, *, actor: str) -> i
 
 
 def _erase(change: Transaction, project: str, name: str, *, actor: str) -> int:
-    """Delete what is personal of somebody; what was clicked stays, without a name and without words."""
+    # Delete what is personal of somebody; what was clicked stays, without a name and without words.
     # The hashes of what was taken out stand in the event, so that the chain still proves that it was there.
     if person_row(change, project, name).standing == "erased":
         raise NotYoursError(f"{name} was erased before")
@@ -112,7 +112,7 @@ def _erase(change: Transaction, project: str, name: str, *, actor: str) -> int:
 
 
 def _remains(event: log.Event, rest: dict[str, Any] | None, row: Any) -> dict[str, Any]:
-    """What stays of an answer: the clicks, and whether it was the one that held."""
+    # What stays of an answer: the clicks, and whether it was the one that held.
     return {
         "seq": event.seq,
         "at": event.at,
@@ -126,7 +126,7 @@ def _remains(event: log.Event, rest: dict[str, Any] | None, row: Any) -> dict[st
 
 
 def _without_words(kind: str, body: dict[str, Any] | None) -> dict[str, Any] | None:
-    """An event's body without what a person wrote; None where nothing else is in it."""
+    # An event's body without what a person wrote; None where nothing else is in it.
     if body is None or kind in ("noted", "flagged", "preferences-set"):
         return None
     if kind not in ("answered", "revised", "adjudicated") or body["label"] is None:

@@ -173,7 +173,7 @@ def read_project(path: Path) -> Project:
 
 
 def _with_words(loaded: object, node: Any) -> object:
-    """Settings whose lists of words hold them as written: in ``flags: [false]`` YAML sees no word."""
+    # Settings whose lists of words hold them as written: in ``flags: [false]`` YAML sees no word.
     if not isinstance(loaded, Mapping) or node is None:
         return loaded
     words = dict(loaded)
@@ -184,7 +184,7 @@ def _with_words(loaded: object, node: Any) -> object:
 
 
 def _as_written(value: object, node: Any) -> object:
-    """A word, a list of words, or lists by name, with the words that YAML takes for truths as they stand."""
+    # A word, a list of words, or lists by name, with the words that YAML takes for truths as they stand.
     if isinstance(value, list):
         return [_as_written(item, part) for item, part in zip(value, node.value, strict=True)]
     if isinstance(value, Mapping):
@@ -218,7 +218,7 @@ def _refuse_converted(named: Mapping[Any, object], project: Project, where: str)
 
 
 def _in_one_way(settings: Mapping[object, object], where: str) -> dict[object, object]:
-    """Settings under the names that the record has for them, whichever a file used."""
+    # Settings under the names that the record has for them, whichever a file used.
     named: dict[object, object] = {}
     for word, value in settings.items():
         if isinstance(word, str) and word in _GROUPS and isinstance(value, Mapping):
@@ -244,7 +244,7 @@ def _members(group: str, values: Mapping[object, object], where: str) -> dict[ob
 
 
 def _anchored(aspects: Mapping[object, object], where: str) -> dict[object, object]:
-    """Aspects by name with the words of their levels; null, or no words, of those that have points."""
+    # Aspects by name with the words of their levels; null, or no words, of those that have points.
     for name, words in aspects.items():
         if words is None or words == []:
             continue

@@ -229,7 +229,7 @@ def _measured(
 
 
 def _marks(connection: Connection, authors: Mapping[tuple[str, str], str]) -> dict[str, list[float]]:
-    """The mean mark of each demonstration, in any project of the store that rates them, by their authors."""
+    # The mean mark of each demonstration, in any project of the store that rates them, by their authors.
     marks = dict[tuple[str, str], list[float]]()
     for (name,) in connection.execute(_NAMES):
         settings = views.settings_of(connection, name)
@@ -249,7 +249,7 @@ def _marks(connection: Connection, authors: Mapping[tuple[str, str], str]) -> di
 def _marks_of_label(
     answer: Mapping[str, Any], order: Sequence[int], body: Mapping[str, Any], settings: Project
 ) -> Iterable[tuple[tuple[str, str], str, float]]:
-    """The mark of each answer, by the project and the pseudonym of who wrote it, and what they wrote."""
+    # The mark of each answer, by the project and the pseudonym of who wrote it, and what they wrote.
     marks = KINDS[settings.ask].marks
     assert marks is not None
     for place, candidate in enumerate(order):
@@ -278,7 +278,7 @@ def measure_of(values: Sequence[float], least: float = 0, most: float = 1) -> Me
 
 
 def _failed(measures: _Measures, cut_offs: CutOffs, *, certain: bool) -> tuple[str, ...]:
-    """Criteria whose value, or whose whole interval, is below the cut-off."""
+    # Criteria whose value, or whose whole interval, is below the cut-off.
     return tuple(
         what
         for what, member in measures.items()
@@ -287,7 +287,7 @@ def _failed(measures: _Measures, cut_offs: CutOffs, *, certain: bool) -> tuple[s
 
 
 def _order(name: str, measures: Mapping[str, _Measures], cut_offs: CutOffs) -> tuple[bool, int, float, str]:
-    """Who was measured, then who is below in the fewest criteria for certain, then the best on average."""
+    # Who was measured, then who is below in the fewest criteria for certain, then the best on average.
     # By the lower ends: one right answer of one is less than nineteen of twenty.
     own = measures.get(name, {})
     lows = [(m.low - 1) / (TOP_MARK - 1) if what == "demonstrations" else m.low for what, m in own.items()]
@@ -322,7 +322,7 @@ def _screened(
 
 
 def _proposed(standing: str, *, selected: bool) -> str:
-    """What a person's standing is to become; whoever is watched, or was failed, is so for a reason."""
+    # What a person's standing is to become; whoever is watched, or was failed, is so for a reason.
     if selected:
         return "active" if standing == "failed" else standing
     return standing if standing == "failed" else "suspended"

@@ -277,7 +277,7 @@ def set_password(store: LabelStore, project: str, pseudonym: str, new: object, *
 
 
 def _look_up(look: Transaction, project: str, name: str) -> SignIn:
-    """Who wants to sign in; refused where too many have failed."""
+    # Who wants to sign in; refused where too many have failed.
     place, key = _storable(project), name_key(_storable(name))
     found = look.connection.execute(_BY_NAME, {"p": place, "k": key}).first()
     hidden = _hidden(look, f"{place}/{key}")
@@ -293,7 +293,7 @@ def _look_up(look: Transaction, project: str, name: str) -> SignIn:
 
 
 def _own_sign_in(look: Transaction, project: str, pseudonym: str) -> SignIn:
-    """The same for somebody who is signed in and is to show the password once more."""
+    # The same for somebody who is signed in and is to show the password once more.
     found = look.connection.execute(_BY_PERSON, {"p": project, "n": pseudonym}).first()
     if found is None:
         raise NotYoursError("you have no password to change: you came in by an invite or a link alone")
@@ -321,12 +321,12 @@ def _name_of(look: Transaction, project: str, pseudonym: str) -> str:
 
 
 def _storable(word: str) -> str:
-    """What was typed, without what no database holds; a name with such letters is nobody's."""
+    # What was typed, without what no database holds; a name with such letters is nobody's.
     return word[:1_000].encode("utf-8", "replace").decode().replace("\0", "?")
 
 
 def _hidden(look: Transaction, typed: str) -> str:
-    """What stands in the log for a name that nobody has: the same for the same name, and it tells no name."""
+    # What stands in the log for a name that nobody has: the same for the same name, and it tells no name.
     value = look.connection.execute(_SALT).scalar_one_or_none()
     # Before the first failure there is no salt, and nothing that could be counted.
     return "" if value is None else hmac.new(value.encode(), typed.encode(), hashlib.sha256).hexdigest()[:16]
@@ -359,7 +359,7 @@ def _refuse_until(oldest: str) -> None:
 
 
 def _record_failure(change: Transaction, attempt: SignIn) -> NotYoursError:
-    """Write the event of a failed sign-in; gives the refusal, the same for a wrong name and a wrong word."""
+    # Write the event of a failed sign-in; gives the refusal, the same for a wrong name and a wrong word.
     if not attempt.subject and change.connection.execute(_SALT).first() is None:
         change.connection.execute(_SALT_IN, {"name": "sign-in", "value": secrets.token_hex(16)})
     subject = attempt.subject or _hidden(change, attempt.typed)

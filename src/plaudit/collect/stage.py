@@ -188,7 +188,7 @@ def collect(settings: CollectSettings, place: Place) -> tuple[Snapshot, tuple[st
 
 
 def _begin(people: People, wanted: Project, settings: CollectSettings) -> Project:
-    """The project with the settings that this stage names; what it does not name is the owner's."""
+    # The project with the settings that this stage names; what it does not name is the owner's.
     from plaudit.collect.adding import add_tasks, set_project
 
     there = people.begin(wanted)
@@ -207,7 +207,7 @@ def _begin(people: People, wanted: Project, settings: CollectSettings) -> Projec
 
 
 def _draw_key(settings: CollectSettings, ask: str, place: Place) -> str:
-    """What decides which answers are asked about: the same is drawn once, whoever then judges it."""
+    # What decides which answers are asked about: the same is drawn once, whoever then judges it.
     from plaudit.collect.log import digest
 
     rows = {name: getattr(settings, name) for name in ("model", "prompts", "data")}
@@ -251,7 +251,7 @@ def _bodies(
 def _bodies_of_rows(
     settings: CollectSettings, project: Project, place: Place, options: ReadOptions
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """The answers of rows; which of them was preferred there is told to nobody."""
+    # The answers of rows; which of them was preferred there is told to nobody.
     from plaudit.collect.intake import read_intake
 
     assert settings.data is not None
@@ -268,7 +268,7 @@ def _bodies_of_rows(
 
 
 def _refuse_unanswered(people: People, ids: Sequence[str], pool: str) -> None:
-    """A pool that has nothing left to do will not answer tomorrow either."""
+    # A pool that has nothing left to do will not answer tomorrow either.
     wait = people.wait(ids)
     if wait is not None:
         raise UserError(
@@ -278,13 +278,13 @@ def _refuse_unanswered(people: People, ids: Sequence[str], pool: str) -> None:
 
 
 def _pools() -> Mapping[str, Callable[[], Sequence[object]]]:
-    """The pools of simulated people that some wing brings, by name; none where no wing does."""
+    # The pools of simulated people that some wing brings, by name; none where no wing does.
     pools = everything("offers").get("annotator_pools")
     return {} if pools is None else load(pools)
 
 
 def _let_pool_answer(store: LabelStore, project: str, pool: str, *, seed: int, invites: Path) -> None:
-    """Let a pool answer until there is nothing left for it."""
+    # Let a pool answer until there is nothing left for it.
     # Its invite is kept in the folder ``invites``: by it the same people come back.
     # Here and not above: the server's packages are an extra, and other stages do not need them.
     from plaudit.collect.app.server import serve_in_background
@@ -295,7 +295,7 @@ def _let_pool_answer(store: LabelStore, project: str, pool: str, *, seed: int, i
 
 
 def _own_invite(store: LabelStore, project: str, pool: str, invites: Path) -> str:
-    """The invite of a pool to a project: the one that it came by before, or a new one."""
+    # The invite of a pool to a project: the one that it came by before, or a new one.
     path = invites / f"{project}.{pool}"
     if path.exists():
         return path.read_text("utf-8").strip()
@@ -319,7 +319,7 @@ def store_of(folder: PipelineFolder, stage: Stage) -> str:
 
 
 def _labelling_lines(context: PipelineContext, stage: Stage) -> Iterator[str]:
-    """The hours and the money of labels by people; simulated ones cost nothing."""
+    # The hours and the money of labels by people; simulated ones cost nothing.
     settings: CollectSettings = context.config(stage)
     if settings.pool is not None:
         return
@@ -345,12 +345,12 @@ def _labelling_lines(context: PipelineContext, stage: Stage) -> Iterator[str]:
 
 
 def _row_count(path: Path | None) -> int | None:
-    """How many rows a file has; None of what is not there yet, or is more than one file."""
+    # How many rows a file has; None of what is not there yet, or is more than one file.
     return sum(1 for _ in raw_rows(path)) if path is not None and path.is_file() else None
 
 
 def _timing(address: str, project: str) -> Timing | None:
-    """What the project's people took so far; None where nobody has labelled in it."""
+    # What the project's people took so far; None where nobody has labelled in it.
     # An address of a server is not asked by a dry run: it need not be up.
     if not Path(address).is_file():
         return None

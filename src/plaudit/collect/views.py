@@ -263,7 +263,7 @@ def _released(connection: Connection, event: Event) -> None:
 
 
 def _prolonged(connection: Connection, event: Event) -> None:
-    """A lease goes on, or one that had ended is taken up again."""
+    # A lease goes on, or one that had ended is taken up again.
     held = _held(connection, event.subject)
     connection.execute(
         _ASSIGNMENT_SET, {"a": event.subject, "new_state": "open", "new_until": _body(event)["until"]}
@@ -306,7 +306,7 @@ def _put_label(connection: Connection, event: Event, held: Any, number: int) -> 
 
 
 def _revised(connection: Connection, event: Event) -> None:
-    """Another label in place of the old, or none: then the lease is open again."""
+    # Another label in place of the old, or none: then the lease is open again.
     held = _held(connection, event.subject)
     connection.execute(_LABEL_OUT, {"a": event.subject})
     if event.body is not None and event.body["label"] is not None:
@@ -320,12 +320,12 @@ def _revised(connection: Connection, event: Event) -> None:
 
 
 def _judged(connection: Connection, event: Event) -> None:
-    """A label of a model or program: it takes no place and is never mixed with people's."""
+    # A label of a model or program: it takes no place and is never mixed with people's.
     _put_unassigned(connection, event, "judged", guidelines=_body(event).get("wording", ""))
 
 
 def _adjudicated(connection: Connection, event: Event) -> None:
-    """A reviewer's decision is a label of its own, and settles the task; a later one takes its place."""
+    # A reviewer's decision is a label of its own, and settles the task; a later one takes its place.
     names = {"p": event.project, "t": event.subject}
     connection.execute(_DECISIONS_OUT, names)
     if event.body is not None:
@@ -385,7 +385,7 @@ def _guidelines_read(connection: Connection, event: Event) -> None:
 
 
 def _erased(connection: Connection, event: Event) -> None:
-    """What a person wrote goes; what was clicked stays, under a pseudonym that resolves to no name."""
+    # What a person wrote goes; what was clicked stays, under a pseudonym that resolves to no name.
     _set_of_person(connection, event, "standing", "erased")
     _set_of_person(connection, event, "preferences", canonical({}))
     for item in _body(event)["remains"]:

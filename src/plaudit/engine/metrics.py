@@ -150,13 +150,10 @@ def _merge_parts(parts: list[Metric]) -> Metric:
         raise ValueError(f"metric {first.name!r} is joined in two ways, {' and '.join(kinds)}; choose one")
     totals = [cast("Number", piece.total) for piece in parts]
     weights = [cast("Number", piece.weight) for piece in parts]
-    total = _nan_aware_max(totals) if first.how == "max" else _exact_sum(totals)
-    return Metric(name=first.name, total=total, weight=_exact_sum(weights), how=first.how)
-
-
-def _nan_aware_max(numbers: list[Number]) -> Number:
     # The built-in max keeps or drops a NaN depending on where it stands.
-    return math.nan if any(map(math.isnan, numbers)) else max(numbers)
+    most = math.nan if any(map(math.isnan, totals)) else max(totals)
+    total = most if first.how == "max" else _exact_sum(totals)
+    return Metric(name=first.name, total=total, weight=_exact_sum(weights), how=first.how)
 
 
 def _exact_sum(numbers: list[Number]) -> Number:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import platform
+import random
 import sys
 import time
 from array import array
@@ -60,6 +61,27 @@ def of_all_ranks(results: Sequence[Result], kind: Any) -> list[Result]:
     text = exact_json.dumps([to_plain_data(item) for item in results])
     parts = map(exact_json.loads, _RANKS_OF_ROWS[-1].all_gather_strings([text]))
     return [exact_json.restore(kind, item) for part in parts for item in part]
+
+
+def weighted(rows: Sequence[int], weights: Sequence[float], seed: int) -> Sequence[int]:
+    """Each row's number as often as its weight says: of 1.5 once or twice, by chance.
+
+    >>> list(weighted([0, 2], [2.0, 1.0, 1.0], seed=0))
+    [0, 0, 2]
+    """
+    generator = random.Random(f"{seed}/weights")
+    times = (int(weights[row]) + (generator.random() < weights[row] % 1) for row in rows)
+    return array("Q", (row for row, count in zip(rows, times, strict=True) for _ in range(count)))
+
+
+def leak_notes(train: Sequence[Any], held_out: Sequence[Any], name: str) -> Iterator[str]:
+    """A note on held-out prompts that are also trained: what is measured on them is memory."""
+    # The smaller set in memory: of millions of rows the other one would not fit.
+    wanted = {example.prompt_id for example in held_out}
+    trained = {prompt_id for example in train if (prompt_id := example.prompt_id) in wanted}
+    count = sum(example.prompt_id in trained for example in held_out)
+    if count:
+        yield f"{count} of {len(held_out)} rows in {name} have a prompt that is also trained"
 
 
 def compare_machines(ranks: Ranks) -> None:

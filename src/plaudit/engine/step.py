@@ -18,9 +18,8 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from plaudit.engine.distributed import Ranks, full_tensor
-from plaudit.engine.metrics import Metric, Scalar, merge_metrics, read_metrics
+from plaudit.engine.metrics import Metric, merge_metrics, read_metrics
 from plaudit.engine.optimizer import set_learning_rate, trained_parameters
-from plaudit.engine.step_report import Number
 from plaudit.errors import UserError
 from plaudit.tokens.microbatch import MicrobatchT
 
@@ -281,9 +280,14 @@ def merge_over_ranks(metrics: Sequence[Metric], ranks: Ranks) -> tuple[Metric, .
         return local
     rows = ranks.all_gather([float(x) for metric in local for x in (metric.total, metric.weight)])
     return merge_metrics(
-        replace(metric, total=_match_number_type(metric.total, row[2 * m]), weight=row[2 * m + 1])
+        # Ranks exchange float64; a count such as `rows` should still print as 8 and not as 8.0.
+        replace(
+            metric,
+            total=int(total) if isinstance(metric.total, int) and total.is_integer() else total,
+            weight=weight,
+        )
         for row in rows
-        for m, metric in enumerate(local)
+        for metric, total, weight in zip(local, row[::2], row[1::2], strict=True)
     )
 
 
@@ -305,12 +309,6 @@ def held_out_evaluator(
         return tuple(replace(metric, name=names[metric.name]) for metric in merged if metric.name in names)
 
     return evaluate
-
-
-def _match_number_type(local: Scalar, remote: float) -> Number:
-    """Another rank's number with the local type: counts stay integers."""
-    # Ranks exchange float64; a count such as `rows` should still print as 8 and not as 8.0.
-    return int(remote) if isinstance(local, int) and remote.is_integer() else remote
 
 
 def _loss_fault(non_finite_rows: Sequence[str]) -> NonFiniteFault | None:

@@ -93,17 +93,22 @@ def load_rows(
     held_out, held_out_records = everything[:0], ()
     trained: Sequence[int] = range(len(everything))
     if share is None:
-        aside = quarantine_folder and quarantine_folder / "held-out.jsonl"
-        held_out_data = read(Path(config.held_out), aside)
+        held_out_data = read(
+            Path(config.held_out), quarantine_folder and quarantine_folder / "held-out.jsonl"
+        )
         held_out, notes = held_out_data.encoding.examples, notes + held_out_data.notes
         held_out_records = held_out_data.records
         teacher_prompts.update(held_out_data.teacher_prompts)
-        notes += tuple(_leak_notes(everything, held_out, config.held_out))
+        from plaudit.engine.ranks import leak_notes
+
+        notes += tuple(leak_notes(everything, held_out, config.held_out))
     elif share:
         trained, separate = hold_out(everything, share, config.seed, families)
         held_out = selected(everything, separate)
         notes += (f"{len(separate)} of {len(everything)} rows are held out",)
     if any(weight != 1 for _, weight in sources):
+        from plaudit.engine.ranks import weighted
+
         weights = [weight for part, weight in sources for _ in range(len(part.encoding.examples))]
         trained = weighted(trained, weights, config.seed)
     train = selected(everything, trained)
@@ -117,17 +122,6 @@ def load_rows(
         records=joined([part.records for part in parts]),
         held_out_records=held_out_records,
     )
-
-
-def weighted(rows: Sequence[int], weights: Sequence[float], seed: int) -> Sequence[int]:
-    """Each row's number as often as its weight says: of 1.5 once or twice, by chance.
-
-    >>> list(weighted([0, 2], [2.0, 1.0, 1.0], seed=0))
-    [0, 0, 2]
-    """
-    generator = random.Random(f"{seed}/weights")
-    times = (int(weights[row]) + (generator.random() < weights[row] % 1) for row in rows)
-    return array("Q", (row for row, count in zip(rows, times, strict=True) for _ in range(count)))
 
 
 def _share_notes(train: Sequence[object], config: RunConfig, rows: Sequence[int]) -> Iterable[str]:
@@ -189,16 +183,6 @@ def prompt_families(records: Sequence[Record], encoding: EncodedRows[Example]) -
         example.prompt_id: representative.setdefault(prompt_of[example.origin], example.prompt_id)
         for example in encoding.examples
     }
-
-
-def _leak_notes(train: Sequence[PromptRow], held_out: Sequence[PromptRow], name: str) -> Iterable[str]:
-    """A note on held-out prompts that are also trained: what is measured on them is memory."""
-    # The smaller set in memory: of millions of rows the other one would not fit.
-    wanted = {example.prompt_id for example in held_out}
-    trained = {prompt_id for example in train if (prompt_id := example.prompt_id) in wanted}
-    count = sum(example.prompt_id in trained for example in held_out)
-    if count:
-        yield f"{count} of {len(held_out)} rows in {name} have a prompt that is also trained"
 
 
 _LISTS = ("quarantine", "refused")

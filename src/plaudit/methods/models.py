@@ -125,7 +125,11 @@ def prepare_policy(
     whole = not by_parts or not config.shard or config.lora.rank or config.lora.keep
     compute = precision.products if precision.mixed else None
     attention = config.memory.attention
-    policy = None if whole else _by_parts(config.model, precision.weights, compute, ranks, attention)
+    policy = None
+    if not whole:
+        from plaudit.methods.parts import read_by_parts
+
+        policy = read_by_parts(config.model, precision.weights, compute, ranks, attention)
     if policy is None:
         device = loading_device(config, ranks)
         policy = Policy(
@@ -138,12 +142,6 @@ def prepare_policy(
         notes = [*four_bit_notes(policy), *([] if note is None else [note])]
         notes += narrow_as_configured(policy, config, precision)
     return policy.train(), notes
-
-
-def _by_parts(*what: Any) -> Policy | None:
-    from plaudit.methods.parts import read_by_parts
-
-    return read_by_parts(*what)
 
 
 def _load_with_adapters(
@@ -186,7 +184,11 @@ def load_frozen_policy(
     compute = like.backbone.compute_dtype
     dtype = like.logp_dtype if moving else compute
     narrower = None if dtype == compute else compute
-    frozen = None if over is None else _by_parts(folder, dtype, narrower, over, None)
+    frozen = None
+    if over is not None:
+        from plaudit.methods.parts import read_by_parts
+
+        frozen = read_by_parts(folder, dtype, narrower, over)
     if frozen is None:
         frozen = Policy(load_model(folder, dtype=dtype, device=like.device))
     frozen.requires_grad_(requires_grad=False)

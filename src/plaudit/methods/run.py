@@ -37,6 +37,7 @@ from plaudit.methods.models import gather_into, prepare_policy, uncompiled_notes
 from plaudit.models.load import Precision, precision, stored_dtype
 from plaudit.models.policy import Policy
 from plaudit.preflight.check import (
+    MAX_ROWS,
     Finding,
     PreflightSubject,
     Result,
@@ -146,7 +147,8 @@ class Run:
         if self.ranks.is_first:
             atomic.write_json(config.out / CHECKS_FILE, as_dict(findings))
         passed = sum(finding.result.holds is True for finding in findings)
-        self.note(f"{passed} checks passed before the first step")
+        some = f", looking at {MAX_ROWS:,} rows at most" if len(subject.records) > MAX_ROWS else ""
+        self.note(f"{passed} checks passed before the first step{some}")
         for finding in findings:
             if finding.verdict == "allowed":
                 self.note(f"check {finding.check.name} fails and is allowed to")
@@ -175,7 +177,8 @@ class Run:
         """Train, or resume from the last checkpoint; the first rank returns the summary."""
         config, ranks = self.config, self.ranks
         _refuse_unmeasured_best_metric(config, job)
-        schedule = _schedule(config, job, _peak_flops(self.precision, ranks))
+        rates = ranks.all_gather([matmul_rate(str(ranks.device), self.precision.products)])
+        schedule = _schedule(config, job, sum(row[0] for row in rates))
         self.note(*_best_look_notes(config, schedule))
 
         # Called by the loop, which alone knows how many steps a checkpoint has behind it.
@@ -199,8 +202,7 @@ class Run:
             verify_folder=lambda: self._news_of_step(job),
             notes=self.notes,
         )
-        progress = loop.run()
-        selected = settle_on_look(config, loop, job, progress, schedule, ranks=ranks)
+        selected = settle_on_look(config, loop, job, loop.run(), schedule, ranks=ranks)
         # The model before the summary, by which later commands know that the model is there.
         job.save()
         if not ranks.is_first:
@@ -379,10 +381,6 @@ def _refuse_unmeasured_best_metric(config: RunConfig, job: TrainingJob[Any]) -> 
         raise UserError(f"keep.best: {keep.best!r} is not one of {', '.join(job.held_out_metrics)}{hint}")
     if keep.use_best and job.evaluate is None:
         raise UserError("keep.use_best needs held-out rows, and none is left: give more rows, or a file")
-
-
-def _peak_flops(precision: Precision, ranks: Ranks) -> float:
-    return sum(row[0] for row in ranks.all_gather([matmul_rate(str(ranks.device), precision.products)]))
 
 
 def record_lineage(

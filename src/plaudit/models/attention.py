@@ -450,16 +450,18 @@ def _flex_objection(rule: AttentionRule, query: Tensor, value: Tensor) -> str | 
     return _accelerated_objection(rule, query, value)
 
 
-def _loop_objection(rule: AttentionRule, query: Tensor, value: Tensor) -> str | None:
-    return "knows neither caps nor sinks" if rule.softcap is not None or rule.sink_h is not None else None
-
-
 KERNEL_TABLE = {
     kernel.name: kernel
     for kernel in (
         PackedKernel(name="varlen", objection=_varlen_objection, attend=_attend_varlen),
         PackedKernel(name="flex", objection=_flex_objection, attend=_attend_flex),
-        PackedKernel(name="loop", objection=_loop_objection, attend=_attend_in_turn),
+        PackedKernel(
+            name="loop",
+            objection=lambda rule, *_: (
+                None if rule.softcap is rule.sink_h is None else "knows neither caps nor sinks"
+            ),
+            attend=_attend_in_turn,
+        ),
         PackedKernel(name="eager", objection=lambda *_: None, attend=_attend_in_turn),
     )
 }

@@ -119,7 +119,7 @@ def agreements(values: Values, resampling: Resampling) -> Agreements:
 
 
 def _counts(values: Values) -> tuple[Int[np.ndarray, " B"], Float[np.ndarray, "U C"]]:
-    """The unit of each label, numbered anew, and how often each value was given to each unit."""
+    # The unit of each label, numbered anew, and how often each value was given to each unit.
     units, unit_B = np.unique(values.unit_B, return_inverse=True)
     cells_B = unit_B * values.categories + values.value_B
     counts = np.bincount(cells_B, minlength=len(units) * values.categories)
@@ -134,7 +134,7 @@ def _alpha_of(values: Values, counts_UC: Float[np.ndarray, "U C"]) -> float:
 
 
 def _weights(values: Values) -> Float[np.ndarray, "C C"]:
-    """How far two values agree, from 0 to 1: the identity, or Gwet's ordinal weights."""
+    # How far two values agree, from 0 to 1: the identity, or Gwet's ordinal weights.
     # w(k, l) = 1 − C(|k − l| + 1, 2) / C(q, 2) for q values in order (Gwet 2014, Handbook, chapter 3).
     if values.level == "nominal":
         return np.eye(values.categories)
@@ -146,7 +146,7 @@ def _weights(values: Values) -> Float[np.ndarray, "C C"]:
 def _sums_by_prompt(
     counts_UC: Float[np.ndarray, "U C"], prompt_U: Int[np.ndarray, " U"], values: Values
 ) -> Float[np.ndarray, "P A"]:
-    """All that the three figures are made of, as sums over prompts."""
+    # All that the three figures are made of, as sums over prompts.
     order_U = np.argsort(prompt_U, kind="stable")
     start_P = np.unique(prompt_U[order_U], return_index=True)[1]
     # Most units were answered as many others were.
@@ -158,7 +158,7 @@ def _sums_by_prompt(
 def _kinds(
     rows_NA: Float[np.ndarray, "N A"], rng: np.random.Generator
 ) -> tuple[Int[np.ndarray, " K"], Int[np.ndarray, " N"], Int[np.ndarray, " K"]]:
-    """Of the different ones among rows where each is first, which of them every row is, and how many are."""
+    # Of the different ones among rows where each is first, which of them every row is, and how many are.
     # By one number a row, which is sorted sooner than rows are: equal rows have equal ones, others do not.
     index_K, kind_N, count_K = np.unique(
         rows_NA @ rng.random(rows_NA.shape[1]), return_index=True, return_inverse=True, return_counts=True
@@ -192,7 +192,7 @@ def _sums_by_unit(counts_UC: Float[np.ndarray, "U C"], values: Values) -> Float[
 def _draws(
     sums_PA: Float[np.ndarray, "P A"], prompts: int, resampling: Resampling, categories: int
 ) -> tuple[Float[np.ndarray, "S A"] | None, str]:
-    """The sums of every draw of prompts, or why there is none."""
+    # The sums of every draw of prompts, or why there is none.
     if prompts < 2:
         return None, ONE_PROMPT
     if categories > MOST_VALUES:
@@ -235,7 +235,7 @@ def _percent(sums_SA: Float[np.ndarray, "S A"], values: Values) -> Float[np.ndar
 
 
 def _gwet(sums_SA: Float[np.ndarray, "S A"], values: Values) -> Float[np.ndarray, " S"]:
-    """(p_a − p_e) / (1 − p_e), p_e = Σ w / (q(q − 1)) · Σ π(1 − π) (Gwet 2008)."""
+    # (p_a − p_e) / (1 − p_e), p_e = Σ w / (q(q − 1)) · Σ π(1 − π) (Gwet 2008).
     share_SC = _ratio(sums_SA[:, 4 : 4 + values.categories], sums_SA[:, 3:4])
     factor = _weights(values).sum() / (values.categories * (values.categories - 1))
     expected_S = factor * (share_SC * (1 - share_SC)).sum(axis=1)
@@ -251,7 +251,7 @@ def _alpha(sums_SA: Float[np.ndarray, "S A"], values: Values) -> Float[np.ndarra
 def _alpha_of_coincidences(
     coincidences_SCC: Float[np.ndarray, "S C C"], values: Values
 ) -> Float[np.ndarray, " S"]:
-    """1 − D_observed / D_expected of coincidences (Krippendorff 2018, chapter 12), for many draws at once."""
+    # 1 − D_observed / D_expected of coincidences (Krippendorff 2018, chapter 12), for many draws at once.
     count_SC = coincidences_SCC.sum(axis=2)
     if values.level == "nominal":
         distance_SCC = np.broadcast_to(1 - np.eye(values.categories), coincidences_SCC.shape)
@@ -267,7 +267,7 @@ def _alpha_of_coincidences(
 
 
 def _ratio(part: Float[np.ndarray, "*A"], whole: Float[np.ndarray, "*A"]) -> Float[np.ndarray, "*A"]:
-    """A quotient, and no number where the divisor is 0."""
+    # A quotient, and no number where the divisor is 0.
     return np.divide(
         part, whole, out=np.full(np.broadcast_shapes(part.shape, whole.shape), np.nan), where=whole != 0
     )

@@ -191,7 +191,7 @@ def odds_of(preferences: Preferences) -> Biases:
 def _place_odds(
     found: PlaceFit, fitted: Int[np.ndarray, " P"], count_J: Int[np.ndarray, " J"]
 ) -> tuple[list[Figure], list[float | None]]:
-    """Of each person the odds of the first shown, with their p-value, or why there are none."""
+    # Of each person the odds of the first shown, with their p-value, or why there are none.
     index_of = {int(person): index for index, person in enumerate(fitted)}
     place, p = list[Figure](), list[float | None]()
     for person, n in enumerate(map(int, count_J)):
@@ -210,7 +210,7 @@ def _place_odds(
 def _shared_odds(
     found: PlaceFit, people: int, gap_BF: Float[np.ndarray, "B F"], faults: Sequence[str]
 ) -> tuple[Odds, ...]:
-    """The odds of what is common to all people, or why there are none."""
+    # The odds of what is common to all people, or why there are none.
     shared, index = list[Odds](), people
     for feature, (name, unit) in enumerate(SHARED):
         if faults[feature]:
@@ -224,7 +224,7 @@ def _shared_odds(
 
 
 def _faults(gap_BF: Float[np.ndarray, "B F"], y_B: Float[np.ndarray, " B"]) -> list[str]:
-    """Why each feature has no odds; empty where it has."""
+    # Why each feature has no odds; empty where it has.
     if not len(y_B):
         return [NO_PREFERENCES] * gap_BF.shape[1]
     faults = list[str]()
@@ -302,7 +302,7 @@ def fit_with_places(
 
 
 def _design(gap_BF: Float[np.ndarray, "B F"], person_B: Int[np.ndarray, " B"], people: int) -> Any:
-    """A column of ones for each person's rows, and the features: a sparse matrix."""
+    # A column of ones for each person's rows, and the features: a sparse matrix.
     from scipy.sparse import csr_array, hstack
 
     rows = len(person_B)
@@ -371,7 +371,7 @@ def drifts(courses: Sequence[Course]) -> list[tuple[Drift, ...]]:
 
 
 def _drifts_of(course: Course) -> dict[str, Drift]:
-    """Each figure that has enough labels on both sides, not yet corrected."""
+    # Each figure that has enough labels on both sides, not yet corrected.
     shares = {"gold": course.gold, "others": course.others}
     found = {what: _share_drift(what, values) for what, values in shares.items()}
     found["seconds"] = _seconds_drift(course.seconds)

@@ -288,7 +288,7 @@ def _looks(value: object) -> tuple[float, ...]:
 
 
 def _choice(second_better: int) -> int:
-    """What a difference says; above 0 the second answer is the better one."""
+    # What a difference says; above 0 the second answer is the better one.
     return TIE if second_better == 0 else SECOND if second_better > 0 else FIRST
 
 
@@ -334,7 +334,7 @@ def soft_rows(
 
 
 def _soft_row(body: dict[str, Any], first: int, other: int, probability: float) -> Comparison:
-    """The row of a pair, for which of its answers more speaks; of even ones the earlier in the task."""
+    # The row of a pair, for which of its answers more speaks; of even ones the earlier in the task.
     if probability < 0.5 or (probability == 0.5 and other < first):
         first, other, probability = other, first, round(1 - probability, DIGITS)
     texts = [text_of(body["candidates"][place]["text"]) for place in (first, other)]

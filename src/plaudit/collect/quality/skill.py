@@ -114,7 +114,7 @@ def fit_skill(votes: Votes, pseudo: Pseudo | None = None) -> Skill:
 def _support(
     votes: Votes, theta_J: Float[np.ndarray, " J"], habit_JK: Float[np.ndarray, "J K"]
 ) -> Float[np.ndarray, " B"]:
-    """ln P(what was said | it is the truth) / P(what was said | it is not): how much each vote counts."""
+    # ln P(what was said | it is the truth) / P(what was said | it is not): how much each vote counts.
     # Only this matters, since a habit's click is as likely whatever the truth is.
     clicked_B = (1 - theta_J[votes.person_B]) * habit_JK[votes.person_B, votes.shown_B]
     return np.log1p(theta_J[votes.person_B] / np.maximum(clicked_B, _TINY))

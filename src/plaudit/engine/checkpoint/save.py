@@ -294,7 +294,8 @@ def save_checkpoint(
     with atomic.disk_errors_explained(folder):
         # Without those above it: a run folder that somebody removed is missed, not made again.
         folder.mkdir(exist_ok=True)
-    with atomic.atomic_folder(target, needed=len(text) + _total_bytes(state.tensors)) as partial:
+    size = sum(tensor.nbytes for named in state.tensors.values() for tensor in named.values())
+    with atomic.atomic_folder(target, needed=len(text) + size) as partial:
         _write_checkpoint(partial, state, text)
     atomic.write_text(folder / "latest", target.name + "\n")
     notes = prune_checkpoints(folder, keep=keep, best=best, current=state.step)
@@ -462,10 +463,6 @@ def _dangling_latest_note(folder: Path, checkpoints: tuple[Path, ...]) -> tuple[
     if not name or folder / name in checkpoints:
         return ()
     return (f"{hint}: names {name!r}, which is not there",)
-
-
-def _total_bytes(tensors: Tensors) -> int:
-    return sum(tensor.nbytes for named in tensors.values() for tensor in named.values())
 
 
 def _step_of(path: Path) -> int:

@@ -213,7 +213,7 @@ def estimated_throughput(cost: RunCost) -> Throughput:
 
 
 def _learning_pace(cost: RunCost) -> tuple[float, float, str]:
-    """Tokens a second of one GPU that learns, its seconds of looks at an answer, and what slows it down."""
+    # Tokens a second of one GPU that learns, its seconds of looks at an answer, and what slows it down.
     gpu, roles, plan, config = cost.request.machine.gpu, cost.roles, cost.schedule, cost.request.config
     assert gpu is not None
     learners = [model for model in (roles.trained_model, roles.critic) if model is not None]
@@ -240,7 +240,7 @@ def _learning_pace(cost: RunCost) -> tuple[float, float, str]:
 
 
 def _exchange_seconds(cost: RunCost, learners: Sequence[nn.Module], gpu: Gpu) -> float:
-    """How long a step's weights and gradients are on their way to one GPU, or from it."""
+    # How long a step's weights and gradients are on their way to one GPU, or from it.
     plan, sizes = cost.schedule, [model_size(model) for model in learners]
     link = gpu.link if plan.ranks <= MACHINE_GPUS else min(gpu.link, NETWORK)
     gradients = sum(4 * size.trained for size in sizes)
@@ -251,7 +251,7 @@ def _exchange_seconds(cost: RunCost, learners: Sequence[nn.Module], gpu: Gpu) ->
 
 
 def _drawing_seconds(cost: RunCost, plan: Schedule) -> float:
-    """How long a GPU draws for one of the answers that it draws side by side."""
+    # How long a GPU draws for one of the answers that it draws side by side.
     gpu, roles, rounds = cost.request.machine.gpu, cost.roles, plan.rounds
     assert gpu is not None
     assert rounds is not None
@@ -341,7 +341,7 @@ def transfers(cost: RunCost) -> tuple[Transfer, ...]:
 
 
 def _bytes_of_models(cost: RunCost, share: int) -> int:
-    """What a process reads of the models' files: of those that are divided its share."""
+    # What a process reads of the models' files: of those that are divided its share.
     config, roles = cost.request.config, cost.roles
     policy = model_size(roles.trained_model)
     stored = stored_number_bytes(config.model)
@@ -418,7 +418,7 @@ def checkpoint_bytes(config: RunConfig, roles: RunModels) -> int:
 
 
 def _saved_weights(model: nn.Module, folder: Path) -> dict[str, Tensor]:
-    """The weights of a result, in its base's numbers: adapters are added to what they stand beside."""
+    # The weights of a result, in its base's numbers: adapters are added to what they stand beside.
     dtype = torch.bfloat16 if stored_number_bytes(folder) == 2 else torch.float32
     layers = four_bit_layers(model)
     held = {id(p) for layer in layers for p in (layer.codes, layer.scale_bits)}

@@ -111,7 +111,7 @@ class Job:
         }
 
     def _path_of(self, name: str, scheduler: str) -> str:
-        """A file beside the job; Kubernetes and SkyPilot see it on their own disk alone."""
+        # A file beside the job; Kubernetes and SkyPilot see it on their own disk alone.
         if self.folder is None or scheduler in ("kubernetes", "skypilot"):
             return name
         return f"{self.folder.resolve()}/{name}"
@@ -147,7 +147,7 @@ class Job:
 
 
 def _given(config: Any) -> dict[str, Any]:
-    """The settings that are not what they are by default."""
+    # The settings that are not what they are by default.
     given: dict[str, Any] = {}
     for field in (field for field in fields(config) if field.init):
         value = getattr(config, field.name)

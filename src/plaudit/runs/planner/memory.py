@@ -96,7 +96,7 @@ def estimate_memory(
 
 
 def _overhead(transient: int, machine: Machine) -> Iterator[MemoryLine]:
-    """What the device takes beside tensors, and what its allocator does not hand back."""
+    # What the device takes beside tensors, and what its allocator does not hand back.
     share, whose = ALLOCATOR_OVERHEAD[machine.device_kind]
     if machine.device_kind == "cuda":
         why = "context and workspaces of its libraries (taken for granted, not measured)"
@@ -142,7 +142,7 @@ def _shares(config: RunConfig, plan: Schedule) -> int:
 def _gathered_line(
     learners: Sequence[Policy | RewardModel], models: Sequence[Policy | RewardModel], size: int
 ) -> MemoryLine:
-    """What FSDP puts together: a layer, the one before, the one on its way, and what is in no layer."""
+    # What FSDP puts together: a layer, the one before, the one on its way, and what is in no layer.
     rest = layer = summed = 0
     for model in models:
         layers = [model_size(block) for block in model.backbone.repeated_layers]
@@ -158,7 +158,7 @@ def _gathered_line(
 
 
 def _drawn_elsewhere(config: RunConfig) -> bool:
-    """Whether servers draw, with memory of their own."""
+    # Whether servers draw, with memory of their own.
     return isinstance(config, PolicyConfig) and config.sampler != "local"
 
 
@@ -205,7 +205,7 @@ def _state_bytes(config: RunConfig, roles: RunModels) -> int:
 
 
 def _loading_line(roles: RunModels, share: int) -> MemoryLine:
-    """What the largest model takes while it is loaded, beside what is left of those before it."""
+    # What the largest model takes while it is loaded, beside what is left of those before it.
     most, before, why = 0, 0, ""
     for model in (roles.trained_model, roles.critic, roles.reference_model):
         if model is None:
@@ -282,7 +282,7 @@ def _activation_line(config: RunConfig, roles: RunModels, plan: Schedule, machin
 
 
 def _cached_tokens(prompts: int, answers: int, prompt: int, answer: int, machine: Machine) -> int:
-    """Places for keys and values of so many prompts and answers, of these lengths at most."""
+    # Places for keys and values of so many prompts and answers, of these lengths at most.
     if machine.device_kind not in ACCELERATED:
         return prompts * prompt + answers * ROOM_STEP * ceil(answer / ROOM_STEP)
     kind = machine.device_kind

@@ -169,7 +169,7 @@ def reference_kind(method: str, config: RunConfig, rows: Sequence[object]) -> st
 
 
 def _meta_policy(config: RunConfig) -> Policy:
-    """The policy as ``prepare_policy`` makes it, without verifying its layout, which needs weights."""
+    # The policy as ``prepare_policy`` makes it, without verifying its layout, which needs weights.
     model = empty_model(AutoModelForCausalLM, config.model)
     if config.lora.rank:
         with torch.device("meta"):

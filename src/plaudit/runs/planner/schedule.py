@@ -116,7 +116,7 @@ def _stated_rows(config: RunConfig, lengths: StatedLengths) -> PlannedRows:
 
 
 def _rows_of_stated_length(path: Path, config: RunConfig, lengths: StatedLengths) -> tuple[Example, ...]:
-    """Rows of the stated lengths; equal prompts stay equal, so that they are held out together."""
+    # Rows of the stated lengths; equal prompts stay equal, so that they are held out together.
     records = read_records(
         path, format=config.format, threshold=config.rows.threshold, options=config.read_options
     ).records
@@ -271,7 +271,7 @@ def _step_examples(
 def _total_tokens(
     rows: Sequence[Example], order: BatchOrder, steps: int, rounds: RoundShape | None, seed: int
 ) -> tuple[int, int]:
-    """Tokens that all moves compute, and how many of them are learnt; whole epochs are not walked through."""
+    # Tokens that all moves compute, and how many of them are learnt; whole epochs are not walked through.
     inner = 1 if rounds is None else rounds.updates_per_round
     times = 1 if rounds is None else rounds.epochs
     whole_batches, rest = divmod(steps, inner)

@@ -113,7 +113,7 @@ class EmulateDevice(TorchFunctionMode):
     def _materialises_scores(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, how: Mapping[str, Any]
     ) -> bool:
-        """Whether attention would materialise its scores, there being no fused kernel."""
+        # Whether attention would materialise its scores, there being no fused kernel.
         # Of a GPU that is not here it is taken for granted.
         if self._device.type == "cuda" and not torch.cuda.is_available():
             return False
@@ -313,7 +313,7 @@ def _head_gradients(ctx: Any, hidden_MH: Tensor, weight_VH: Tensor) -> tuple[Ten
 
 
 def _allocate_logit_blocks(hidden_MH: Tensor, weight_VH: Tensor, device: str, *, retains: bool) -> None:
-    """Allocate the logits that exist at once: of all words where they are retained for their sum."""
+    # Allocate the logits that exist at once: of all words where they are retained for their sum.
     (tokens, width), vocabulary = hidden_MH.shape, weight_VH.shape[0]
     rows = min(tokens, RETAINED_ROWS_AT_ONCE, width) if retains else min(tokens, TOKENS_AT_ONCE)
     block = rows * min(

@@ -99,7 +99,7 @@ def _enable_checkpointing(cost: RunCost, config: RunConfig) -> Iterator[SettingC
 
 
 def _smaller_microbatches(cost: RunCost, config: RunConfig) -> Iterator[SettingChange]:
-    """Half as many tokens at once again and again, as long as micro-batches do become smaller."""
+    # Half as many tokens at once again and again, as long as micro-batches do become smaller.
     tokens_at_once = min(
         config.memory.tokens_at_once, sum(example.tokens for example in cost.schedule.largest)
     )
@@ -136,7 +136,7 @@ def _shard_weights(cost: RunCost, config: RunConfig) -> Iterator[SettingChange]:
 
 
 def _compact_moments(cost: RunCost, config: RunConfig) -> Iterator[SettingChange]:
-    """AdamW's moments in 16 bits, then in 8."""
+    # AdamW's moments in 16 bits, then in 8.
     del cost
     if config.optimizer.name == "adamw" and config.optimizer.state == "float32" and not config.lora.rank:
         for state in ("bfloat16", "float8"):

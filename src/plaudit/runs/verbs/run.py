@@ -119,19 +119,14 @@ def _run_config(args: argparse.Namespace, crew: Crew | None) -> int:
     def folder_of(name: str) -> Path:
         return args.out or _default_folder(args.config, name)
 
+    without_running = args.trace or args.dry_run
     pipeline = read_pipeline(
         config_path(args.config),
         changes=args.set,
-        seed=args.seed,
-        device=args.device,
-        jobs=args.jobs,
-        processes=args.processes,
-        helper=args.helper,
+        **{name: getattr(args, name) for name in ("seed", "device", "jobs", "processes", "helper")},
         recorded=lambda name: {} if args.fresh else read_hub_names(folder_of(name)),
         on_head=lambda head: (
-            begin_loading()
-            if max(head.jobs, head.processes or 1) > 1 and not (args.trace or args.dry_run)
-            else None
+            None if without_running or max(head.jobs, head.processes or 1) == 1 else begin_loading()
         ),
     )
     out = folder_of(pipeline.name)
