@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 import torch
+from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from plaudit.engine.distributed import process_group, shard_module
@@ -76,7 +77,9 @@ def made(folder: Path, width: int, layers: int) -> Path:
         vocab_size=32_000,
         tie_word_embeddings=True,
     )
-    LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(folder, max_shard_size="500MB")
+    model = LlamaForCausalLM(config)
+    nn.Module.to(model, torch.bfloat16)
+    model.save_pretrained(folder, max_shard_size="500MB")
     return folder
 
 

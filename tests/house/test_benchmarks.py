@@ -37,7 +37,17 @@ from plaudit.models.policy import Policy
 from tests.peer import RECORDED, PeerValues
 
 ROOT = Path(__file__).resolve().parents[2]
-WITHOUT_DEVICE = ("annotators", "control", "kills", "labelling", "serving", "skill", "work")
+WITHOUT_DEVICE = (
+    "annotators",
+    "control",
+    "kills",
+    "labelling",
+    "loading",
+    "rows",
+    "serving",
+    "skill",
+    "work",
+)
 """Benchmarks that are of no device, as README.md says of them."""
 COMMANDS = sorted(
     path.stem

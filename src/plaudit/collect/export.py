@@ -132,7 +132,8 @@ def export(
         status = project_status(Transaction(connection, store.now), project)
         found, left_out = selected_labels(connection, project, chosen, tasks)
     rows, events, votes = (_soft_rows if soft else _rows)(found, settings, chosen.group)
-    left_out |= _silent(len(found) - len({*events}.union(*votes)))
+    if silent := len(found) - len({*events}.union(*votes)):
+        left_out["that say nothing of the answers"] = silent
     if not rows:
         raise EmptyExportError(f"{store.where}: nothing of project {project} to export ({_counts(left_out)})")
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -172,10 +173,6 @@ def _counts(left_out: Mapping[str, int]) -> str:
 def snapshot_to_dict(snapshot: Snapshot) -> dict[str, Any]:
     lists = {name: list(value) for name, value in asdict(snapshot).items() if isinstance(value, tuple)}
     return asdict(snapshot) | lists | {"votes": [list(own) for own in snapshot.votes]}
-
-
-def _silent(count: int) -> dict[str, int]:
-    return {"that say nothing of the answers": count} if count else {}
 
 
 def _also(soft: bool, tasks: Collection[str] | None) -> dict[str, Any]:

@@ -103,7 +103,9 @@ def _faults(project: Project) -> list[str]:
     shares = (project.gold_share, project.repeat, project.qualify_floor)
     conditions = {
         "a name is letters, digits, '-', '_' or '.', at most 60 of them": not _is_name(project.name),
-        _kinds_for(project.ask): project.ask not in KINDS,
+        f"ask is one of {', '.join(KINDS)}, got {project.ask!r}{did_you_mean(project.ask, KINDS)}": (
+            project.ask not in KINDS
+        ),
         "scale has 1 to 10 words, each once": not 0 < len(set(project.scale)) == len(project.scale) <= 10,
         "flags, aspects and upsetting categories are named once each": any(
             len(set(names)) < len(names) for names in (project.flags, project.aspects, project.upsetting)
@@ -137,10 +139,6 @@ def _misanchored(project: Project) -> bool:
 
 def _is_name(name: str) -> bool:
     return 0 < len(name) <= 60 and all(letter.isalnum() or letter in "-_." for letter in name)
-
-
-def _kinds_for(ask: str) -> str:
-    return f"ask is one of {', '.join(KINDS)}, got {ask!r}{did_you_mean(ask, KINDS)}"
 
 
 _TALKING = tuple(kind.name for kind in KINDS.values() if kind.conversation is not None)

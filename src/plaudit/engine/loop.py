@@ -85,8 +85,7 @@ class BatchOrder:
         return epoch + within * self.batch_size / self.rows
 
 
-MANY_ROWS = 2**20
-"""From so many rows on there is no object for each: `engine.ranks`."""
+MANY_ROWS = 2**20  # From so many rows on there is no object for each.
 
 
 # The epoch at hand and its neighbour: millions of rows are not shuffled again at every step.

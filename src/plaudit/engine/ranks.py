@@ -44,11 +44,7 @@ def rows_divided(ranks: Ranks) -> Iterator[None]:
 def divide_rows(
     rows: Sequence[Row], work: Callable[[Sequence[Row], int], Sequence[Result]], kind: Any
 ) -> list[Result]:
-    """The result of each row, of a ``kind``; each rank works on the rows that begin at some place.
-
-    >>> divide_rows("abc", lambda part, begin: [f"{begin}{letter}" for letter in part], str)
-    ['0a', '0b', '0c']
-    """
+    """The result of each row, of a ``kind``; each rank works on the rows that begin at some place."""
     rank, world = (_RANKS_OF_ROWS[-1].rank, _RANKS_OF_ROWS[-1].world_size) if _RANKS_OF_ROWS else (0, 1)
     begin, end = (len(rows) * at // world for at in (rank, rank + 1))
     return of_all_ranks(work(rows[begin:end], begin), kind)
@@ -101,11 +97,7 @@ def compare_machines(ranks: Ranks) -> None:
 
 
 def shuffled(rows: int, words: str) -> array[int]:
-    """The numbers of the rows in an order that these words alone decide.
-
-    >>> sorted(shuffled(4, "0/1")), shuffled(4, "0/1") == shuffled(4, "0/1")
-    ([0, 1, 2, 3], True)
-    """
+    """The numbers of the rows in an order that these words alone decide."""
     return array("Q", np.argsort(_luck(rows, words), kind="stable").astype(np.uint64).tobytes())
 
 

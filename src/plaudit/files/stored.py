@@ -30,7 +30,6 @@ T = TypeVar("T")
 U = TypeVar("U")
 _CLASS, _BITS, _PLAIN = "is", "bits", "json"
 PromptsOf = Callable[[Sequence[int]], "NDArray[np.uint64] | None"]
-"""From the numbers of rows to eight bytes of the hashes of their prompts."""
 
 
 def cache_folder() -> Path:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from plaudit.data.files import source_name
 from plaudit.data.read import ReadResult, read_records
@@ -93,9 +93,8 @@ def load_rows(
     held_out, held_out_records = everything[:0], ()
     trained: Sequence[int] = range(len(everything))
     if share is None:
-        held_out_data = read(
-            Path(config.held_out), quarantine_folder and quarantine_folder / "held-out.jsonl"
-        )
+        aside = quarantine_folder and quarantine_folder / "held-out.jsonl"
+        held_out_data = read(Path(config.held_out), aside)
         held_out, notes = held_out_data.encoding.examples, notes + held_out_data.notes
         held_out_records = held_out_data.records
         teacher_prompts.update(held_out_data.teacher_prompts)
@@ -106,12 +105,7 @@ def load_rows(
         trained, separate = hold_out(everything, share, config.seed, families)
         held_out = selected(everything, separate)
         notes += (f"{len(separate)} of {len(everything)} rows are held out",)
-    if any(weight != 1 for _, weight in sources):
-        from plaudit.engine.ranks import weighted
-
-        weights = [weight for part, weight in sources for _ in range(len(part.encoding.examples))]
-        trained = weighted(trained, weights, config.seed)
-    train = selected(everything, trained)
+    train = selected(everything, _by_weights(trained, sources, config.seed))
     if not train:
         raise UserError(f"{config.data}: no row is left to train on; hold out less, or give more rows")
     return Rows(
@@ -122,6 +116,15 @@ def load_rows(
         records=joined([part.records for part in parts]),
         held_out_records=held_out_records,
     )
+
+
+def _by_weights(rows: Sequence[int], sources: Sequence[Any], seed: int) -> Sequence[int]:
+    if all(weight == 1 for _, weight in sources):
+        return rows
+    from plaudit.engine.ranks import weighted
+
+    weights = [weight for part, weight in sources for _ in range(len(part.encoding.examples))]
+    return weighted(rows, weights, seed)
 
 
 def _share_notes(train: Sequence[object], config: RunConfig, rows: Sequence[int]) -> Iterable[str]:

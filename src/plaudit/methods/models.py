@@ -6,6 +6,7 @@ Gradient checkpointing, sharding, narrowing and gathering serve any model of a r
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -118,18 +119,16 @@ def write_tokenizer(encoder: Encoder, folder: Path) -> None:
 def prepare_policy(
     config: RunConfig, precision: Precision, ranks: Ranks, *, by_parts: bool = False
 ) -> tuple[Policy, list[str]]:
-    """The starting policy: loaded, with LoRA adapters, its layout verified; not sharded yet.
-
-    ``by_parts``: sharded already where the run shards and each rank can read its own part alone.
-    """
-    whole = not by_parts or not config.shard or config.lora.rank or config.lora.keep
+    """The starting policy with LoRA adapters, its layout verified; sharded where it can be ``by_parts``."""
+    whole = not by_parts or not config.shard or config.lora.keep
     compute = precision.products if precision.mixed else None
     attention = config.memory.attention
     policy = None
     if not whole:
         from plaudit.methods.parts import read_by_parts
 
-        policy = read_by_parts(config.model, precision.weights, compute, ranks, attention)
+        adapted = partial(with_lora, settings=config.lora) if config.lora.rank else lambda model: model
+        policy = read_by_parts(config.model, precision.weights, compute, ranks, attention, adapted)
     if policy is None:
         device = loading_device(config, ranks)
         policy = Policy(
@@ -178,7 +177,7 @@ def load_frozen_policy(
     """Another policy, frozen, on the same device and in the same numbers (a reference or a teacher).
 
     ``moving``: its weights are changed in small steps, for which they have the digits that learning has.
-    ``over``: divided over these ranks already, where each can read its own part alone.
+    ``over``: divided over these ranks already, where it can.
     """
     # In the numbers that the policy computes in: rounded otherwise, equal weights would have log-ratios.
     compute = like.backbone.compute_dtype

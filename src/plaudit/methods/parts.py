@@ -1,12 +1,8 @@
-"""A model of which each rank reads its own part: built without numbers, divided, and then filled.
-
-Whole weights are in nobody's memory. What a folder names otherwise than the model does (experts that lie one
-by one, say) cannot be read so, and every rank loads it whole.
-"""
+"""A model of which each rank reads its own part: built without numbers, divided, and then filled."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +20,6 @@ from plaudit.models.policy import Policy
 from plaudit.models.precision import Narrowed
 
 _BUFFERS = {"inv_freq", "original_inv_freq"}
-"""What transformers computes for a model that has no numbers yet: the angles of positions."""
 ReadRows = Callable[[int, int], Tensor]
 """The rows of a weight from one to before another, as they lie in the folder."""
 
@@ -52,15 +47,18 @@ def fill(
     read_part: Callable[[nn.Parameter, ReadRows], nn.Parameter],
 ) -> None:
     """Give a model its numbers: ``read_part`` makes of each weight without any one of this rank's rows."""
+    # Adapters beside a weight have numbers already, and the file names the weight without them.
+    empty = {name: weight for name, weight in model.named_parameters() if weight.device.type == "meta"}
+    weights = {name.replace(".base_layer.", "."): (name, weight) for name, weight in empty.items()}
     places = check_weight_files(folder)
-    weights = dict(model.named_parameters())
     filled: dict[str, nn.Parameter] = {}
     for file in dict.fromkeys(places[name][0] for name in weights):
         # One after the other: what was read of a mapped file counts as memory until it is closed.
         with safe_open(file, framework="pt") as opened:
             for name in (name for name in weights if places[name][0] == file):
                 rows = opened.get_slice(name)
-                filled[name] = read_part(weights[name], lambda begin, end, rows=rows: rows[begin:end])
+                own_name, weight = weights[name]
+                filled[own_name] = read_part(weight, lambda begin, end, rows=rows: rows[begin:end])
     model.load_state_dict(filled, assign=True, strict=False)
     model.tie_weights()
     base: Any = model
@@ -78,12 +76,21 @@ def read_by_parts(
     compute: torch.dtype | None,
     ranks: Ranks,
     attention: str | None = None,
+    adapted: Callable[[PreTrainedModel], nn.Module] = lambda model: model,
 ) -> Policy | None:
-    """A policy that is divided over the ranks, each of which has read its own part; None where none can."""
+    """A policy that is divided over the ranks, each of which has read its own part; None where none can.
+
+    ``adapted`` puts fresh adapters beside weights that have no numbers yet.
+    """
     model = None if ranks.world_size == 1 else numberless_model(folder, dtype)
     if model is None:
         return None
-    policy = Policy(model, attention=attention)
+    policy = Policy(_adapted(model, adapted), attention=attention)
+    fresh = [weight for weight in policy.parameters() if weight.device.type != "meta"]
+    for weight in fresh:
+        weight.data = weight.data.to(ranks.device)
+    # Each rank has drawn them for itself.
+    ranks.broadcast(weight.data for weight in fresh)
     if compute is not None:
         policy.backbone.narrowed = Narrowed.by_shards(compute)
     shard_module(policy, policy.backbone.repeated_layers, ranks=ranks, compute=compute)
@@ -91,12 +98,35 @@ def read_by_parts(
     return policy
 
 
+def _adapted(model: PreTrainedModel, adapted: Callable[[PreTrainedModel], nn.Module]) -> nn.Module:
+    # PEFT sends adapters to where their weight is; nowhere, they would lose what they begin with. So each
+    # weight is for that while a single number, seen as often as its shape says.
+    empty = dict[int, nn.Parameter]()
+    stand_ins = dict[int, nn.Parameter]()
+    for weight in model.parameters():
+        number = torch.zeros((), dtype=weight.dtype).expand(weight.shape)
+        stand_ins[id(weight)] = stand_in = nn.Parameter(number)
+        empty[id(stand_in)] = weight
+    _exchange(model, stand_ins)
+    result = adapted(model)
+    _exchange(model, empty)
+    return result
+
+
+def _exchange(model: nn.Module, by_id: Mapping[int, nn.Parameter]) -> None:
+    for module in model.modules():
+        for name, weight in module._parameters.items():
+            if weight is not None and (other := by_id.get(id(weight))) is not None:
+                other.requires_grad = weight.requires_grad
+                module._parameters[name] = other
+
+
 def own_part(device: torch.device, weight: nn.Parameter, read: ReadRows) -> nn.Parameter:
-    """A weight that has no numbers yet, with those of this rank."""
     assert isinstance(weight, DTensor)
     mesh, rows = weight.device_mesh, weight.shape[0]
     most = -(-rows // mesh.size())
     begin, end = (min(rows, (mesh.get_local_rank() + more) * most) for more in (0, 1))
     part = read(begin, end).to(device, weight.dtype)
     whole = {"shape": weight.shape, "stride": weight.stride()}
-    return nn.Parameter(DTensor.from_local(part, mesh, weight.placements, run_check=False, **whole))
+    rows_here = DTensor.from_local(part, mesh, weight.placements, run_check=False, **whole)
+    return nn.Parameter(rows_here, requires_grad=weight.requires_grad)

@@ -125,8 +125,8 @@ def test_a_model_with_chance_in_it_is_found_out(
     """Loading sets dropout to 0, so here it is put in afterwards."""
     prepare = recipe.prepare_policy
 
-    def noisy(*arguments: Any) -> tuple[Policy, list[str]]:
-        policy, notes = prepare(*arguments)
+    def noisy(*arguments: Any, **more: Any) -> tuple[Policy, list[str]]:
+        policy, notes = prepare(*arguments, **more)
         embedding = policy.base.get_input_embeddings()
         embedding.register_forward_hook(lambda _, __, out: torch.nn.functional.dropout(out, 0.5))
         return policy, notes

@@ -17,11 +17,12 @@ from typing import Any
 from plaudit.data.read import read_records
 from plaudit.data.records import Comparison, Ranking, Record
 from plaudit.engine.loop import BatchOrder
+from plaudit.engine.ranks import weighted
 from plaudit.errors import UserError
 from plaudit.files.data_sets import sources_of
 from plaudit.files.stored import mapped
 from plaudit.methods.config import RunConfig
-from plaudit.methods.data import hold_out, load_rows, weighted
+from plaudit.methods.data import hold_out, load_rows
 from plaudit.methods.named_runs import SUPERVISED_METHODS
 from plaudit.methods.policy.batch import minibatches_of
 from plaudit.methods.policy.config import PolicyConfig

@@ -126,7 +126,11 @@ _StackedBar = tuple[str, Sequence[int]]
 def stacked_bar_chart(title: str, unit: str, rows: Sequence[_StackedBar], names: Sequence[str]) -> Markup:
     """A bar of full width for each row, a label and counts; ``names`` says what its parts are."""
     assert len(names) == len(PART_CLASSES)
-    description = "; ".join(f"{label}: {_counts_text(counts, names)}" for label, counts in rows)
+    counted = (
+        (label, (f"{name} {count:,}" for name, count in zip(names, counts, strict=True)))
+        for label, counts in rows
+    )
+    description = "; ".join(f"{label}: {', '.join(texts)}" for label, texts in counted)
     bars = [part for at, row in enumerate(rows) for part in _stacked_bar(row, at * _STACK_HEIGHT, names)]
     svg = axes.svg_drawing(title, description, len(rows) * _STACK_HEIGHT, *bars)
     return axes.chart_figure(title, unit, svg, *map(_part_key, PART_CLASSES, names))
@@ -148,10 +152,6 @@ def _stacked_bar(row: _StackedBar, top: int, names: Sequence[str]) -> Iterator[M
 def _part_key(shade: str, name: str) -> Markup:
     box = axes.element("rect", {"class": f"bar {shade}", "x": "-5", "y": "-5", "width": "10", "height": "10"})
     return axes.sign_key(box, name, kind="key beside-others")
-
-
-def _counts_text(counts: Sequence[int], names: Sequence[str]) -> str:
-    return ", ".join(f"{name} {count:,}" for name, count in zip(names, counts, strict=True))
 
 
 _AMOUNT_RIGHT, _AMOUNT_TOP, _AMOUNT_ROW, _AMOUNT_LABEL, _AMOUNT_BAR = 222, 4, 42, 16, 18
