@@ -132,8 +132,7 @@ def export(
         status = project_status(Transaction(connection, store.now), project)
         found, left_out = selected_labels(connection, project, chosen, tasks)
     rows, events, votes = (_soft_rows if soft else _rows)(found, settings, chosen.group)
-    if silent := len(found) - len({*events}.union(*votes)):
-        left_out["that say nothing of the answers"] = silent
+    left_out |= _silent(len(found) - len({*events}.union(*votes)))
     if not rows:
         raise EmptyExportError(f"{store.where}: nothing of project {project} to export ({_counts(left_out)})")
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -164,6 +163,10 @@ def _settings(store: LabelStore, connection: Connection, project: str, position:
         at = "" if position is None else f" at position {position}"
         raise NotFoundError(f"{store.where}: there is no project {project!r}{at}")
     return settings
+
+
+def _silent(count: int) -> dict[str, int]:
+    return {"that say nothing of the answers": count} if count else {}
 
 
 def _counts(left_out: Mapping[str, int]) -> str:

@@ -126,11 +126,9 @@ _StackedBar = tuple[str, Sequence[int]]
 def stacked_bar_chart(title: str, unit: str, rows: Sequence[_StackedBar], names: Sequence[str]) -> Markup:
     """A bar of full width for each row, a label and counts; ``names`` says what its parts are."""
     assert len(names) == len(PART_CLASSES)
-    counted = (
-        (label, (f"{name} {count:,}" for name, count in zip(names, counts, strict=True)))
-        for label, counts in rows
-    )
-    description = "; ".join(f"{label}: {', '.join(texts)}" for label, texts in counted)
+    pairs = ((label, zip(names, counts, strict=True)) for label, counts in rows)
+    each = (f"{label}: {', '.join(f'{name} {count:,}' for name, count in pair)}" for label, pair in pairs)
+    description = "; ".join(each)
     bars = [part for at, row in enumerate(rows) for part in _stacked_bar(row, at * _STACK_HEIGHT, names)]
     svg = axes.svg_drawing(title, description, len(rows) * _STACK_HEIGHT, *bars)
     return axes.chart_figure(title, unit, svg, *map(_part_key, PART_CLASSES, names))
