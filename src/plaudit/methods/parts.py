@@ -3,33 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import safe_open
-from torch import Tensor, nn
+from torch import nn
 from torch.distributed.tensor import DTensor
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedModel
 
 from plaudit.engine.distributed import Ranks, shard_module
+from plaudit.files.hub import ADAPTER_FOLDER
 from plaudit.files.model_folder import check_weight_files
-from plaudit.models.load import empty_model, keep_soft_caps, refuse_what_is_no_number
+from plaudit.models.load import (
+    empty_model,
+    keep_soft_caps,
+    loading,
+    refuse_other_weights,
+    refuse_what_is_no_number,
+)
 from plaudit.models.policy import Policy
 from plaudit.models.precision import Narrowed
 
 _BUFFERS = {"inv_freq", "original_inv_freq"}
-ReadRows = Callable[[int, int], Tensor]
-"""The rows of a weight from one to before another, as they lie in the folder."""
 
 
 def numberless_model(folder: Path, dtype: torch.dtype) -> PreTrainedModel | None:
     """The causal model of a folder, without numbers; None where it cannot be filled by `fill`."""
-    model = empty_model(AutoModelForCausalLM, folder)
-    nn.Module.to(model, dtype)
+    if (folder / ADAPTER_FOLDER).is_dir():
+        # It is merged into weights that are whole.
+        return None
+    model, places = empty_model(AutoModelForCausalLM, folder), check_weight_files(folder)
+    refuse_other_weights(folder, model, places)
     keep_soft_caps(model)
-    places = check_weight_files(folder)
+    if (folder / "generation_config.json").is_file():
+        model.generation_config = GenerationConfig.from_pretrained(folder)
+    # The weights alone: angles are float32 in a model of any numbers.
+    for weight in model.parameters():
+        weight.data = weight.data.to(dtype)
     shapes = {name: tuple(weight.shape) for name, weight in model.named_parameters()}
     is_there = all(name in places and places[name][1] == shape for name, shape in shapes.items())
     by_angles = all(
@@ -37,16 +48,13 @@ def numberless_model(folder: Path, dtype: torch.dtype) -> PreTrainedModel | None
         for module in model.modules()
         if module._buffers
     )
-    return model if is_there and by_angles else None
+    # Some weights of some families stay in float32, whatever the others are in.
+    alike = dtype.itemsize >= 4 or not model._keep_in_fp32_modules_strict
+    return model if is_there and by_angles and alike else None
 
 
-def fill(
-    model: PreTrainedModel,
-    folder: Path,
-    device: torch.device,
-    read_part: Callable[[nn.Parameter, ReadRows], nn.Parameter],
-) -> None:
-    """Give a model its numbers: ``read_part`` makes of each weight without any one of this rank's rows."""
+def fill(model: PreTrainedModel, folder: Path, device: torch.device) -> None:
+    """Give each weight without numbers, which is divided already, those of this rank's rows."""
     # Adapters beside a weight have numbers already, and the file names the weight without them.
     empty = {name: weight for name, weight in model.named_parameters() if weight.device.type == "meta"}
     weights = {name.replace(".base_layer.", "."): (name, weight) for name, weight in empty.items()}
@@ -54,18 +62,16 @@ def fill(
     filled: dict[str, nn.Parameter] = {}
     for file in dict.fromkeys(places[name][0] for name in weights):
         # One after the other: what was read of a mapped file counts as memory until it is closed.
-        with safe_open(file, framework="pt") as opened:
+        with loading(folder, "the model cannot be loaded"), safe_open(file, framework="pt") as opened:
             for name in (name for name in weights if places[name][0] == file):
-                rows = opened.get_slice(name)
                 own_name, weight = weights[name]
-                filled[own_name] = read_part(weight, lambda begin, end, rows=rows: rows[begin:end])
+                filled[own_name] = _own_part(weight, opened.get_slice(name), device)
     model.load_state_dict(filled, assign=True, strict=False)
     model.tie_weights()
-    base: Any = model
     for module in (module for module in model.modules() if module._buffers):
         for name, buffer in module.named_buffers(recurse=False):
             module.register_buffer(name, torch.empty_like(buffer, device=device), persistent=False)
-        base._init_weights(module)
+        model._init_weights(module)
     local = ((name, getattr(weight, "_local_tensor", weight)) for name, weight in filled.items())
     refuse_what_is_no_number(folder, local)
 
@@ -94,7 +100,7 @@ def read_by_parts(
     if compute is not None:
         policy.backbone.narrowed = Narrowed.by_shards(compute)
     shard_module(policy, policy.backbone.repeated_layers, ranks=ranks, compute=compute)
-    fill(model, folder, ranks.device, partial(own_part, ranks.device))
+    fill(model, folder, ranks.device)
     return policy
 
 
@@ -121,12 +127,13 @@ def _exchange(model: nn.Module, by_id: Mapping[int, nn.Parameter]) -> None:
                 module._parameters[name] = other
 
 
-def own_part(device: torch.device, weight: nn.Parameter, read: ReadRows) -> nn.Parameter:
+def _own_part(weight: nn.Parameter, stored: Any, device: torch.device) -> nn.Parameter:
     assert isinstance(weight, DTensor)
     mesh, rows = weight.device_mesh, weight.shape[0]
+    # As `chunk` cuts, by which FSDP2 divides: the last ranks may have less, or nothing.
     most = -(-rows // mesh.size())
     begin, end = (min(rows, (mesh.get_local_rank() + more) * most) for more in (0, 1))
-    part = read(begin, end).to(device, weight.dtype)
+    part = stored[begin:end].to(device, weight.dtype)
     whole = {"shape": weight.shape, "stride": weight.stride()}
     rows_here = DTensor.from_local(part, mesh, weight.placements, run_check=False, **whole)
     return nn.Parameter(rows_here, requires_grad=weight.requires_grad)

@@ -18,7 +18,7 @@ from plaudit.config import did_you_mean
 from plaudit.engine import run_folder
 from plaudit.engine.checkpoint.state import deterministic_kernels, seed_everything
 from plaudit.engine.distributed import InterruptedRunError, Ranks, is_sharded, process_group, unsharded
-from plaudit.engine.loop import BatchOrder, Schedule, TrainingJob, TrainingLoop
+from plaudit.engine.loop import MANY_ROWS, BatchOrder, Schedule, TrainingJob, TrainingLoop
 from plaudit.engine.metrics import matmul_rate
 from plaudit.engine.run_folder import RunFolder, open_run_folder
 from plaudit.engine.sinks.base import FanOutSink, RunStart, Sample, Summary, summarise
@@ -147,7 +147,7 @@ class Run:
         if self.ranks.is_first:
             atomic.write_json(config.out / CHECKS_FILE, as_dict(findings))
         passed = sum(finding.result.holds is True for finding in findings)
-        some = f", looking at {MAX_ROWS:,} rows at most" if len(subject.records) > MAX_ROWS else ""
+        some = f", looking at {MAX_ROWS:,} rows at most" if len(subject.records) >= MANY_ROWS else ""
         self.note(f"{passed} checks passed before the first step{some}")
         for finding in findings:
             if finding.verdict == "allowed":

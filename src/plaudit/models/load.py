@@ -185,7 +185,7 @@ def load_as(auto: Any, folder: Path, *, dtype: torch.dtype, device: torch.device
     with loading(folder, "the model cannot be loaded"):
         config = _config_without_dropout(folder)
         expected = _meta_model(auto, config)
-        _refuse_other_weights(folder, expected, files)
+        refuse_other_weights(folder, expected, files)
         model, report = auto.from_pretrained(
             folder,
             config=config,
@@ -231,7 +231,7 @@ def has_weights(folder: Path) -> bool:
     return any(folder.glob("*.safetensors"))
 
 
-def _refuse_other_weights(folder: Path, expected: PreTrainedModel, places: WeightPlaces) -> None:
+def refuse_other_weights(folder: Path, expected: PreTrainedModel, places: WeightPlaces) -> None:
     """Before memory is taken: what is missing would be made at random, and what is too much left out."""
     wanted = expected.num_parameters()
     there = sum(math.prod(shape) for _, shape in places.values())

@@ -20,7 +20,7 @@ import yaml
 
 from plaudit.config import did_you_mean
 from plaudit.data.records import Prompt, Record, Steps, Text
-from plaudit.engine.loop import TrainingJob
+from plaudit.engine.loop import MANY_ROWS, TrainingJob
 from plaudit.engine.step import ObjectiveResult
 from plaudit.errors import UserError
 from plaudit.models.backbone import modes_restored
@@ -34,7 +34,7 @@ from plaudit.tokens.microbatch import Microbatch
 
 SAMPLE_SIZE = 8
 MAX_ROWS = 2**17
-"""Of more rows checks look at so many at most, from all over the file."""
+"""Of `MANY_ROWS` and more checks look at so many at most, from all over the file."""
 """Rows that are looked at where each costs a pass through the model."""
 
 
@@ -206,7 +206,7 @@ def run_checks(
 ) -> Iterator[Finding]:
     """Run each check in turn; one that raises a user's error fails with that error's message."""
     for name in ("records", "held_out", "trained"):
-        if len(rows := getattr(subject, name)) > MAX_ROWS:
+        if len(rows := getattr(subject, name)) >= MANY_ROWS:
             subject = replace(subject, **{name: rows[:: -(-len(rows) // MAX_ROWS)]})
     for check in checks:
         began = time.perf_counter()

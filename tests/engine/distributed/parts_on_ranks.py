@@ -13,17 +13,16 @@ from plaudit.errors import UserError
 from plaudit.methods.parts import read_by_parts
 from plaudit.models.load import load_model
 
-LOADED = {"dtype": torch.float32, "device": torch.device("cpu")}
 
-
-def outcome(folder: Path, ranks: Ranks) -> str:
-    policy = read_by_parts(folder, torch.float32, None, ranks)
+def outcome(folder: Path, ranks: Ranks, dtype: torch.dtype) -> str:
+    policy = read_by_parts(folder, dtype, None, ranks)
     if policy is None:
         return "whole"
-    model, expected = policy.base, load_model(folder, **LOADED).eval()
+    model, expected = policy.base, load_model(folder, dtype=dtype, device=ranks.device).eval()
     pairs = zip(model.named_parameters(), expected.named_parameters(), strict=True)
-    assert all(a == b and torch.equal(full_tensor(x.detach()), y) for (a, x), (b, y) in pairs)
-    assert all(torch.equal(x, y) for x, y in zip(model.buffers(), expected.buffers(), strict=True))
+    assert all(a == b and same(full_tensor(x.detach()), y) for (a, x), (b, y) in pairs), (folder, dtype)
+    assert all(same(x, y) for x, y in zip(model.buffers(), expected.buffers(), strict=True)), (folder, dtype)
+    assert model.generation_config.to_dict() == expected.generation_config.to_dict()
     ids = torch.arange(5, 17)[None]
     with torch.no_grad(), unsharded(policy.eval()), policy.as_plain_model() as plain:
         assert torch.equal(plain(ids).logits, expected(ids).logits), folder.name
@@ -32,11 +31,16 @@ def outcome(folder: Path, ranks: Ranks) -> str:
     return "tied" if tied[0] else "parts"
 
 
+def same(mine: torch.Tensor, theirs: torch.Tensor) -> bool:
+    return mine.dtype == theirs.dtype and torch.equal(mine, theirs)
+
+
 def main() -> None:
     with process_group("cpu") as ranks:
         folders = sorted(Path(sys.argv[1]).iterdir())
         for folder in folders:
-            found = outcome(folder, ranks)
+            outcome(folder, ranks, torch.bfloat16)
+            found = outcome(folder, ranks, torch.float32)
             if ranks.is_first:
                 print(folder.name, found, flush=True)
         damaged = folders[-1] / "model.safetensors"

@@ -5,9 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
+from plaudit.errors import UserError
+from plaudit.files.hub import ADAPTER_FOLDER
+from plaudit.methods.parts import numberless_model
 from tests.engine.distributed import parts_on_ranks
 from tests.engine.distributed.launch import run
+from tests.models.damaged_folders import edit
 from tests.models.zoo import ZOO, build
 
 TIED = ("cohere", "gpt2")
@@ -29,3 +34,14 @@ def test_what_ranks_read_by_parts_is_the_model(names: tuple[str, ...], tmp_path:
     assert lines[: len(names)] == [f"{name} {kind[name]}" for name in sorted(names)]
     [refused] = [line for line in lines if line.startswith("rank")]
     assert "lm_head.weight are NaN or infinite" in refused
+
+
+def test_what_is_merged_or_does_not_fit_its_config_is_not_read_by_parts(tmp_path: Path) -> None:
+    build("llama").save_pretrained(tmp_path)
+    assert numberless_model(tmp_path, torch.float32) is not None
+    (tmp_path / ADAPTER_FOLDER).mkdir()
+    assert numberless_model(tmp_path, torch.float32) is None
+    edit(num_hidden_layers=1)(tmp_path)
+    (tmp_path / ADAPTER_FOLDER).rmdir()
+    with pytest.raises(UserError, match="it says fewer layers than there are"):
+        numberless_model(tmp_path, torch.float32)

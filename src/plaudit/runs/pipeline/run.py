@@ -214,7 +214,7 @@ class _Run:
             self._waits[outcome.name] = outcome
             # What it has begun is gone on with, also where all was to be made anew.
             self._forced.pop(outcome.name, None)
-            missing = "; ".join(wait.sentence for wait in outcome.waits)
+            missing = "; ".join(wait.sentence for wait in outcome.waits) or outcome.detail
             self._reporter.message(f"{self._numbered(outcome.name)}  waits for people: {missing}")
             if self._attendant is not None:
                 self._attendant.serve(self._context.pipeline.stage(outcome.name), outcome.waits)

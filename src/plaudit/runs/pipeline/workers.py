@@ -260,7 +260,9 @@ class Workers:
         self._ranks = {stage.name: self._ranks_of(stage) for stage in pipeline.stages}
         size = pipeline.jobs * max(self._ranks.values())
         self._places = {Place(0, at) for at in range(size)} if crew is None else crew.places
-        self._refuse_what_never_fits()
+        for stage in pipeline.stages:
+            if (ranks := self._ranks[stage.name]) > len(self._places):
+                raise UserError(f"{stage.where}: processes {ranks} of {len(self._places)} that were started")
         if size > 1 or crew is not None:
             begin_loading()
 
@@ -268,14 +270,6 @@ class Workers:
         whole = 1 if self._crew is None else len(self._crew.places)
         ranks = stage.processes or self._pipeline.processes or whole
         return ranks if stage.divides else 1
-
-    def _refuse_what_never_fits(self) -> None:
-        for stage in self._pipeline.stages:
-            ranks = self._ranks[stage.name]
-            if ranks > len(self._places):
-                raise UserError(
-                    f"{stage.where}: processes {ranks}, and the starter began {len(self._places)}"
-                )
 
     def fits(self, stage: Stage) -> bool:
         """Whether it can start now, beside those that run."""
@@ -326,11 +320,10 @@ class Workers:
         return {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(self._store.port)}
 
     def _send(self, place: Place, order: Order) -> None:
-        if place.member == 0:
-            self._children.start(order)
-        else:
-            assert self._crew is not None
+        if self._crew is not None and place.member:
             self._crew.send(place.member, "start", asdict(order))
+        else:
+            self._children.start(order)
 
     def wait(self) -> list[StageOutcome]:
         """The outcomes of the stages that have ended, after `POLL_SECONDS` at most."""
@@ -357,9 +350,9 @@ class Workers:
             if waited < GRACE_SECONDS:
                 continue
             self._children.kill(number)
-            for member in {place.member for place in started.places} - {0}:
-                assert self._crew is not None
-                self._crew.send(member, "kill", number)
+            if self._crew is not None:
+                for member in {place.member for place in started.places} - {0}:
+                    self._crew.send(member, "kill", number)
             for rank in range(len(started.places)) if waited > 3 * GRACE_SECONDS else ():
                 gone = f"stage {started.name}: rank {rank} does not answer any more. What {GOES_ON}"
                 lost = StageOutcome(name=started.name, status="lost", detail=gone)
@@ -368,9 +361,9 @@ class Workers:
     def stop(self) -> None:
         """Ask what runs to save and end."""
         self._children.stop()
-        for member in self._crew.others if self._crew is not None else ():
-            assert self._crew is not None
-            self._crew.send(member, "stop")
+        if self._crew is not None:
+            for member in self._crew.others:
+                self._crew.send(member, "stop")
 
     def close(self) -> None:
         self.stop()
