@@ -251,3 +251,11 @@ def test_a_device_that_is_none_is_refused_before_anything_runs(place, tmp_path):
     assert "stage policy: device 'gpu': use auto, cpu, cuda" in went.words
     assert not (out / "stages" / "demos").exists()
     write_config(place, stages(place))
+
+
+def test_processes_that_nothing_joins_are_refused(place, tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    went = go(place / "toy.yaml", tmp_path / "out")
+    assert went.code == 2
+    assert "start them with torchrun, or unset WORLD_SIZE" in went.words

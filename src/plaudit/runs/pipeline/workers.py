@@ -36,7 +36,7 @@ from plaudit.engine.distributed import (
 )
 from plaudit.engine.ranks import rows_divided
 from plaudit.engine.starters import is_last_try_of_torchrun, say_after
-from plaudit.errors import CommandEnd, UserError, WaitingError
+from plaudit.errors import CommandEnd, UserError, WaitingError, first_line
 from plaudit.files import atomic, exact_json
 from plaudit.runs.pipeline import begin_loading
 from plaudit.runs.pipeline.kinds import StageResult
@@ -256,7 +256,7 @@ class Workers:
         self._folder, self._pipeline, self._crew = folder, pipeline, crew
         self._outcomes: list[StageOutcome] = []
         self._running: dict[int, _StartedStage] = {}
-        self._children, self._numbers = Children(), count(1)
+        self._children, self._numbers, self._store = Children(), count(1), None
         self._ranks = {stage.name: self._ranks_of(stage) for stage in pipeline.stages}
         size = pipeline.jobs * max(self._ranks.values())
         self._places = {Place(0, at) for at in range(size)} if crew is None else crew.places
@@ -310,8 +310,6 @@ class Workers:
             # All of them come to a store that is there, under a name of this stage's own.
             **{"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": f"stage {number}"},
         }
-
-    _store: Any = None
 
     def _store_here(self) -> dict[str, str]:
         if self._store is None:
@@ -374,12 +372,18 @@ class Crew:
     """The processes that torchrun or another starter began: the first leads, the others do what it says."""
 
     def __init__(self) -> None:
-        shared, self._rank, self._size = next(iter(rendezvous("env://", timeout=timedelta(minutes=10))))
+        try:
+            shared, self._rank, self._size = next(iter(rendezvous("env://", timeout=timedelta(minutes=10))))
+        except (dist.DistError, ValueError) as error:
+            raise UserError(
+                f"the processes that WORLD_SIZE announces did not find each other ({first_line(error)}): "
+                "start them with torchrun, or unset WORLD_SIZE"
+            ) from error
         restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         self._store = PrefixStore(f"crew {restart}", shared)
-        self._sent, self._read = Counter[int](), Counter[int]()
+        self._sent, self._read, self.others = Counter[int](), Counter[int](), range(1, self._size)
+        # Which GPU it has, each knows itself.
         self.places = frozenset(Place(member, 0) for member in range(self._size))
-        """One for each; which GPU it has, each knows itself."""
         self.meeting_place = {name: os.environ[name] for name in ("MASTER_ADDR", "MASTER_PORT")}
 
     def send(self, member: int, word: str, value: object = None) -> None:
@@ -392,11 +396,6 @@ class Crew:
                 self._read[member] += 1
                 word, value = exact_json.loads(self._store.get(key))
                 yield word, value
-
-    @property
-    def others(self) -> range:
-        """All but the first."""
-        return range(1, self._size)
 
     def dismiss(self) -> None:
         """Tell the others that all is done, and wait for their word: what they hear it by goes with us."""
