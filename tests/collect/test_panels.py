@@ -51,7 +51,7 @@ def test_an_invite_of_a_panel_wants_an_id_and_no_other_does(desk: Desk) -> None:
 def test_the_code_is_shown_once_there_is_nothing_left_to_do_and_stands_in_no_event(on_both: MakeDesk) -> None:
     desk = on_both(tasks=3)
     secret = desk.store.write(make_invite, "p", actor="o1", panel=Panel(code="C1X7"))
-    person = join_project(desk.store, secret, None, participant="5f0a").pseudonym
+    person = join_project(desk.store, secret, None, participant="crowd-worker-7").pseudonym
     assert desk.store.read(completion_code, "p", person) is None
     held = desk.lease(person)
     assert desk.store.read(completion_code, "p", person) is None
@@ -61,7 +61,7 @@ def test_the_code_is_shown_once_there_is_nothing_left_to_do_and_stands_in_no_eve
     assert desk.store.read(completion_code, "p", person) == "C1X7"
     words = str(list(desk.store.events()))
     assert "C1X7" not in words
-    assert "5f0a" not in words
+    assert "crowd-worker-7" not in words
 
 
 def test_the_code_is_shown_after_so_many_answers_where_the_invite_says_how_many(on_both: MakeDesk) -> None:
