@@ -104,23 +104,25 @@ def test_the_files_are_plain_safetensors_and_strict_json(tmp_path: Path) -> None
     assert exact_json.loads((saved.path / "state.json").read_text()) == {"step": 5, "facts": {}}
 
 
-def test_loaded_tensors_do_not_depend_on_the_file(tmp_path: Path) -> None:
+def test_a_tensor_whose_file_is_cut_short_is_no_tensor_of_what_happened_to_be_in_memory(
+    tmp_path: Path,
+) -> None:
     back = saved_and_loaded(tmp_path, state(model={"w": torch.ones(100_000)}))
     (path,) = save.list_checkpoints(tmp_path)
     (path / "model.safetensors").write_bytes(b"")
 
-    assert back.tensors["model"]["w"].sum() == 100_000
+    with pytest.raises(OSError, match=r"model\.safetensors was cut short"):
+        back.tensors["model"]["w"]
 
 
-def test_tied_weights_are_stored_once_and_come_back_tied(tmp_path: Path) -> None:
+def test_tied_weights_are_stored_once_and_come_back_under_both_names(tmp_path: Path) -> None:
     weight = torch.randn(4, 2)
     back = saved_and_loaded(tmp_path, state(model={"embed": weight, "head": weight, "alike": weight.clone()}))
 
     (path,) = save.list_checkpoints(tmp_path)
     assert set(load_file(path / "model.safetensors")) == {"embed", "alike"}
-    back.tensors["model"]["head"][0, 0] = 7.0
-    assert back.tensors["model"]["embed"][0, 0] == 7.0
-    assert torch.equal(back.tensors["model"]["alike"], weight)
+    assert all(torch.equal(tensor, weight) for tensor in back.tensors["model"].values())
+    assert len(back.tensors["model"]) == 3
 
 
 def test_parts_of_one_buffer_that_do_not_overlap_are_saved_apart(tmp_path: Path) -> None:
@@ -222,13 +224,13 @@ def test_a_vanished_latest_is_said(tmp_path: Path) -> None:
     assert loaded.notes == (f"{tmp_path / 'latest'}: names 'step-00000002', which is not there",)
 
 
-@pytest.mark.parametrize(("written", "advice"), [(2, "update plaudit"), (0, "the version that wrote it")])
+@pytest.mark.parametrize(("written", "advice"), [(3, "update plaudit"), (0, "the version that wrote it")])
 def test_another_format_is_named_and_not_fallen_back_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: int, advice: str
 ) -> None:
     save.save_checkpoint(tmp_path, state(1))
     with monkeypatch.context() as later:
-        later.setattr(save, "CHECKPOINT_FORMAT", written)
+        later.setitem(save.CHECKPOINT_FORMATS, "whole", written)
         save.save_checkpoint(tmp_path, state(2))
 
     with pytest.raises(UserError, match=rf"step-00000002: .*format {written}; .*{advice}"):

@@ -114,12 +114,16 @@ def shard_module(
     compute: torch.dtype | None = None,
     exact: Iterable[nn.Module] = (),
 ) -> None:
-    """Divide the weights of each block, and of what is left, over all ranks; gradients will be summed.
+    """Divide the weights of each block, and of what is left, over ranks; gradients will be summed.
 
     Gathered for a pass they are of the dtype ``compute``, and gradients are summed in float32; those of the
     modules in ``exact`` keep the dtype that they have.
     """
-    mesh = init_device_mesh(ranks.device.type, (ranks.world_size,))
+    over = ranks.shard_ranks or ranks.world_size
+    # With fewer than all, the groups hold copies of each other (HSDP); the first dimension counts these.
+    dimensions = (over,) if over == ranks.world_size else (ranks.world_size // over, over)
+    names = ("copies", "shards")[-len(dimensions) :]
+    mesh = init_device_mesh(ranks.device.type, dimensions, mesh_dim_names=names)
     _ACTIVE_MESHES.append(mesh)
     wide = None if compute is None else torch.float32
     policy = MixedPrecisionPolicy(param_dtype=compute, reduce_dtype=wide, cast_forward_inputs=False)
@@ -164,14 +168,17 @@ def full_tensor(tensor: Tensor) -> Tensor:
 
 def copy_into(target: Tensor, values: Tensor) -> None:
     if isinstance(target, DTensor):
-        rank, world = target.device_mesh.get_local_rank(), target.device_mesh.size()
-        # FSDP2 shards along the first dimension as `chunk` cuts; a short
-        # tensor leaves the last ranks with nothing.
-        chunks = values.chunk(world, dim=0)
-        local = target.to_local()
-        local.copy_(chunks[rank] if rank < len(chunks) else values[:0])
+        begin, end = own_rows(target)
+        target.to_local().copy_(values[begin:end])
     else:
         target.copy_(values)
+
+
+def own_rows(tensor: DTensor) -> tuple[int, int]:
+    """Where the rows of this rank begin and end, as FSDP2 cuts; a short tensor leaves the last with none."""
+    mesh, rows = tensor.device_mesh, tensor.shape[0]
+    place, most = mesh.get_local_rank(mesh.ndim - 1), -(-rows // mesh.size(mesh.ndim - 1))
+    return min(rows, place * most), min(rows, (place + 1) * most)
 
 
 def forget_meshes() -> None:
@@ -226,12 +233,22 @@ class Ranks:
     """The device of this rank."""
     group: dist.ProcessGroup | None = None
     """The group that they speak in; None: the one that all share."""
+    shard_ranks: int = 0
+    """Over how many of them weights are divided; 0: over all."""
 
     def with_separate_group(self) -> Ranks:
         """The same ranks in a group of their own, in which a second thread may speak; all of them come."""
         if self.world_size == 1:
             return self
         return replace(self, group=dist.new_group(backend="gloo", timeout=_timeout()))
+
+    def sharding_over(self, count: int) -> Ranks:
+        """The same ranks, of which ``count`` divide weights, and others hold copies; 0 for all."""
+        if count and self.world_size % count:
+            raise UserError(
+                f"--shard-ranks {count} does not divide the {self.world_size} processes of this run"
+            )
+        return replace(self, shard_ranks=count)
 
     @property
     def is_first(self) -> bool:

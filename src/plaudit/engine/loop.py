@@ -12,6 +12,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from itertools import count
@@ -30,7 +31,7 @@ from plaudit.engine.checkpoint.state import (
     restore_rng_state,
     snapshot,
 )
-from plaudit.engine.distributed import InterruptedRunError, Ranks, listen_for_signals
+from plaudit.engine.distributed import InterruptedRunError, Ranks, is_sharded, listen_for_signals
 from plaudit.engine.metrics import Metric, measure_memory, values_of
 from plaudit.engine.optimizer import make_optimizer, schedule_factor
 from plaudit.engine.settings import KeepSettings, OptimizerSettings, SafetySettings
@@ -246,6 +247,9 @@ class TrainingLoop(Generic[MicrobatchT]):
         self._stepper = job.stepper(ranks)
         self._folder, self._checkpoints = folder, folder / "checkpoints"
         self._make_sinks, self._sinks = open_sinks, FanOutSink(())
+        background = schedule.keep.background
+        background = is_sharded(job.module) if background is None else background
+        self._writer = save.CheckpointWriter(ranks, background=background)
         self._verify_folder, self._marks = verify_folder, dict[str, str]()
         self._progress = LoopProgress()
         self._batches: Iterator[Sequence[MicrobatchT]] = iter(())
@@ -258,7 +262,7 @@ class TrainingLoop(Generic[MicrobatchT]):
         """All steps that are left; a signal saves the last whole one and leaves by `InterruptedRunError`."""
         # Before the sinks open: they cut their files back to the step that the checkpoint has.
         self._resume()
-        with listen_for_signals(self._ranks) as listener:
+        with listen_for_signals(self._ranks) as listener, closing(self._writer):
             self._stepper = replace(self._stepper, on_microbatch=listener.raise_if_interrupted)
             self._open_sinks()
             # A fault in the first steps needs something to roll back to.
@@ -278,10 +282,12 @@ class TrainingLoop(Generic[MicrobatchT]):
                 restore_rng_state(self._rng_state)
                 if self._progress.saved != self._progress.step:
                     self._save()
+                self._note_all(self._writer.finish())
                 self._sinks.close(None)
                 raise
             if self._progress.step < self._schedule.steps:
                 self._end_early()
+            self._note_all(self._writer.finish())
         # It learns no more: whoever looks at the result finds it without dropout.
         self._job.module.eval()
         return self._progress
@@ -290,7 +296,7 @@ class TrainingLoop(Generic[MicrobatchT]):
         """Load the weights of a saved step into the module, such as those of the best checkpoint."""
         path = self._checkpoints / f"step-{step:08d}"
         try:
-            state = save.load_checkpoint(path)
+            state = save.load_checkpoint(path, ranks=self._ranks)
         except UserError as error:
             raise UserError(
                 f"{error} It is the best one of this run; with --no-keep.use-best the last weights are taken."
@@ -377,6 +383,7 @@ class TrainingLoop(Generic[MicrobatchT]):
         if self._ranks.is_first and evaluation_due:
             for diagnostic in self._new_diagnostics():
                 self._sinks.note(diagnostic)
+        self._note_all(self._writer.finish(wait=False))
         if improved or self._is_due(step, schedule.save_every):
             self._save()
 
@@ -429,8 +436,7 @@ class TrainingLoop(Generic[MicrobatchT]):
 
     def _open_sinks(self) -> None:
         self._sinks = self._make_sinks(self._progress.reported, self._marks)
-        for note in self._notes:
-            self._sinks.note(note)
+        self._note_all(self._notes)
         self._notes = []
 
     def _new_diagnostics(self) -> tuple[str, ...]:
@@ -483,23 +489,17 @@ class TrainingLoop(Generic[MicrobatchT]):
         }
 
     def _resume(self) -> None:
-        """The newest whole checkpoint; the first rank chooses it for all."""
-        ranks, notes, step = self._ranks, (), -1
-        if ranks.is_first:
-            shapes = expected_shapes(self._stepper.module)
-            newest = save.load_latest_checkpoint(self._checkpoints, expected=shapes)
-            if newest is not None:
-                step, notes = newest.state.step, newest.notes
-        # Only the first rank looks at the disk: on a network file
-        # system another might not see the newest one yet.
-        step = int(ranks.all_gather([float(step)])[0][0])
-        self._notes += notes
+        """Go to the newest whole checkpoint, where there is one."""
+        self._notes += self._writer.finish()
+        shapes = expected_shapes(self._stepper.module)
+        newest = save.load_latest_checkpoint(self._checkpoints, expected=shapes, ranks=self._ranks)
         self._progress, self._marks = LoopProgress(), {}
         self._next_step = -1
-        if step < 0:
+        if newest is None:
             return
-        state = save.load_checkpoint(self._checkpoints / f"step-{step:08d}")
-        load_snapshot(state, self._stepper.module, self._stepper.optimizer, ranks)
+        state, step = newest.state, newest.state.step
+        self._notes += newest.notes
+        load_snapshot(state, self._stepper.module, self._stepper.optimizer, self._ranks)
         for name, part in self._job.state.items():
             part.load_tensors(state.tensors[name])
         saved_progress: dict[str, Any] = dict(state.facts["progress"])
@@ -517,12 +517,9 @@ class TrainingLoop(Generic[MicrobatchT]):
         progress = {**asdict(self._progress), "left_out": list(self._progress.left_out)}
         facts = {"progress": progress, "marks": marks}
         state = snapshot(self._stepper, self._job.state, step=self._progress.step, facts=facts)
-        if self._ranks.is_first:
-            keep = self._schedule.keep
-            saved = save.save_checkpoint(
-                self._checkpoints, state, keep=keep.last, best=self._progress.best_step
-            )
-            for note in saved.notes:
-                self._sinks.note(note)
-        # No rank runs ahead into a step whose checkpoint the first one may still fail to write.
-        self._ranks.barrier()
+        keep, best = self._schedule.keep, self._progress.best_step
+        self._note_all(self._writer.save(self._checkpoints, state, keep=keep.last, best=best))
+
+    def _note_all(self, notes: Sequence[str]) -> None:
+        for note in notes:
+            self._sinks.note(note)

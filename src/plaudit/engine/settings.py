@@ -99,6 +99,8 @@ class KeepSettings:
     last one is worse beyond noise."""
     patience: Count = 0
     """Looks at held-out rows without a better value after which the run ends; 0: it goes to its end."""
+    background: bool | None = None
+    """Write checkpoints while the run goes on, from a copy; none: where weights are divided."""
 
     def __post_init__(self) -> None:
         check_bounds(self, "keep")

@@ -112,6 +112,8 @@ class RunConfig:
     """Let a GPU give the same bits in every run, at some cost; a CPU does so anyway."""
     shard: bool = False
     """Divide weights and optimiser over the processes (FSDP2)."""
+    shard_ranks: Count = 0
+    """With shard: over so many processes, each group of them with a whole copy (HSDP); 0: over all."""
     sinks: tuple[str, ...] = ("console",)
     """Where figures go: console, tensorboard, wandb, mlflow, trackio; metrics.jsonl is always written."""
     check: bool = True
@@ -147,6 +149,8 @@ class RunConfig:
             )
         if self.shard and self.lora.base == "4bit":
             raise UserError("--shard divides whole weights: leave it out, or --lora.base 4bit")
+        if self.shard_ranks and not self.shard:
+            raise UserError("--shard-ranks says over how many processes --shard divides weights: give both")
         if self.compile and (self.shard or self.lora.base == "4bit"):
             raise UserError("--compile is for whole weights: leave it out, or --shard and --lora.base 4bit")
         if self.compile and self.lora.dropout:
@@ -290,8 +294,8 @@ class DistilConfig(RunConfig):
 
 MAY_CHANGE_ON_RESUME = frozenset(
     [
-        *("allow", "check", "device", "memory", "out", "sampler", "server", "shard", "sinks"),
-        *("keep.last", "keep.use_best", "save_every", "sample", "sample_every"),
+        *("allow", "check", "device", "memory", "out", "sampler", "server", "shard", "shard_ranks", "sinks"),
+        *("keep.background", "keep.last", "keep.use_best", "save_every", "sample", "sample_every"),
         *("reference.cache", "rows.cached", "loop.project", "loop.store"),
         *("ensemble.caution", "ensemble.combine"),
     ]

@@ -90,14 +90,13 @@ def gathered_model(module: ModuleT, fresh: Callable[[], ModuleT], ranks: Ranks) 
     """
     if not is_sharded(module):
         return module if ranks.is_first else None
-    gathered = ((name, full_tensor(p.detach())) for name, p in module.named_parameters())
+    whole = fresh() if ranks.is_first else None
+    places = {} if whole is None else dict(whole.named_parameters())
     # One tensor at a time, and only the first rank keeps it.
-    weights = {name: p.cpu() if ranks.is_first else torch.empty(0) for name, p in gathered}
-    if not ranks.is_first:
-        return None
-    whole = fresh()
-    for name, parameter in whole.named_parameters():
-        parameter.data.copy_(weights[name])
+    for name, parameter in module.named_parameters():
+        gathered = full_tensor(parameter.detach())
+        if name in places:
+            places[name].data.copy_(gathered)
     return whole
 
 

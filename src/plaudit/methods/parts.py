@@ -12,7 +12,7 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedModel
 
-from plaudit.engine.distributed import Ranks, shard_module
+from plaudit.engine.distributed import Ranks, own_rows, shard_module
 from plaudit.files.hub import ADAPTER_FOLDER
 from plaudit.files.model_folder import check_weight_files
 from plaudit.models.load import (
@@ -129,11 +129,8 @@ def _exchange(model: nn.Module, by_id: Mapping[int, nn.Parameter]) -> None:
 
 def _own_part(weight: nn.Parameter, stored: Any, device: torch.device) -> nn.Parameter:
     assert isinstance(weight, DTensor)
-    mesh, rows = weight.device_mesh, weight.shape[0]
-    # As `chunk` cuts, by which FSDP2 divides: the last ranks may have less, or nothing.
-    most = -(-rows // mesh.size())
-    begin, end = (min(rows, (mesh.get_local_rank() + more) * most) for more in (0, 1))
+    begin, end = own_rows(weight)
     part = stored[begin:end].to(device, weight.dtype)
     whole = {"shape": weight.shape, "stride": weight.stride()}
-    rows_here = DTensor.from_local(part, mesh, weight.placements, run_check=False, **whole)
+    rows_here = DTensor.from_local(part, weight.device_mesh, weight.placements, run_check=False, **whole)
     return nn.Parameter(rows_here, requires_grad=weight.requires_grad)

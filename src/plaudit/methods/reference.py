@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from plaudit.engine.checkpoint import save
+from plaudit.engine.checkpoint import tensors as tensor_files
 from plaudit.engine.checkpoint.state import EmaReference, Stateful
 from plaudit.engine.distributed import Ranks
 from plaudit.engine.run_folder import hash_path
@@ -120,7 +120,7 @@ def _read_cache(folder: Path, size: int) -> tuple[Tensor | None, str]:
     try:
         record = exact_json.loads((folder / FACTS_FILE).read_bytes())
         # Hashed before it is parsed: a torn write must be a missing file, never a wrong log-prob.
-        if record["sha256"] != save.sha256_of(path):
+        if record["sha256"] != tensor_files.sha256_of(path):
             raise ValueError("its bytes have changed")
         logp_M = save.read_tensors(path)["logp"]
         if len(logp_M) != size:
@@ -143,7 +143,7 @@ def _write_cache(folder: Path, logp_M: Tensor, source: ReferenceSource, answers:
     try:
         atomic.make_folder(folder.parent)
         with atomic.atomic_folder(folder, needed=logp_M.nbytes) as partial:
-            sha256 = save.write_tensors(partial / LOGP_FILE, {"logp": logp_M})
+            sha256 = tensor_files.write_tensors(partial / LOGP_FILE, {"logp": logp_M})
             atomic.write_json(partial / FACTS_FILE, {**record, "sha256": sha256})
     except UserError as error:
         return f"{computed_once}; they could not be kept for another run: {error}"

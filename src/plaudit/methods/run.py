@@ -251,6 +251,7 @@ def start_run(
 ) -> Run:
     """What every run has before its model: seeded random numbers, the tokenizer and the precision."""
     seed_everything(config.seed, ranks.rank)
+    ranks = ranks.sharding_over(config.shard_ranks)
     encoder = encoder_for(config)
     if not finished:
         # Before rows are read, which may take minutes.

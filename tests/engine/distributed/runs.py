@@ -53,12 +53,12 @@ def run_all(plan: Mapping[str, Run], folder: Path, *, ranks: int) -> dict[str, l
     # Where ranks find each other: torchrun's own store outlives their groups too.
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     processes = [
-        warm_server().Process(target=_main, args=(path, _environment(store, rank, ranks, folder)))
+        warm_server().Process(target=_main, args=(path, environment_of(store, rank, ranks, folder)))
         for rank in range(ranks)
     ]
     for process in processes:
         process.start()
-    _join(processes)
+    join(processes)
     assert [process.exitcode for process in processes] == [0] * ranks
     said = [json.loads(_result(path, rank).read_text()) for rank in range(ranks)]
     return {name: [_said(one[name]) for one in said] for name in plan}
@@ -68,7 +68,7 @@ def _said(one: Mapping[str, Any]) -> Said:
     return Said(code=one["code"], out=one["out"], err=one["err"], left=tuple(one["left"]))
 
 
-def _environment(store: TCPStore, rank: int, ranks: int, folder: Path) -> dict[str, str]:
+def environment_of(store: TCPStore, rank: int, ranks: int, folder: Path) -> dict[str, str]:
     """What torchrun tells a rank; nothing to one that is alone."""
     if ranks == 1:
         return {}
@@ -85,7 +85,7 @@ def _environment(store: TCPStore, rank: int, ranks: int, folder: Path) -> dict[s
     }
 
 
-def _join(processes: Sequence[BaseProcess]) -> None:
+def join(processes: Sequence[BaseProcess]) -> None:
     """Until all have ended; one that dies takes the others along, as under torchrun."""
     latest = time.monotonic() + PATIENCE
     while any(process.is_alive() for process in processes):

@@ -200,7 +200,7 @@ def begun(
         tokens_at_once=10_000,
         minibatches=1,
         epochs=2,
-        max_tokens=20,
+        room=lambda number: 20,
         weighting=ImportanceWeighting(),
     )
     return experience.make_round(collected, 1, kl_coefficient=0.0, mean_score=0.0), watchers, collected

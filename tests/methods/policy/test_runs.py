@@ -18,8 +18,10 @@ from plaudit.cli.main import main
 from plaudit.data.judging import Task
 from plaudit.data.records import assistant_turn, user_turn
 from plaudit.engine.step_report import metric_docs
+from plaudit.errors import UserError
 from plaudit.methods.policy.algorithms import POLICY_ALGORITHMS, policy_algorithm
 from plaudit.methods.policy.batch import Round
+from plaudit.methods.policy.config import DrawSettings
 from plaudit.rewards.registry import resolve_reward
 from plaudit.rollouts.sampler import Rollout
 from tests.methods.policy.commands import Place, Went, make_place, well
@@ -316,6 +318,41 @@ def test_answers_that_were_cut_are_left_out_of_the_loss(place: Place) -> None:
     went = well(place, "dr-grpo", "cut", *cut, "--held-out", 0, "--draw.top-k", 1)
     assert went.lines[0]["frac_finished"] == 0
     assert went.lines[0]["grad_norm"] == 0
+
+
+def test_answers_may_grow_during_a_run(place: Place) -> None:
+    """The room of each round is that of its answers, and that beyond which an answer is too long."""
+    room = (
+        "--draw.max-tokens",
+        2,
+        "--draw.growth",
+        "2:4",
+        "4:7",
+        "--overlong-buffer",
+        0.5,
+        "--draw.top-k",
+        0,
+    )
+    went = well(place, "dr-grpo", "growing", "--rounds", 4, "--reward", place.rule("w33"), *room)
+    a_round = len(went.lines) // 4
+    assert [line["length_max"] for line in went.lines[::a_round]] == [2, 4, 4, 7]
+    assert "an answer has room for 2 tokens, 4 from round 2 on, 7 from round 4 on" in went.said
+
+
+@pytest.mark.parametrize(
+    ("growth", "words"),
+    [
+        (("100",), "ROUND:TOKENS"),
+        (("5:x",), "ROUND:TOKENS"),
+        (("1:100",), "have to grow"),
+        (("5:64",), "have to grow"),
+        (("5:100", "5:200"), "have to grow"),
+        (("5:100", "9:100"), "have to grow"),
+    ],
+)
+def test_room_that_does_not_grow_is_refused(growth: tuple[str, ...], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        DrawSettings(max_tokens=64, growth=growth)
 
 
 @pytest.mark.slow

@@ -3,11 +3,13 @@
     checkpoints/step-00000120/    model.safetensors · optimizer.safetensors · … · state.json · manifest.json
     checkpoints/latest            the newest one's name: a hint for eyes, never trusted
 
-No pickle anywhere: tensors are safetensors (eight bytes of header length, a JSON header padded with spaces,
-the raw little-endian data; any safetensors library reads it), everything else exact JSON. The writer takes
-one tensor at a time from wherever it lives, so a checkpoint never needs a second copy of the model in memory,
-and a full disk is an ``OSError`` like any other. Tied weights are stored once and come back tied; tensors
-that overlap in any other way are refused.
+Where weights are divided over ranks, each writes and hashes its own rows (model-00001-of-00004.safetensors …)
+and each reads back the rows that it has then, whoever wrote them.
+
+No pickle anywhere: tensors are safetensors, everything else exact JSON. The writer takes one tensor at a time
+from wherever it lives, so a checkpoint never needs a second copy of the model in memory, and a full disk is
+an ``OSError`` like any other. Tied weights are stored once; tensors that overlap in any other way are
+refused.
 
 The manifest lists each file's size and sha256, and a file is read only when they agree. The manifest's own
 hash has one rule for ever: the sha256 of its ``body`` as compact JSON. So a manifest of any later format can
@@ -17,144 +19,31 @@ be told from a damaged one.
 from __future__ import annotations
 
 import hashlib
-import json
 import re
-from collections.abc import Hashable, Mapping
-from dataclasses import asdict, dataclass
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 
 import plaudit
+from plaudit.engine.checkpoint.tensors import (
+    StoredPart,
+    find_tied_tensors,
+    refuse_unstorable,
+    sha256_of,
+    write_tensors,
+)
+from plaudit.engine.distributed import Ranks, single_process
 from plaudit.errors import UserError
 from plaudit.files import atomic, exact_json
 
-
-def find_tied_tensors(part: str, tensors: Mapping[str, Tensor]) -> dict[str, str]:
-    """For each name that is the very same tensor as an earlier name: that earlier name.
-
-    ``ValueError`` when two tensors share some of their memory without being the same: stored apart, they
-    would come back untied, and a run that relied on the sharing would go on differently.
-
-    >>> weight = torch.zeros(3, 2)
-    >>> find_tied_tensors("model", {"embed": weight, "head": weight})
-    {'head': 'embed'}
-    """
-    first: dict[Hashable, str] = {}
-    aliases: dict[str, str] = {}
-    for name, tensor in tensors.items():
-        if not tensor.numel():
-            continue
-        key = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
-        if key in first:
-            aliases[name] = first[key]
-        else:
-            first[key] = name
-    _refuse_overlaps(part, {name: tensors[name] for name in first.values()})
-    return aliases
-
-
-def _refuse_overlaps(part: str, tensors: Mapping[str, Tensor]) -> None:
-    spans = sorted((str(tensor.device), *_memory_span(tensor), name) for name, tensor in tensors.items())
-    for (device, _, end, name), (other_device, begin, _, other) in pairwise(spans):
-        if device == other_device and begin < end:
-            raise ValueError(
-                f"{part}: {name} and {other} share memory without being the same tensor; "
-                "pass `.clone()` of one of them, or one tensor under both names"
-            )
-
-
-def _memory_span(tensor: Tensor) -> tuple[int, int]:
-    last_offset = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return tensor.data_ptr(), tensor.data_ptr() + (last_offset + 1) * tensor.element_size()
-
-
-_DTYPE_NAMES = {
-    torch.float64: "F64",
-    torch.float32: "F32",
-    torch.bfloat16: "BF16",
-    torch.float16: "F16",
-    torch.float8_e4m3fn: "F8_E4M3",
-    torch.float8_e5m2: "F8_E5M2",
-    torch.int64: "I64",
-    torch.int32: "I32",
-    torch.int16: "I16",
-    torch.int8: "I8",
-    torch.uint64: "U64",
-    torch.uint32: "U32",
-    torch.uint16: "U16",
-    torch.uint8: "U8",
-    torch.bool: "BOOL",
-}
-
-
-def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
-    """Writes the file and returns its sha256; the caller makes it durable (`durable.folder` does)."""
-    # Widest elements first: each tensor then starts at a multiple of its element size, as the format asks.
-    ordered = dict(sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0])))
-    header = safetensors_header(ordered)
-    digest = hashlib.sha256(header)
-    with open(path, "xb") as file:
-        file.write(header)
-        for tensor in ordered.values():
-            data = _raw_bytes(tensor)
-            digest.update(data)
-            file.write(data)
-    return digest.hexdigest()
-
-
-def read_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors, copied into memory, of a file whose hash the caller has compared.
-
-    The copy matters: the library maps the file, and a mapped file that is replaced or cut short later
-    changes the tensors or ends the process.
-    """
-    return {name: tensor.clone() for name, tensor in load_file(path).items()}
-
-
-def refuse_unstorable(name: str, tensor: Tensor) -> None:
-    """Raises ``ValueError`` unless the tensor is a plain dense one of a type that the format knows."""
-    if type(tensor) not in (Tensor, torch.nn.Parameter):
-        raise ValueError(f"{name} is a {type(tensor).__name__}; gather it into a plain tensor before saving")
-    if tensor.is_meta or tensor.layout != torch.strided:
-        raise ValueError(f"{name} has no dense values ({tensor.device}, {tensor.layout}); it cannot be saved")
-    if tensor.dtype not in _DTYPE_NAMES:
-        raise ValueError(f"{name} is {tensor.dtype}, which safetensors does not hold")
-
-
-def sha256_of(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def safetensors_header(tensors: Mapping[str, Tensor]) -> bytes:
-    """The safetensors header of these tensors; it needs their shapes alone."""
-    entries: dict[str, object] = {}
-    offset = 0
-    for name, tensor in tensors.items():
-        end = offset + tensor.numel() * tensor.element_size()
-        entries[name] = {
-            "dtype": _DTYPE_NAMES[tensor.dtype],
-            "shape": list(tensor.shape),
-            "data_offsets": [offset, end],
-        }
-        offset = end
-    text = json.dumps(entries, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text
-
-
-def _raw_bytes(tensor: Tensor) -> memoryview:
-    flat = tensor.detach().cpu().contiguous().reshape(-1)
-    return flat.view(torch.uint8).numpy().data
-
-
-CHECKPOINT_FORMAT = 1
-"""The checkpoint format that this version writes and reads; raised when a reader would have to change."""
+CHECKPOINT_FORMATS = {"whole": 1, "divided": 2}
+"""The formats that this version writes and reads; a new one where a reader would have to change."""
 MANIFEST_NAME = "manifest.json"
 
 
@@ -175,6 +64,22 @@ class Manifest:
     """For each part, the names that share another name's tensor (tied weights), stored once."""
     written_by: str
     """The version of plaudit that wrote it."""
+    pieces: Mapping[str, int] = field(default_factory=dict[str, int])
+    """For each part that is divided by rows, into how many files."""
+
+    def files_of(self, part: str) -> list[str]:
+        """The files of a part, that with the first rows first."""
+        count = self.pieces.get(part, 1)
+        return [part_file(part, piece, count) for piece in range(count)]
+
+
+def part_file(part: str, piece: int, count: int) -> str:
+    """The file of one piece of a part.
+
+    >>> part_file("model", 0, 1), part_file("model", 1, 4)
+    ('model.safetensors', 'model-00002-of-00004.safetensors')
+    """
+    return f"{part}.safetensors" if count == 1 else f"{part}-{piece + 1:05d}-of-{count:05d}.safetensors"
 
 
 class DamagedCheckpointError(Exception):
@@ -183,15 +88,22 @@ class DamagedCheckpointError(Exception):
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Writes ``manifest.json`` into the folder, which the caller makes durable."""
-    body = {"format": CHECKPOINT_FORMAT, **asdict(manifest)}
+    kind = "divided" if manifest.pieces else "whole"
+    body = {"format": CHECKPOINT_FORMATS[kind], **asdict(manifest)}
+    if kind == "whole":
+        # As checkpoints were before any was divided, which older versions read.
+        del body["pieces"]
     text = exact_json.dumps({"body": body, "sha256": _body_sha256(body)}, indent=2)
     (folder / MANIFEST_NAME).write_text(text + "\n", encoding="utf-8")
 
 
-def read_verified_manifest(folder: Path) -> Manifest:
-    """The manifest, when every file that it lists has its size and hash; else `DamagedCheckpointError`."""
+def read_verified_manifest(folder: Path, *, share: slice = slice(None)) -> Manifest:
+    """The manifest, when every file that it lists has its size and hash; else `DamagedCheckpointError`.
+
+    ``share``: which of the files are looked at here.
+    """
     manifest = _read_manifest(folder)
-    for name, digest in manifest.files.items():
+    for name, digest in [*manifest.files.items()][share]:
         path = folder / name
         if not path.is_file():
             raise DamagedCheckpointError(f"{name} is missing")
@@ -217,8 +129,8 @@ def _read_manifest(folder: Path) -> Manifest:
     _refuse_other_formats(folder, body)
     try:
         files = {name: FileDigest(**digest) for name, digest in body["files"].items()}
-        aliases, version = body["aliases"], body["written_by"]
-        return Manifest(step=body["step"], files=files, aliases=aliases, written_by=version)
+        more = {name: body[name] for name in ("step", "aliases", "written_by")}
+        return Manifest(files=files, pieces=body.get("pieces", {}), **more)
     except (KeyError, TypeError, AttributeError) as error:
         raise DamagedCheckpointError(f"{MANIFEST_NAME} is not one that plaudit writes: {error!r}") from error
 
@@ -227,15 +139,16 @@ def _refuse_other_formats(folder: Path, body: object) -> None:
     format_number = body.get("format") if isinstance(body, dict) else None
     if not isinstance(body, dict) or not isinstance(format_number, int):
         raise DamagedCheckpointError(f"{MANIFEST_NAME} is not one that plaudit writes: it names no format")
-    if format_number == CHECKPOINT_FORMAT:
+    formats = CHECKPOINT_FORMATS.values()
+    if format_number in formats:
         return
     version = body.get("written_by", "of an unknown version")
     # Not damage, so no falling back: going on from an older checkpoint would throw good steps away.
-    is_newer = format_number > CHECKPOINT_FORMAT
+    is_newer = format_number > max(formats)
     advice = "update plaudit" if is_newer else "resume with the version that wrote it"
     raise UserError(
         f"{folder}: written by plaudit {version} in checkpoint format {format_number}; "
-        f"this plaudit reads format {CHECKPOINT_FORMAT}. To go on: {advice}."
+        f"this plaudit reads formats {min(formats)} to {max(formats)}. To go on: {advice}."
     )
 
 
@@ -261,6 +174,8 @@ class TrainState:
     """The named parts, such as model, optimizer and rng; each becomes ``<part>.safetensors``."""
     facts: Mapping[str, Any]
     """Everything that is not a tensor, as JSON: sampler position, controllers, counters, hashes."""
+    pieces: Mapping[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    """For each part of which this rank has only some rows: which piece that is, and of how many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,58 +195,132 @@ class LoadedCheckpoint:
 
 
 def save_checkpoint(
-    folder: Path, state: TrainState, *, keep: int = 3, best: int | None = None
+    folder: Path, state: TrainState, *, keep: int = 3, best: int | None = None, ranks: Ranks | None = None
 ) -> SavedCheckpoint:
     """Writes the state to ``folder/step-<n>``, then deletes all but the newest ``keep`` and the ``best``.
 
     Returns when the disk has it. A fault (full disk, no permission) is a `UserError` and leaves every earlier
     checkpoint as it was. A step that is already there is replaced; steps beyond this one, which an earlier
-    run left behind, are deleted, because the run now goes another way.
+    run left behind, are deleted, because the run now goes another way. All ``ranks`` come, each with the
+    parts or pieces that it writes; the first one brings the facts.
     """
+    ranks = single_process() if ranks is None else ranks
     _refuse_unstorable(state, keep)
     text = exact_json.dumps({"step": state.step, "facts": state.facts}, indent=1) + "\n"
     target = folder / f"step-{state.step:08d}"
-    with atomic.disk_errors_explained(folder):
-        # Without those above it: a run folder that somebody removed is missed, not made again.
-        folder.mkdir(exist_ok=True)
     size = sum(tensor.nbytes for named in state.tensors.values() for tensor in named.values())
-    with atomic.atomic_folder(target, needed=len(text) + size) as partial:
-        _write_checkpoint(partial, state, text)
-    atomic.write_text(folder / "latest", target.name + "\n")
-    notes = prune_checkpoints(folder, keep=keep, best=best, current=state.step)
-    size = sum(path.stat().st_size for path in target.iterdir())
-    return SavedCheckpoint(path=target, bytes=size, notes=notes)
+    needed = len(text) + int(sum(row[0] for row in ranks.all_gather([float(size)])))
+    notes, total = (), 0
+    with ExitStack() as stack:
+        partial: list[str] = []
+        if ranks.is_first:
+            with atomic.disk_errors_explained(folder):
+                # Without those above it: a run folder that somebody removed is missed, not made again.
+                folder.mkdir(exist_ok=True)
+            partial = [stack.enter_context(atomic.atomic_folder(target, needed=needed)).name]
+        [name] = ranks.all_gather_strings(partial)
+        with atomic.disk_errors_explained(target, needed=needed):
+            manifest = _write_parts(folder / name, state, ranks)
+        if ranks.is_first:
+            _write_facts(folder / name, text, manifest)
+    if ranks.is_first:
+        atomic.write_text(folder / "latest", target.name + "\n")
+        notes = prune_checkpoints(folder, keep=keep, best=best, current=state.step)
+        total = sum(path.stat().st_size for path in target.iterdir())
+    # Nobody is done before the first one is.
+    total = int(ranks.all_gather([float(total)])[0][0])
+    return SavedCheckpoint(path=target, bytes=total, notes=notes)
 
 
-def load_latest_checkpoint(folder: Path, *, expected: TensorShapes | None = None) -> LoadedCheckpoint | None:
+class CheckpointWriter:
+    """Saves the checkpoints of a run, one after the other; in the background if it is told to.
+
+    There the run goes on as soon as a copy of the state is made; memory holds one such copy, of what this
+    rank writes. A fault is raised by the next call.
+    """
+
+    def __init__(self, ranks: Ranks, *, background: bool) -> None:
+        self._ranks = ranks.with_separate_group() if background else ranks
+        self._thread = ThreadPoolExecutor(1, "checkpoint") if background else None
+        self._pending: Future[SavedCheckpoint] | None = None
+        self._copies: dict[tuple[str, str], Tensor] = {}
+
+    def save(self, folder: Path, state: TrainState, *, keep: int, best: int | None) -> tuple[str, ...]:
+        """Save it, or begin to; what the user should hear of this one or the one before."""
+        if self._thread is None:
+            return save_checkpoint(folder, state, keep=keep, best=best, ranks=self._ranks).notes
+        notes = self.finish()
+        settings: Any = {"keep": keep, "best": best, "ranks": self._ranks}
+        self._pending = self._thread.submit(save_checkpoint, folder, self._copied(state), **settings)
+        return notes
+
+    def finish(self, *, wait: bool = True) -> tuple[str, ...]:
+        """The notes of a save that has ended, or is waited for; raises what it failed with."""
+        if self._pending is None or not (wait or self._pending.done()):
+            return ()
+        pending, self._pending = self._pending, None
+        return pending.result().notes
+
+    def close(self) -> None:
+        """Wait for the thread, whatever came of it."""
+        if self._thread is not None:
+            self._thread.shutdown()
+
+    def _copied(self, state: TrainState) -> TrainState:
+        copied: dict[str, dict[str, Tensor]] = {}
+        for part, tensors in state.tensors.items():
+            aliases = find_tied_tensors(part, tensors)
+            copies = {name: self._copy((part, name), t) for name, t in tensors.items() if name not in aliases}
+            copied[part] = copies | {name: copies[source] for name, source in aliases.items()}
+        if torch.cuda.is_initialized():
+            torch.cuda.synchronize()
+        return replace(state, tensors=copied)
+
+    def _copy(self, key: tuple[str, str], tensor: Tensor) -> Tensor:
+        copy = self._copies.get(key)
+        # The memory of the save before serves again: new memory would cost as long as the copy itself.
+        if copy is None or copy.shape != tensor.shape or copy.dtype != tensor.dtype:
+            copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
+            self._copies[key] = copy
+        return copy.copy_(tensor.detach(), non_blocking=True)
+
+
+def load_latest_checkpoint(
+    folder: Path, *, expected: TensorShapes | None = None, ranks: Ranks | None = None
+) -> LoadedCheckpoint | None:
     """The newest checkpoint that is whole and holds the ``expected`` tensors; None when there is none at all.
 
     Passing over a newer one is said in ``notes``. When there are checkpoints and none is good: `UserError`.
+    All ``ranks`` come, and each looks at some of the files. Tensors are read when they are asked for.
     """
-    checkpoints = list_checkpoints(folder)
+    ranks = single_process() if ranks is None else ranks
+    # On a network file system another rank might not see the newest one yet: the first one's word counts.
+    names = ranks.all_gather_strings([path.name for path in list_checkpoints(folder)] * ranks.is_first)
     notes: list[str] = []
-    for path in reversed(checkpoints):
+    for path in (folder / name for name in reversed(names)):
         try:
-            state = _load_verified(path, expected)
-        except (DamagedCheckpointError, OSError) as error:
+            state = _load_verified(path, expected, ranks)
+        except DamagedCheckpointError as error:
             notes.append(f"{path}: passed over: {error}")
         else:
-            notes += _dangling_latest_note(folder, checkpoints)
+            notes += _dangling_latest_note(folder, names) if ranks.is_first else ()
             return LoadedCheckpoint(state=state, path=path, notes=tuple(notes))
-    if not checkpoints:
+    if not names:
         return None
     raise UserError(
-        f"{folder}: none of the {len(checkpoints)} checkpoints can be used:\n"
+        f"{folder}: none of the {len(names)} checkpoints can be used:\n"
         + "".join(f"  {note}\n" for note in notes)
         + "To go on: restore one of these folders from a copy, or start another run with `--out` elsewhere."
     )
 
 
-def load_checkpoint(path: Path, *, expected: TensorShapes | None = None) -> TrainState:
+def load_checkpoint(
+    path: Path, *, expected: TensorShapes | None = None, ranks: Ranks | None = None
+) -> TrainState:
     """One checkpoint, proven; `UserError` says what is wrong with it."""
     try:
-        return _load_verified(path, expected)
-    except (DamagedCheckpointError, OSError) as error:
+        return _load_verified(path, expected, single_process() if ranks is None else ranks)
+    except DamagedCheckpointError as error:
         raise UserError(f"{path}: the checkpoint cannot be used: {error}. Choose another one.") from error
 
 
@@ -370,27 +359,15 @@ def prune_checkpoints(
     return tuple(notes)
 
 
-def shapes_of(tensors: Tensors) -> TensorShapes:
-    """What `check` compares: each part's names with shape and dtype."""
-    return {
-        part: {name: (tuple(tensor.shape), str(tensor.dtype)) for name, tensor in named.items()}
-        for part, named in tensors.items()
-    }
-
-
-def shape_mismatches(tensors: Tensors, expected: TensorShapes) -> tuple[str, ...]:
-    """How the tensors differ from what is expected; parts that ``expected`` does not name are not looked at.
-
-    >>> shape_mismatches({"model": {"w": torch.zeros(2)}}, {"model": {"w": ((3,), "torch.float32")}})
-    ('model: w is (2,) torch.float32, expected (3,) torch.float32',)
-    """
+def shape_mismatches(parts: Mapping[str, StoredPart], expected: TensorShapes) -> tuple[str, ...]:
+    """How the tensors differ from what is expected, in the parts that ``expected`` names."""
     problems: list[str] = []
-    present_shapes = shapes_of(tensors)
     for part, expected_part in expected.items():
-        if part not in present_shapes:
+        if part not in parts:
             problems.append(f"{part}: missing")
             continue
-        present = present_shapes[part]
+        kinds = {name: parts[part].kind(name) for name in parts[part]}
+        present = {name: (shape, str(dtype)) for name, (shape, dtype) in kinds.items()}
         problems += [f"{part}: {name} is missing" for name in expected_part if name not in present]
         problems += [f"{part}: {name} is not expected" for name in present if name not in expected_part]
         problems += [
@@ -401,36 +378,59 @@ def shape_mismatches(tensors: Tensors, expected: TensorShapes) -> tuple[str, ...
     return tuple(problems)
 
 
-def _write_checkpoint(partial: Path, state: TrainState, text: str) -> None:
-    hashes: dict[str, str] = {}
-    aliases_by_part: dict[str, dict[str, str]] = {}
-    for part, tensors in state.tensors.items():
-        aliases_by_part[part] = find_tied_tensors(part, tensors)
-        unshared = {name: tensor for name, tensor in tensors.items() if name not in aliases_by_part[part]}
-        hashes[f"{part}.safetensors"] = write_tensors(partial / f"{part}.safetensors", unshared)
-    (partial / "state.json").write_text(text, encoding="utf-8")
-    hashes["state.json"] = sha256_of(partial / "state.json")
-    files = {
-        name: FileDigest(bytes=(partial / name).stat().st_size, sha256=sha256)
-        for name, sha256 in hashes.items()
-    }
+def _write_parts(partial: Path, state: TrainState, ranks: Ranks) -> Manifest:
+    """Write what this rank has to write, and learn what the others have written."""
+    files: dict[str, Mapping[str, Any]] = {}
+    aliases: dict[str, Mapping[str, str]] = {}
+    fault: OSError | None = None
+    try:
+        for part, tensors in state.tensors.items():
+            aliases[part] = find_tied_tensors(part, tensors)
+            unshared = {name: tensor for name, tensor in tensors.items() if name not in aliases[part]}
+            path = partial / part_file(part, *state.pieces.get(part, (0, 1)))
+            sha256 = write_tensors(path, unshared)
+            files[path.name] = {"bytes": path.stat().st_size, "sha256": sha256}
+    except OSError as error:
+        fault = error
+    # All ranks hear of it and end; if one fell silent, the others would wait for it.
+    faults = ranks.all_gather_strings([] if fault is None else [f"rank {ranks.rank}: {fault}"])
+    if faults:
+        raise fault or UserError(f"the checkpoint could not be written: {faults[0]}")
+    pieces = {part: count for part, (_, count) in state.pieces.items()}
+    for text in ranks.all_gather_strings([exact_json.dumps(files)]):
+        files |= exact_json.loads(text)
+    digests = {name: FileDigest(**digest) for name, digest in sorted(files.items())}
     version = plaudit.__version__
-    manifest = Manifest(step=state.step, files=files, aliases=aliases_by_part, written_by=version)
-    write_manifest(partial, manifest)
+    return Manifest(step=state.step, files=digests, aliases=aliases, written_by=version, pieces=pieces)
 
 
-def _load_verified(path: Path, expected: TensorShapes | None) -> TrainState:
-    verified = read_verified_manifest(path)
+def _write_facts(partial: Path, text: str, manifest: Manifest) -> None:
+    path = partial / "state.json"
+    path.write_text(text, encoding="utf-8")
+    digest = FileDigest(bytes=path.stat().st_size, sha256=sha256_of(path))
+    write_manifest(partial, replace(manifest, files={**manifest.files, path.name: digest}))
+
+
+def _load_verified(path: Path, expected: TensorShapes | None, ranks: Ranks) -> TrainState:
+    verified, problems = None, list[str]()
+    try:
+        verified = read_verified_manifest(path, share=slice(ranks.rank, None, ranks.world_size))
+    except (DamagedCheckpointError, OSError) as error:
+        where = f"rank {ranks.rank}: " if ranks.rank else ""
+        problems.append(f"{where}{error}")
+    if problems := ranks.all_gather_strings(problems):
+        raise DamagedCheckpointError(problems[0])
+    assert verified is not None, "or this rank had a problem"
     if _step_of(path) != verified.step:
         raise DamagedCheckpointError(f"the folder holds step {verified.step}: it was renamed")
-    tensors: dict[str, dict[str, Tensor]] = {}
-    for part, shared in verified.aliases.items():
-        tensors[part] = read_tensors(path / f"{part}.safetensors")
-        tensors[part] |= {name: tensors[part][source] for name, source in shared.items()}
-    if problems := shape_mismatches(tensors, expected or {}):
-        more = "" if len(problems) <= 5 else f"; and {len(problems) - 5} more"
-        shown_problems = "; ".join(problems[:5]) + more
-        raise DamagedCheckpointError(f"its tensors are not those of this run: {shown_problems}")
+    tensors = {
+        part: StoredPart([path / name for name in verified.files_of(part)], aliases)
+        for part, aliases in verified.aliases.items()
+    }
+    if mismatches := shape_mismatches(tensors, expected or {}):
+        more = "" if len(mismatches) <= 5 else f"; and {len(mismatches) - 5} more"
+        shown = "; ".join(mismatches[:5]) + more
+        raise DamagedCheckpointError(f"its tensors are not those of this run: {shown}")
     facts = exact_json.loads((path / "state.json").read_bytes())["facts"]
     return TrainState(step=verified.step, tensors=tensors, facts=facts)
 
@@ -457,10 +457,10 @@ def _newest_intact_step(checkpoints: Mapping[int, Path]) -> int | None:
     return None
 
 
-def _dangling_latest_note(folder: Path, checkpoints: tuple[Path, ...]) -> tuple[str, ...]:
+def _dangling_latest_note(folder: Path, names: Sequence[str]) -> tuple[str, ...]:
     hint = folder / "latest"
     name = hint.read_text(encoding="utf-8", errors="replace").strip() if hint.is_file() else ""
-    if not name or folder / name in checkpoints:
+    if not name or name in names:
         return ()
     return (f"{hint}: names {name!r}, which is not there",)
 

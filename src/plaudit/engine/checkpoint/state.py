@@ -2,8 +2,8 @@
 
 A resumed run draws the same numbers. An optimiser may keep a tensor (AdamW's moments), a number (a step
 count) or both, for each weight in its ``state`` and for each group in ``param_groups`` (schedule-free
-optimisers do); all of it is saved, so that any optimiser resumes exactly. Sharded weights are gathered into
-whole ones, so a checkpoint of two ranks resumes on one, or on four.
+optimisers do); all of it is saved, so that any optimiser resumes exactly. Of divided weights each rank writes
+its rows and reads those that it has then, so a checkpoint of two ranks resumes on one, or on four.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from plaudit.engine.checkpoint.save import TensorShapes, TrainState
-from plaudit.engine.distributed import Ranks, copy_into, full_tensor
+from plaudit.engine.checkpoint.tensors import StoredPart, stored_kind
+from plaudit.engine.distributed import Ranks, copy_into, own_rows
 from plaudit.engine.optimizer import trained_parameters
 from plaudit.engine.step import Stepper
 from plaudit.engine.step_report import Number
@@ -37,7 +39,7 @@ class Stateful(Protocol):
         ...
 
     def tensors(self) -> Mapping[str, Tensor]:
-        """The state as CPU tensors, for a checkpoint; called on every rank."""
+        """The state as tensors, whole or divided like weights, for a checkpoint; called on every rank."""
         ...
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
@@ -97,12 +99,12 @@ class EmaReference:
                     weight.lerp_(source_weights[name].detach(), self._share)
 
     def tensors(self) -> Mapping[str, Tensor]:
-        return {name: full_tensor(weight.detach()).cpu() for name, weight in self._module.named_parameters()}
+        return {name: weight.detach() for name, weight in self._module.named_parameters()}
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         with torch.no_grad():
             for name, weight in self._module.named_parameters():
-                copy_into(weight, tensors[name])
+                restore(weight, tensors, name)
 
 
 RngState = Mapping[str, Tensor]
@@ -186,13 +188,14 @@ def read_optimizer_state(module: nn.Module, optimizer: torch.optim.Optimizer) ->
 def write_optimizer_state(module: nn.Module, optimizer: torch.optim.Optimizer, state: OptimizerState) -> None:
     parameters = dict(module.named_parameters())
     optimizer.state.clear()
-    for path, value in {**state.facts, **state.tensors}.items():
+    for path in (*state.facts, *state.tensors):
         owner, _, key = path.rpartition("/")
         if owner in parameters:
-            optimizer.state[parameters[owner]][key] = _weight_entry(parameters[owner], value)
+            entry = _weight_entry(parameters[owner], state, path)
+            optimizer.state[parameters[owner]][key] = entry
         else:
             group = optimizer.param_groups[int(owner.removeprefix("group "))]
-            group[key] = _group_entry(group.get(key), value)
+            group[key] = _group_entry(group.get(key), state, path)
 
 
 def _state_by_owner(module: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Mapping[str, Any]]:
@@ -229,23 +232,25 @@ def _unstorable_message(optimizer: torch.optim.Optimizer, what: str, advice: str
     return f"optimizer.name: {name} remembers {what}; a run with it could not go on after a stop: {advice}"
 
 
-def _weight_entry(parameter: nn.Parameter, value: Any) -> Any:
-    if not isinstance(value, Tensor):
-        return _from_json(value)
+def _weight_entry(parameter: nn.Parameter, state: OptimizerState, path: str) -> Any:
+    if path in state.facts:
+        return _from_json(state.facts[path])
+    shape, dtype = stored_kind(state.tensors, path)
     # A number for each weight, or one for each of its rows.
     per_row = [parameter[..., :1]] if parameter.ndim else []
-    likes = [like for like in (parameter, *per_row) if like.shape == value.shape]
+    likes = [like for like in (parameter, *per_row) if like.shape == shape]
     if not likes:
-        return value.clone().to(parameter.device)
-    weight_entry = torch.zeros_like(likes[0], dtype=value.dtype).detach()
-    copy_into(weight_entry, value)
+        return state.tensors[path].clone().to(parameter.device)
+    weight_entry = torch.zeros_like(likes[0], dtype=dtype).detach()
+    restore(weight_entry, state.tensors, path)
     return weight_entry
 
 
-def _group_entry(present: object, value: Any) -> Any:
-    if not isinstance(value, Tensor):
-        return _from_json(value)
-    return value.clone().to(present.device) if isinstance(present, Tensor) else value.clone()
+def _group_entry(present: object, state: OptimizerState, path: str) -> Any:
+    if path in state.facts:
+        return _from_json(state.facts[path])
+    value = state.tensors[path].clone()
+    return value.to(present.device) if isinstance(present, Tensor) else value
 
 
 CheckpointMetadata = Mapping[str, Any]
@@ -257,21 +262,47 @@ StatefulParts = Mapping[str, Stateful]
 def snapshot(
     stepper: Stepper[Any], stateful: StatefulParts, *, step: int, facts: CheckpointMetadata
 ) -> TrainState:
-    """The whole training state for a checkpoint; every rank must call it, the first one writes it."""
-    module, optimizer, ranks = stepper.module, stepper.optimizer, stepper.ranks
-    model = {name: _full_on_cpu(p, ranks) for name, p in trained_parameters(module).items()}
+    """What this rank writes of the training state; every rank must call it.
+
+    Tensors are those that training goes on with: they are to be written, or copied, before its next step.
+    """
+    module, optimizer = stepper.module, stepper.optimizer
     optimizer_state = read_optimizer_state(module, optimizer)
-    moments = {path: _full_on_cpu(value, ranks) for path, value in optimizer_state.tensors.items()}
+    parts = {
+        "model": {name: p.detach() for name, p in trained_parameters(module).items()},
+        "optimizer": optimizer_state.tensors,
+        "chance": gather_rng_states(stepper.ranks),
+        **{name: part.tensors() for name, part in stateful.items()},
+    }
+    pieces = {name: own_piece(part, stepper.ranks) for name, part in parts.items()}
+    written = {name: piece for name, piece in pieces.items() if piece is not None}
     return TrainState(
         step=step,
-        tensors={
-            "model": model,
-            "optimizer": moments,
-            "chance": gather_rng_states(ranks),
-            **{name: part.tensors() for name, part in stateful.items()},
-        },
+        tensors={name: tensors for name, (tensors, _) in written.items()},
+        pieces={name: place for name, (_, place) in written.items() if place != WHOLE},
         facts={**facts, "optimizer": optimizer_state.facts},
     )
+
+
+WHOLE = (0, 1)
+"""The place of a part that is not divided."""
+
+
+def own_piece(
+    tensors: Mapping[str, Tensor], ranks: Ranks
+) -> tuple[Mapping[str, Tensor], tuple[int, int]] | None:
+    """What this rank writes of a part, and which piece of how many that is; None where others write it."""
+    mesh = next((tensor.device_mesh for tensor in tensors.values() if isinstance(tensor, DTensor)), None)
+    if mesh is None:
+        return (tensors, WHOLE) if ranks.is_first else None
+    piece, is_copy = mesh.get_local_rank(mesh.ndim - 1), mesh.ndim > 1 and mesh.get_local_rank(0) > 0
+    if is_copy:
+        return None
+    own = {name: t.to_local() if isinstance(t, DTensor) else t for name, t in tensors.items()}
+    if piece:
+        # What is not divided the first one writes; and where rows are few, the last ones have none.
+        own = {name: t for name, t in own.items() if isinstance(tensors[name], DTensor) and t.numel()}
+    return own, (piece, mesh.size(mesh.ndim - 1))
 
 
 def expected_shapes(module: nn.Module) -> TensorShapes:
@@ -284,8 +315,8 @@ def load_snapshot(
     """Restore the weights and, with an optimiser, its state and the random generators."""
     parameters = trained_parameters(module)
     with torch.no_grad():
-        for name, values in state.tensors["model"].items():
-            copy_into(parameters[name], values)
+        for name in state.tensors["model"]:
+            restore(parameters[name], state.tensors["model"], name)
     if optimizer is None:
         return
     optimizer_state = OptimizerState(tensors=state.tensors["optimizer"], facts=state.facts["optimizer"])
@@ -293,10 +324,12 @@ def load_snapshot(
     _restore_rank_rng_state(state, ranks)
 
 
-def _full_on_cpu(tensor: Tensor, ranks: Ranks) -> Tensor:
-    """The whole tensor on the CPU; only the first rank keeps it."""
-    full = full_tensor(tensor.detach())
-    return full.cpu() if ranks.is_first else torch.empty(0)
+def restore(target: Tensor, saved: Mapping[str, Tensor], name: str) -> None:
+    """Give a tensor its saved numbers; of a divided one only this rank's rows are read."""
+    if isinstance(target, DTensor) and isinstance(saved, StoredPart):
+        target.to_local().copy_(saved.rows(name, *own_rows(target)))
+    else:
+        copy_into(target, saved[name])
 
 
 def gather_rng_states(ranks: Ranks) -> dict[str, Tensor]:

@@ -296,6 +296,8 @@ class RolloutCollector:
     """Whether a group is left out when one of its completions has no verdict."""
     refills: int = 3
     """How many times further prompts are sampled at most."""
+    room: Callable[[int], int] | None = None
+    """The most tokens of an answer by the round's number; None: what ``sampling`` says."""
 
     def collect(
         self, prompts: Sequence[EncodedPrompt], round_number: int, spare: Sequence[EncodedPrompt]
@@ -425,12 +427,15 @@ class RolloutCollector:
         return [by_index[index] for index in range(len(prompts))]
 
     def _settings(self, round_number: int) -> SamplingSettings:
-        return replace(self.sampling, seed=self.sampling.seed * ROUND_SEED_STRIDE + round_number)
+        room = self.sampling.max_tokens if self.room is None else self.room(round_number)
+        seed = self.sampling.seed * ROUND_SEED_STRIDE + round_number
+        return replace(self.sampling, seed=seed, max_tokens=room)
 
     def _rival_settings(self, settings: SamplingSettings) -> SamplingSettings:
         assert self.rival is not None
         # With the round's own seed it would draw the very numbers of the first answer.
-        return replace(self.rival.sampling, seed=~settings.seed)
+        room = settings.max_tokens if self.room else self.rival.sampling.max_tokens
+        return replace(self.rival.sampling, seed=~settings.seed, max_tokens=room)
 
     def _score(
         self, prompts: Sequence[EncodedPrompt], groups: Sequence[Sequence[Rollout]]

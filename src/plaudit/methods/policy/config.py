@@ -6,6 +6,7 @@ There is a class for each group of flags.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -41,6 +42,8 @@ class DrawSettings:
     """Only tokens at least so likely are drawn, as a share of the likeliest one; 0 is all of them."""
     max_tokens: int = 64
     """An answer that has not ended after so many tokens is cut."""
+    growth: tuple[str, ...] = ()
+    """Room that grows: ROUND:TOKENS from which round on an answer may have so many (100:24576 200:32768)."""
     stop: tuple[str, ...] = ()
     """An answer ends before any of these."""
     resample_limit: Count = 3
@@ -62,16 +65,44 @@ class DrawSettings:
             raise UserError(
                 "draw.temperature 0 gives the same answer each time, so there is nothing to compare; use 1"
             )
-        # Made for its refusals alone.
+        # Made for their refusals alone.
         self.sampling(0)
+        rooms = [(1, self.max_tokens), *self._grown]
+        if any(begin >= later or room >= more for (begin, room), (later, more) in pairwise(rooms)):
+            raise UserError(
+                "draw.growth: rounds and tokens have to grow, from round 2 on and from draw.max_tokens "
+                f"{self.max_tokens}, not {', '.join(self.growth)}"
+            )
+
+    @property
+    def _grown(self) -> list[tuple[int, int]]:
+        words = [word.split(":") for word in self.growth]
+        if any(len(word) != 2 or not all(part.isdecimal() for part in word) for word in words):
+            raise UserError(f"draw.growth is ROUND:TOKENS, as 100:24576, not {', '.join(self.growth)}")
+        return [(int(begin), int(room)) for begin, room in words]
+
+    @property
+    def longest(self) -> int:
+        """The most tokens that an answer of any round may have."""
+        return self._grown[-1][1] if self.growth else self.max_tokens
+
+    def room(self, round_number: int) -> int:
+        """The most tokens that an answer of this round may have.
+
+        >>> draw = DrawSettings(max_tokens=16, growth=("3:24", "5:32"))
+        >>> [draw.room(number) for number in (1, 2, 3, 4, 5, 6)]
+        [16, 16, 24, 24, 32, 32]
+        """
+        return max([self.max_tokens, *(room for begin, room in self._grown if begin <= round_number)])
 
     def sampling(self, seed: int) -> SamplingSettings:
+        """How answers are drawn, with the room of the last round, as held-out ones always have it."""
         return SamplingSettings(
             temperature=self.temperature,
             top_k=self.top_k,
             top_p=self.top_p,
             min_p=self.min_p,
-            max_tokens=self.max_tokens,
+            max_tokens=self.longest,
             stop=self.stop,
             seed=seed,
         )

@@ -191,8 +191,8 @@ class ExperienceMaker:
     minibatches: int
     """Updates per epoch over a round."""
     epochs: int
-    max_tokens: int
-    """The largest number of tokens of a completion."""
+    room: Callable[[int], int]
+    """The largest number of tokens of a completion, by the round's number."""
     weighting: ImportanceWeighting
     reference_share: int | float = 0.0
     """The reference's share in the mixture that answers are drawn from; 0: the policy alone draws them."""
@@ -210,6 +210,7 @@ class ExperienceMaker:
 
         ``scored_NTX`` are the log-probs of policy and reference, where these have been asked.
         """
+        self.shaper.longest = self.room(round_number)
         # New groups first: everything below finds them as the first `new_completions` rows.
         groups = (*collected.groups, *collected.replayed)
         examples = tuple(example_from_rollouts(group.prompt, group.rollouts) for group in groups)
@@ -256,7 +257,7 @@ class ExperienceMaker:
             examples=examples,
             experience=empty,
             metrics=(),
-            max_tokens=self.max_tokens,
+            max_tokens=self.room(number),
             fresh_groups=fresh_groups,
         )
         first_groups = new_round.minibatches(1, self.minibatches, 0)[0][0]

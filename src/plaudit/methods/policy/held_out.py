@@ -277,6 +277,7 @@ def _small_rounds(rounds: RolloutRounds) -> RolloutRounds:
         collector=replace(
             collector,
             sampling=_short_sampling(collector.sampling),
+            room=None,
             rival=None if rival is None else replace(rival, sampling=_short_sampling(rival.sampling)),
             completions_per_prompt=min(2, collector.completions_per_prompt),
         ),

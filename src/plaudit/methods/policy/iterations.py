@@ -255,7 +255,7 @@ class RolloutRounds:
     ) -> Iterator[PolicyMicrobatch]:
         """A round's micro-batches on this rank, each as a round of its own once its groups are there."""
         # They are the same ones however fast answers come. Behind the last one the round is put together.
-        answers, longest = len(prompts) * self.collector.completions_per_prompt, self.experience.max_tokens
+        answers, longest = len(prompts) * self.collector.completions_per_prompt, self.experience.room(number)
         most = LossCounts(tokens=answers * longest, completions=answers, max_tokens=longest)
         waited = 0.0
         here, scored = list[ScoredGroup](), list[Tensor]()

@@ -134,6 +134,7 @@ def make_rounds(
         complete_groups_only="pairs" in algorithm.needs,
         dynamic_sampling=algorithm.dynamic_sampling,
         refills=config.draw.resample_limit,
+        room=config.draw.room,
     )
     experience = _make_experience(algorithm, config, run, sources)
     return iterations.RolloutRounds(
@@ -187,12 +188,12 @@ def _make_experience(
     return ExperienceMaker(
         row=algorithm,
         models=sources.models,
-        shaper=ScoreShaper.of(algorithm, config.shape, config.draw.max_tokens),
+        shaper=ScoreShaper.of(algorithm, config.shape, config.draw.room(1)),
         ranks=run.ranks,
         tokens_at_once=config.memory.tokens_at_once,
         minibatches=algorithm.minibatches,
         epochs=algorithm.update_epochs,
-        max_tokens=config.draw.max_tokens,
+        room=config.draw.room,
         weighting=ImportanceWeighting(
             cap=algorithm.tis_cap,
             bounds=config.rollout.weights,
@@ -260,8 +261,12 @@ def round_notes(rounds: iterations.RolloutRounds, config: PolicyConfig) -> list[
     if isinstance(sampler, EpisodeSampler):
         notes.append(
             f"episodes: {sampler.name} answers the policy, which speaks {sampler.turns} times at most; an "
-            f"episode has room for {config.draw.max_tokens} tokens (--draw.max-tokens)"
+            f"episode has room for {config.draw.longest} tokens (--draw.max-tokens)"
         )
+    if config.draw.growth:
+        steps = (word.partition(":") for word in config.draw.growth)
+        later = "".join(f", {int(room):,} from round {begin} on" for begin, _, room in steps)
+        notes.append(f"an answer has room for {config.draw.max_tokens:,} tokens{later}")
     row = rounds.experience.row
     if row.reward_kl is k2 or row.reward_kl is k3:
         name = "k2" if row.reward_kl is k2 else "k3"
@@ -467,10 +472,10 @@ def encode_prompts_with_room(
     """The prompts that leave room for a completion within ``max_length`` and the model's context."""
     model_config = AutoConfig.from_pretrained(config.model, trust_remote_code=False).get_text_config()
     context = min(max_tokens, getattr(model_config, "max_position_embeddings", None) or max_tokens)
-    max_prompt_tokens = context - config.draw.max_tokens
+    max_prompt_tokens = context - config.draw.longest
     if max_prompt_tokens < 1:
         raise UserError(
-            f"draw.max_tokens {config.draw.max_tokens} leaves no room for a prompt in {context} tokens "
+            f"draw.max_tokens {config.draw.longest} leaves no room for a prompt in {context} tokens "
             "(max_length, or what the model can read); let answers be shorter"
         )
     return EncodedData(encoding=encode_prompt_records(records, encoder, max_prompt_tokens))

@@ -172,8 +172,10 @@ class ScoreShaper:
     """Shapes the scores of each round; stateful, since it keeps their running scale."""
 
     def __init__(self, shape: ScoreShape, longest: int) -> None:
-        """``longest`` is the most tokens that an answer may have."""
+        """``longest`` is the most tokens that an answer may have in the first round."""
         self._settings, self._max_tokens = shape, longest
+        self.longest = longest
+        """The most tokens that an answer of this round may have; what is too long grows along with it."""
         # Scale without shift: the zeros at tokens that pay nothing have to stay zeros (shape_payments).
         self._scale = RunningScale(shift=False) if shape.scale else None
 
@@ -196,7 +198,8 @@ class ScoreShaper:
         if settings.missing_end is not None:
             score_N = replace_unfinished(score_N, batch.finished_N, score=settings.missing_end)
         if settings.soft_overlong:
-            extra_N = soft_overlong(length_N, longest=self._max_tokens, cache=settings.soft_overlong)
+            cache = round(settings.soft_overlong * self.longest / self._max_tokens)
+            extra_N = soft_overlong(length_N, longest=self.longest, cache=cache)
             score_N = score_N + extra_N.to(score_N.dtype)
         if settings.per_token:
             score_N = score_N + length_penalty(length_N, per_token=settings.per_token).to(score_N.dtype)

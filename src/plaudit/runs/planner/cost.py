@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from plaudit.engine.checkpoint.save import safetensors_header
 from plaudit.engine.checkpoint.state import gather_rng_states
+from plaudit.engine.checkpoint.tensors import safetensors_header
 from plaudit.engine.distributed import single_process
 from plaudit.engine.optimizer import trained_parameters
 from plaudit.errors import UserError
@@ -28,6 +28,7 @@ from plaudit.runs.planner.memory import (
     drawing_shape,
     estimate_memory,
     memory_lower_bound,
+    shares,
 )
 from plaudit.runs.planner.models import (
     CACHED,
@@ -324,14 +325,19 @@ class Transfer:
 
 def transfers(cost: RunCost) -> tuple[Transfer, ...]:
     """What processes read and write: models at the start, a checkpoint, both of a run that goes on."""
-    ranks, divided = cost.schedule.ranks, cost.request.config.shard and cost.schedule.ranks > 1
-    models, checkpoint = _bytes_of_models(cost, ranks if divided else 1), cost.disk[0].bytes
-    parts = f"of each model that is divided 1/{ranks}" if divided else "all files of every model"
-    first = "the first process gathers and writes it, and holds it" if ranks > 1 else "the process writes it"
+    share, checkpoint = shares(cost.request.config, cost.schedule), cost.disk[0].bytes
+    models, own = _bytes_of_models(cost, share), checkpoint // share
+    parts = f"of each model that is divided 1/{share}" if share > 1 else "all files of every model"
+    writer, rows = (
+        "the process writes it" if cost.schedule.ranks == 1 else "the first process writes it",
+        "all",
+    )
+    if share > 1:
+        writer, rows = f"each of {share} processes writes its rows", "its rows"
     kinds = (
         ("load", models, f"each process reads {parts}"),
-        ("save", checkpoint, f"weights that learn and moments: {first} in its machine's memory"),
-        ("go on", models + checkpoint, "each process reads the models, and all of the checkpoint"),
+        ("save", own, f"weights that learn and moments: {writer}"),
+        ("go on", models + own, f"each process reads the models, and {rows} of the checkpoint"),
     )
     rate = cost.request.machine.disk_rate
     return tuple(

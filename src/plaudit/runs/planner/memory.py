@@ -117,7 +117,7 @@ def _memory_lines(
 ) -> Iterator[MemoryLine]:
     yield from _fixed_lines(config, roles, plan, rows)
     models = [*_trained_models(roles), *([roles.reference_model] if roles.reference_model else [])]
-    divided = _shares(config, plan) > 1
+    divided = shares(config, plan) > 1
     with gathered_weights(models, roles.numbers.products) if divided else nullcontext():
         yield _activation_line(config, roles, plan, machine)
         if plan.rounds is not None and not _drawn_elsewhere(config):
@@ -126,17 +126,21 @@ def _memory_lines(
         if not isinstance(config, PreferenceConfig):
             models = _trained_models(roles)
         yield _gathered_line(_trained_models(roles), models, roles.numbers.products.itemsize)
-        # The first process of a CPU has the whole checkpoint in the same memory.
-        learning = [p for model in _trained_models(roles) for p in model.parameters() if p.requires_grad]
-        size = max(p.nbytes for p in learning)
+        largest = max(p.nbytes for model in models for p in model.parameters() if p.requires_grad)
         if machine.device_kind == "cpu":
-            size = _trained_bytes(roles) + _state_bytes(config, roles)
-        why = "weights and moments are gathered whole, a tensor at a time; the first process keeps them"
-        yield MemoryLine(name="saving", bytes=size, when=SAVE, why=why)
+            # Of a GPU's process both are in its machine's memory.
+            largest += sum(p.nbytes for p in roles.trained_model.parameters())
+            if config.keep.background is not False:
+                size = (_trained_bytes(roles) + _state_bytes(config, roles)) // shares(config, plan)
+                why = "a copy of its share, which is written while the run goes on"
+                yield MemoryLine(name="checkpoint", bytes=size, when=ALWAYS, why=why)
+        why = "the result is gathered, a tensor at a time; the first process keeps it"
+        yield MemoryLine(name="saving", bytes=largest, when=SAVE, why=why)
 
 
-def _shares(config: RunConfig, plan: Schedule) -> int:
-    return plan.ranks if config.shard else 1
+def shares(config: RunConfig, plan: Schedule) -> int:
+    """Over how many processes weights are divided."""
+    return min(config.shard_ranks or plan.ranks, plan.ranks) if config.shard else 1
 
 
 def _gathered_line(
@@ -165,7 +169,7 @@ def _drawn_elsewhere(config: RunConfig) -> bool:
 def _fixed_lines(
     config: RunConfig, roles: RunModels, plan: Schedule, rows: PlannedRows
 ) -> Iterator[MemoryLine]:
-    share = _shares(config, plan)
+    share = shares(config, plan)
     divided = f", divided over {share} processes" if share > 1 else ""
     yield from _weight_lines(roles, share, divided)
     yield _loading_line(roles, share)
@@ -265,7 +269,7 @@ def _activation_line(config: RunConfig, roles: RunModels, plan: Schedule, machin
         else None
     )
     # Divided, even the first piece's gradients are small beside its activations: they have a line.
-    accumulates = plan.microbatches > 1 or _shares(config, plan) > 1
+    accumulates = plan.microbatches > 1 or shares(config, plan) > 1
     peak = step_peak(_trained_models(roles), reference, plan.largest, setting, accumulates=accumulates)
     tokens = sum(example.tokens for example in plan.largest)
     method = (

@@ -245,7 +245,7 @@ def _round_shape(method: str, config: RunConfig, answer_tokens: int | None) -> R
     return RoundShape(
         answers=algorithm.group_size,
         rivals=int(bool({"greedy_baseline", "rival"} & algorithm.needs)),
-        longest=min(answer_tokens or config.draw.max_tokens, config.draw.max_tokens),
+        longest=min(answer_tokens or config.draw.longest, config.draw.longest),
         epochs=algorithm.update_epochs,
         minibatches=algorithm.minibatches,
     )
