@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,30 +10,49 @@ import torch
 from safetensors import safe_open
 from torch import nn
 from torch.distributed.tensor import DTensor
-from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedModel
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    GenerationConfig,
+    PreTrainedModel,
+)
 
 from plaudit.engine.distributed import Ranks, own_rows, shard_module
 from plaudit.files.hub import ADAPTER_FOLDER
 from plaudit.files.model_folder import check_weight_files
+from plaudit.models.first_layers import keep_first_layers
 from plaudit.models.load import (
     empty_model,
+    is_reward_folder,
     keep_soft_caps,
     loading,
     refuse_other_weights,
     refuse_what_is_no_number,
 )
+from plaudit.models.padding import padding_for, set_padding
 from plaudit.models.policy import Policy
 from plaudit.models.precision import Narrowed
+from plaudit.models.reward_model import (
+    FreshHead,
+    RewardModel,
+    classifier_around,
+    init_head,
+    read_reward_file,
+    refuse_other_tokenizer,
+)
+from plaudit.tokens.encode import Encoder
 
 _BUFFERS = {"inv_freq", "original_inv_freq"}
 
 
-def numberless_model(folder: Path, dtype: torch.dtype) -> PreTrainedModel | None:
-    """The causal model of a folder, without numbers; None where it cannot be filled by `fill`."""
+def numberless_model(
+    folder: Path, dtype: torch.dtype, kind: Any = AutoModelForCausalLM
+) -> PreTrainedModel | None:
+    """The model of a folder, without numbers; None where it cannot be filled by `fill`."""
     if (folder / ADAPTER_FOLDER).is_dir():
         # It is merged into weights that are whole.
         return None
-    model, places = empty_model(AutoModelForCausalLM, folder), check_weight_files(folder)
+    model, places = empty_model(kind, folder), check_weight_files(folder)
     refuse_other_weights(folder, model, places)
     keep_soft_caps(model)
     if (folder / "generation_config.json").is_file():
@@ -92,16 +111,57 @@ def read_by_parts(
     if model is None:
         return None
     policy = Policy(_adapted(model, adapted), attention=attention)
-    fresh = [weight for weight in policy.parameters() if weight.device.type != "meta"]
+    _divide(policy, ranks, compute)
+    fill(model, folder, ranks.device)
+    return policy
+
+
+def read_reward_by_parts(
+    folder: Path,
+    head: FreshHead,
+    ranks: Ranks,
+    *,
+    encoder: Encoder,
+    dtype: torch.dtype,
+    compute: torch.dtype | None,
+    adapted: Callable[[PreTrainedModel], nn.Module] | None = None,
+) -> RewardModel | None:
+    """A reward model as `read_by_parts` makes a policy, with the head of its folder or a fresh one."""
+    existing = is_reward_folder(folder)
+    kind = AutoModelForSequenceClassification if existing else AutoModelForCausalLM
+    # PEFT copies the head of a classifier, which has to have numbers by then.
+    cannot = ranks.world_size == 1 or (existing and adapted is not None)
+    model = None if cannot else numberless_model(folder, dtype, kind)
+    padding = padding_for(encoder)
+    if model is None or padding.id >= len(model.get_input_embeddings().weight):  # pyright: ignore
+        return None
+    refuse_other_tokenizer(folder, encoder.info)
+    facts: dict[str, Any] = {"pooling": head.pooling}
+    if existing:
+        facts = dict(zip(("pooling", "normalisation"), read_reward_file(folder), strict=True))
+    else:
+        if head.layer is not None:
+            keep_first_layers(model, head.layer)
+        model = classifier_around(model)
+        init_head(model.score, head)
+    set_padding(model, padding)
+    reward = RewardModel(model if adapted is None else _adapted(model, adapted), **facts)
+    _divide(reward, ranks, compute, [reward.base.score])
+    fill(model, folder, ranks.device)
+    return reward.eval()
+
+
+def _divide(
+    model: Policy | RewardModel, ranks: Ranks, compute: torch.dtype | None, exact: Sequence[Any] = ()
+) -> None:
+    fresh = [weight for weight in model.parameters() if weight.device.type != "meta"]
     for weight in fresh:
         weight.data = weight.data.to(ranks.device)
     # Each rank has drawn them for itself.
     ranks.broadcast(weight.data for weight in fresh)
     if compute is not None:
-        policy.backbone.narrowed = Narrowed.by_shards(compute)
-    shard_module(policy, policy.backbone.repeated_layers, ranks=ranks, compute=compute)
-    fill(model, folder, ranks.device)
-    return policy
+        model.backbone.narrowed = Narrowed.by_shards(compute)
+    shard_module(model, model.backbone.repeated_layers, ranks=ranks, compute=compute, exact=exact)
 
 
 def _adapted(model: PreTrainedModel, adapted: Callable[[PreTrainedModel], nn.Module]) -> nn.Module:
@@ -109,7 +169,7 @@ def _adapted(model: PreTrainedModel, adapted: Callable[[PreTrainedModel], nn.Mod
     # weight is for that while a single number, seen as often as its shape says.
     empty = dict[int, nn.Parameter]()
     stand_ins = dict[int, nn.Parameter]()
-    for weight in model.parameters():
+    for weight in (weight for weight in model.parameters() if weight.device.type == "meta"):
         number = torch.zeros((), dtype=weight.dtype).expand(weight.shape)
         stand_ins[id(weight)] = stand_in = nn.Parameter(number)
         empty[id(stand_in)] = weight

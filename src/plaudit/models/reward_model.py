@@ -331,7 +331,7 @@ def load_reward_model(
             f"{folder}: this is a {named[0]}, not a reward model: it has no head that scores; "
             "reward_model() makes a reward model of a language model"
         )
-    pooling, normalisation = _read_reward_file(folder)
+    pooling, normalisation = read_reward_file(folder)
     model = load.load_as(AutoModelForSequenceClassification, folder, dtype=dtype, device=device)
     if encoder is not None:
         refuse_other_tokenizer(folder, encoder.info)
@@ -424,7 +424,7 @@ def init_head(score: nn.Linear, head: FreshHead) -> None:
         score.weight.copy_(weight)
 
 
-def _read_reward_file(folder: Path) -> tuple[Pooling, Normalisation]:
+def read_reward_file(folder: Path) -> tuple[Pooling, Normalisation]:
     """A classifier from elsewhere has no such file: it reads the last token and is not normalised."""
     path = folder / load.REWARD_FILE
     if not path.is_file():

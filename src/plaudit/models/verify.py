@@ -19,7 +19,7 @@ from plaudit.models.backbone import CompiledParts, evaluation_mode, modes_restor
 from plaudit.models.policy import Policy
 from plaudit.models.reward_model import RewardModel
 from plaudit.tokens.batch import Completion, Example, TokenBatch, batch_of
-from plaudit.tokens.microbatch import Layout
+from plaudit.tokens.microbatch import ForwardInputs, Layout
 
 VerifiableModel = Policy | RewardModel
 """What is proven: log-probs of a policy, states of a reward model."""
@@ -328,7 +328,11 @@ def _fast_outputs(model: VerifiableModel, batch: TokenBatch) -> Tensor:
     """Log-probs ``[N, T]`` of a policy; directions of the states ``[N, T, H]`` that a reward is read in."""
     if isinstance(model, Policy):
         return model.score(batch).logp_NT
-    hidden_MH = model.backbone.states(batch, lambda inputs: inputs.own_NT[batch.host.mask_NT])
+
+    def own(inputs: ForwardInputs) -> Tensor:
+        return inputs.own_NT[batch.host.mask_NT]
+
+    _, hidden_MH = model(batch, own, own)
     direction_NTH = hidden_MH.new_zeros(*batch.mask_NT.shape, hidden_MH.shape[-1])
     direction_NTH[batch.mask_NT] = _direction(hidden_MH)
     return direction_NTH

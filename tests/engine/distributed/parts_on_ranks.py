@@ -10,8 +10,12 @@ from safetensors.torch import load_file, save_file
 
 from plaudit.engine.distributed import Ranks, full_tensor, process_group, unsharded
 from plaudit.errors import UserError
-from plaudit.methods.parts import read_by_parts
+from plaudit.methods.parts import read_by_parts, read_reward_by_parts
 from plaudit.models.load import load_model
+from plaudit.models.reward_model import FreshHead, new_reward_model, save_reward_model
+from plaudit.tokens.encode import make_encoder
+
+HEAD = FreshHead(seed=3, pooling="mean")
 
 
 def outcome(folder: Path, ranks: Ranks, dtype: torch.dtype) -> str:
@@ -31,6 +35,23 @@ def outcome(folder: Path, ranks: Ranks, dtype: torch.dtype) -> str:
     return "tied" if tied[0] else "parts"
 
 
+def reward_outcome(folder: Path, ranks: Ranks) -> str:
+    """A reward model with a fresh head, and one whose folder has it."""
+    encoder, exact = make_encoder(folder), {"dtype": torch.float64}
+    expected = new_reward_model(folder, HEAD, encoder=encoder, device=ranks.device, **exact)
+    saved = folder.parent / "reward"
+    if ranks.is_first:
+        save_reward_model(expected, saved, template_of=folder, encoder=encoder)
+    ranks.barrier()
+    for source in (folder, saved):
+        model = read_reward_by_parts(source, HEAD, ranks, encoder=encoder, compute=None, **exact)
+        assert model is not None, source
+        pairs = zip(model.named_parameters(), expected.named_parameters(), strict=True)
+        assert all(a == b and same(full_tensor(x.detach()), y) for (a, x), (b, y) in pairs), source
+        assert model.pooling == expected.pooling
+    return "parts"
+
+
 def same(mine: torch.Tensor, theirs: torch.Tensor) -> bool:
     return mine.dtype == theirs.dtype and torch.equal(mine, theirs)
 
@@ -38,6 +59,9 @@ def same(mine: torch.Tensor, theirs: torch.Tensor) -> bool:
 def main() -> None:
     with process_group("cpu") as ranks:
         folders = sorted(Path(sys.argv[1]).iterdir())
+        found = reward_outcome(Path(sys.argv[2]), ranks)
+        if ranks.is_first:
+            print("reward", found, flush=True)
         for folder in folders:
             outcome(folder, ranks, torch.bfloat16)
             found = outcome(folder, ranks, torch.float32)

@@ -12,6 +12,7 @@ from plaudit.files.hub import ADAPTER_FOLDER
 from plaudit.methods.parts import numberless_model
 from tests.engine.distributed import parts_on_ranks
 from tests.engine.distributed.launch import run
+from tests.engine.toy import make_toy
 from tests.models.damaged_folders import edit
 from tests.models.zoo import ZOO, build
 
@@ -27,10 +28,12 @@ def test_what_ranks_read_by_parts_is_the_model(names: tuple[str, ...], tmp_path:
     for name in names:
         build(name).save_pretrained(tmp_path / "zoo" / name, max_shard_size="20KB")
     build("llama").save_pretrained(tmp_path / "zoo" / "zz")
-    done = run(parts_on_ranks.__file__, tmp_path / "zoo", cwd=tmp_path)
+    toy = make_toy(tmp_path / "toy")
+    done = run(parts_on_ranks.__file__, tmp_path / "zoo", toy.model, cwd=tmp_path)
     assert done.code == 0, done.err
     kind = {**dict.fromkeys(names, "parts"), **dict.fromkeys(TIED, "tied"), **dict.fromkeys(WHOLE, "whole")}
-    lines = done.out.splitlines()
+    first, *lines = done.out.splitlines()
+    assert first == "reward parts"
     assert lines[: len(names)] == [f"{name} {kind[name]}" for name in sorted(names)]
     [refused] = [line for line in lines if line.startswith("rank")]
     assert "lm_head.weight are NaN or infinite" in refused

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from plaudit.engine.distributed import unsharded
 from plaudit.errors import UserError
 from plaudit.files import atomic
-from plaudit.methods.models import gathered_model, narrow_as_configured
+from plaudit.methods.models import gathered_model, narrow_as_configured, recompute_as_configured
 from plaudit.methods.policy.config import PolicyConfig
 from plaudit.methods.run import Run
 from plaudit.models.load import is_reward_folder
@@ -25,23 +28,34 @@ from plaudit.rewards.load import model_folder
 from plaudit.tokens.encode import Encoder
 
 
-def prepare_critic(config: PolicyConfig, run: Run) -> tuple[RewardModel, list[str]]:
-    """The starting critic, and notes on what it was loaded from and how it computes."""
+def prepare_critic(
+    config: PolicyConfig, run: Run, *, by_parts: bool = False
+) -> tuple[RewardModel, list[str]]:
+    """The starting critic, and what it was loaded from; divided where it can be read ``by_parts``."""
     folder = _critic_folder(config, run.encoder)
-    dtype, device = run.precision.weights, run.ranks.device
+    numbers, cpu = run.precision, torch.device("cpu")
+    # A head of zeros expects nothing at first, whatever the states are.
+    head, note = FreshHead(seed=config.seed, std=0.0), f"critic: begins as {folder} with a new head"
+    load: Any = partial(new_reward_model, folder, head)
     if is_reward_folder(folder):
-        model = load_reward_model(folder, encoder=run.encoder, dtype=dtype, device=torch.device("cpu"))
-        note = f"critic: begins as the reward model {folder}"
-    else:
-        # A head of zeros expects nothing at first, whatever the states are.
-        head = FreshHead(seed=config.seed, std=0.0)
-        model = new_reward_model(folder, head, encoder=run.encoder, dtype=dtype, device=torch.device("cpu"))
-        note = f"critic: begins as {folder} with a new head"
-    # With the reward's normalisation values begin on the scale of the scores that they shall predict.
-    critic = RewardModel(model.model.to(device), normalisation=model.normalisation)
-    layout, _ = choose_layout(critic, config.memory.layout)
-    critic.use_layout(layout)
-    notes = narrow_as_configured(critic.train(), config, run.precision)
+        load, note = partial(load_reward_model, folder), f"critic: begins as the reward model {folder}"
+    critic = None
+    if by_parts and config.shard:
+        from plaudit.methods.parts import read_reward_by_parts
+
+        compute = numbers.products if numbers.mixed else None
+        settings: Any = {"encoder": run.encoder, "dtype": numbers.weights, "compute": compute}
+        critic = read_reward_by_parts(folder, head, run.ranks, **settings)
+    if critic is None:
+        model = load(encoder=run.encoder, dtype=numbers.weights, device=cpu)
+        # With the reward's normalisation values begin on the scale of the scores that they shall predict.
+        critic = RewardModel(model.model.to(run.ranks.device), normalisation=model.normalisation)
+    critic.pooling = "last"
+    recompute_as_configured(critic, config)
+    with unsharded(critic):
+        layout, _ = choose_layout(critic, config.memory.layout)
+        critic.use_layout(layout)
+        notes = narrow_as_configured(critic.train(), config, numbers)
     return critic, [note, *(f"critic, {note}" for note in notes)]
 
 

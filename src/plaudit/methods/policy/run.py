@@ -488,7 +488,7 @@ def _load_critic(
         return None, []
     if config.critic.shared:
         return ValueHead(policy), ["critic: a head on the policy's own layers, which begins with zeros"]
-    critic, notes = prepare_critic(config, run)
+    critic, notes = prepare_critic(config, run, by_parts=True)
     shard_or_broadcast(critic, config, run.ranks)
     return critic, notes
 

@@ -26,7 +26,7 @@ from plaudit.data.generative_judging import (
 from plaudit.data.read import read_records
 from plaudit.data.records import Demonstration, Rating, Record, record_kind
 from plaudit.data.transforms import DemonstrationSet
-from plaudit.engine.distributed import Ranks, is_first_process
+from plaudit.engine.distributed import Ranks, is_first_process, unsharded
 from plaudit.engine.sinks.base import Summary
 from plaudit.errors import UserError
 from plaudit.files import atomic
@@ -41,7 +41,7 @@ from plaudit.methods.supervised.run import (
     run_supervised,
 )
 from plaudit.models.four_bits import numbers_in_four_bits
-from plaudit.models.load import Precision, is_reward_folder, save_adapter
+from plaudit.models.load import Precision, is_reward_folder, save_adapter, with_lora
 from plaudit.models.reward_model import (
     FreshHead,
     Normalisation,
@@ -62,42 +62,73 @@ from plaudit.tokens.preferences import JudgedRow, RatingLabel
 def prepare_reward_model(
     config: RewardConfig, encoder: Encoder, precision: Precision, ranks: Ranks
 ) -> tuple[RewardModel, list[str]]:
-    """The starting reward model with its head, adapters and verified layout; not sharded yet."""
+    """The starting reward model with its head, adapters and verified layout; sharded where it can be."""
     device = models.loading_device(config, ranks)
-    model, notes = starting_reward_model(config, encoder, precision.weights, device)
-    model = _with_adapters(model, config, ranks.device)
+    divided = _by_parts(config, encoder, precision, ranks) if config.shard else None
+    if divided is None:
+        model, notes = starting_reward_model(config, encoder, precision.weights, device)
+        model = _with_adapters(model, config, ranks.device)
+    else:
+        model, notes = divided, _head_notes(divided, config)
     models.recompute_as_configured(model, config)
-    layout, note = choose_layout(model, config.memory.layout)
-    model.use_layout(layout)
-    notes += [*models.four_bit_notes(model), *([] if note is None else [note])]
-    return model.train(), [*notes, *models.narrow_as_configured(model, config, precision)]
+    with unsharded(model):
+        layout, note = choose_layout(model, config.memory.layout)
+        model.use_layout(layout)
+        notes += [*models.four_bit_notes(model), *([] if note is None else [note])]
+        notes += models.narrow_as_configured(model, config, precision)
+    return model.train(), notes
+
+
+def _by_parts(
+    config: RewardConfig, encoder: Encoder, precision: Precision, ranks: Ranks
+) -> RewardModel | None:
+    from plaudit.methods.parts import read_reward_by_parts
+
+    return read_reward_by_parts(
+        config.model,
+        _fresh_head(config),
+        ranks,
+        encoder=encoder,
+        dtype=precision.weights,
+        compute=precision.products if precision.mixed else None,
+        adapted=partial(with_lora, settings=config.lora) if config.lora.rank else None,
+    )
 
 
 def starting_reward_model(
     config: RewardConfig, encoder: Encoder, dtype: torch.dtype, device: torch.device
 ) -> tuple[RewardModel, list[str]]:
     """A language model's layers with a new head, or a reward model's own head where the folder has one."""
-    setting = config.reward.pooling
+    head = _fresh_head(config)
     if is_reward_folder(config.model):
-        for name in ("head_std", "layer"):
-            if getattr(config.reward, name) is not None:
-                option = f"--reward.{name.replace('_', '-')}"
-                raise UserError(f"{config.model}: this reward model has its head already: leave out {option}")
         model = load_reward_model(config.model, encoder=encoder, dtype=dtype, device=device)
-        notes = [f"{config.model} is a reward model already: it goes on with its own head"]
-        pooling = model.pooling if setting == "auto" else setting
     else:
-        pooling = "last" if setting == "auto" else setting
-        # 7919, a prime: members of two runs with neighbouring seeds still begin with other heads.
-        seed = config.seed + 7919 * (config.ensemble.member or 0)
-        layer = config.reward.layer
-        head = FreshHead(seed=seed, std=config.reward.head_std, pooling=pooling, layer=layer)
         model = new_reward_model(config.model, head, encoder=encoder, dtype=dtype, device=device)
-        layers = model.base.config.get_text_config().num_hidden_layers
-        notes = [] if layer is None else [f"read after layer {layers}: those above it are cut off"]
-    attention = config.memory.attention
-    normalisation = model.normalisation
-    return RewardModel(model.model, pooling=pooling, normalisation=normalisation, attention=attention), notes
+    return model, _head_notes(model, config)
+
+
+def _fresh_head(config: RewardConfig) -> FreshHead:
+    """The head of a reward model that begins as a language model; refused where the folder has its own."""
+    for name in ("head_std", "layer"):
+        if is_reward_folder(config.model) and getattr(config.reward, name) is not None:
+            option = f"--reward.{name.replace('_', '-')}"
+            raise UserError(f"{config.model}: this reward model has its head already: leave out {option}")
+    pooling = "last" if config.reward.pooling == "auto" else config.reward.pooling
+    # 7919, a prime: members of two runs with neighbouring seeds still begin with other heads.
+    seed = config.seed + 7919 * (config.ensemble.member or 0)
+    return FreshHead(seed=seed, std=config.reward.head_std, pooling=pooling, layer=config.reward.layer)
+
+
+def _head_notes(model: RewardModel, config: RewardConfig) -> list[str]:
+    """Read the model as the settings say, and tell what that is."""
+    if config.reward.pooling != "auto":
+        model.pooling = config.reward.pooling
+    model.backbone.plain_attention = config.memory.attention or model.backbone.plain_attention
+    if is_reward_folder(config.model):
+        return [f"{config.model} is a reward model already: it goes on with its own head"]
+    layers = model.base.config.get_text_config().num_hidden_layers
+    cut = f"read after layer {layers}: those above it are cut off"
+    return [] if config.reward.layer is None else [cut]
 
 
 def _with_adapters(model: RewardModel, config: RewardConfig, device: torch.device) -> RewardModel:

@@ -218,11 +218,12 @@ def _learning_pace(cost: RunCost) -> tuple[float, float, str]:
     gpu, roles, plan, config = cost.request.machine.gpu, cost.roles, cost.schedule, cost.request.config
     assert gpu is not None
     learners = [model for model in (roles.trained_model, roles.critic) if model is not None]
-    step = FORWARD + (FROZEN if config.lora.rank else BACKWARD) + FORWARD * bool(config.memory.checkpointing)
+    # A critic has no adapters.
+    again = FORWARD * bool(config.memory.checkpointing)
+    steps = FORWARD + (FROZEN if config.lora.rank else BACKWARD) + again, FORWARD + BACKWARD + again
     looking = 0 if roles.reference_model is None else multiplied_numbers(roles.reference_model)
-    # A critic has no adapters, and none of its layers is computed again.
-    steps = zip((step, FORWARD + BACKWARD), map(multiplied_numbers, learners), strict=False)
-    learning = sum(each * numbers for each, numbers in steps) + FORWARD * looking * (plan.rounds is None)
+    learning = FORWARD * looking * (plan.rounds is None)
+    learning += sum(a * b for a, b in zip(steps, map(multiplied_numbers, learners), strict=False))
     rate = TRAINING_SHARE * gpu.rate
     step_tokens = plan.tokens / plan.steps / plan.ranks
     products, words = step_tokens * learning / rate, ""

@@ -212,6 +212,7 @@ def _meta_critic(method: str, config: RunConfig) -> RewardModel | None:
     if config.critic.model is None and reward is not None and reward.is_dir():
         folder = model_folder(reward) if is_reward_folder(model_folder(reward)) else folder
     model = _meta_classifier(model_folder(folder), config)
+    recompute_as_configured(model, config)
     model.use_layout(config.memory.layout)
     return model
 
