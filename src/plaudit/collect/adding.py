@@ -13,7 +13,7 @@ from plaudit.collect import log, views
 from plaudit.collect.answers import check_label, known_answer
 from plaudit.collect.desk import key_of, task_of
 from plaudit.collect.kinds import KINDS
-from plaudit.collect.log import Entry, canonical, digest
+from plaudit.collect.log import Entry, bound, canonical, digest
 from plaudit.collect.project import Project, guidelines_version, project_to_dict
 from plaudit.collect.refusals import (
     ChangedMeanwhileError,
@@ -38,7 +38,7 @@ _THERE = select(task.c.id).where(
     task.c.project == bindparam("p"), task.c.id.in_(bindparam("ids", expanding=True))
 )
 _DECISION = select(labels.c.label, labels.c.shown).where(
-    labels.c.project == bindparam("p"), labels.c.task == bindparam("t"), labels.c.purpose == "adjudicated"
+    bound(labels, project="p", task="t"), labels.c.purpose == "adjudicated"
 )
 _SETTINGS_SEQ = select(projects.c.seq).where(projects.c.name == bindparam("p"))
 _ANY_LABEL = select(labels.c.seq).where(labels.c.project == bindparam("p")).limit(1)

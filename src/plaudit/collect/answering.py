@@ -14,7 +14,7 @@ from plaudit.collect.adding import Added, add_tasks, content_key, ids_by_content
 from plaudit.collect.answers import check_label, whole_label
 from plaudit.collect.desk import JUDGED_BY, SENT, key_of, own_assignment, person_row, prolong, task_of
 from plaudit.collect.kinds import KINDS
-from plaudit.collect.log import Entry
+from plaudit.collect.log import Entry, bound, same
 from plaudit.collect.own import HOLDING, conclude_qualification
 from plaudit.collect.people import annotator_named
 from plaudit.collect.project import Project
@@ -27,8 +27,7 @@ SKIP_REASONS = ("unclear", "too-long", "not-my-field", "upsetting", "broken")
 FLAG_REASONS = ("harmful", "private", "broken", "other")
 
 _OTHERS_OPEN = select(func.count()).where(
-    assignment.c.project == bindparam("p"),
-    assignment.c.task == bindparam("t"),
+    bound(assignment, project="p", task="t"),
     assignment.c.state == "open",
     assignment.c.purpose == "work",
     assignment.c.id != bindparam("a"),
@@ -43,21 +42,20 @@ _TO_TAKE_IN = (
         task.c.purpose,
         *JUDGED_BY,
         exists()
-        .where(assignment.c.project == task.c.project, assignment.c.task == task.c.id)
+        .where(same(assignment, task, task="id"))
         .where(assignment.c.annotator == annotator.c.name)
         .label("given"),
     )
     .join(annotator, (annotator.c.project == task.c.project) & (annotator.c.name == bindparam("n")))
     .outerjoin(log.log, SENT)
-    .where(task.c.project == bindparam("p"), task.c.id == bindparam("t"))
+    .where(bound(task, project="p", id="t"))
 )
 _LABEL = select(label).where(label.c.assignment == bindparam("a"))
 _HISTORY = (
     select(label, task.c.body)
-    .join(task, (task.c.project == label.c.project) & (task.c.id == label.c.task))
+    .join(task, same(task, label, id="task"))
     .where(
-        label.c.project == bindparam("p"),
-        label.c.annotator == bindparam("n"),
+        bound(label, project="p", annotator="n"),
         label.c.seq < bindparam("before"),
         # A reviewer's decisions are left out: they have no lease, so nothing could be undone.
         label.c.purpose.in_(("work", "gold", "qualify", "repeat")),
@@ -220,12 +218,8 @@ def take_in(
     # Before tasks are added: afterwards these very ones would be found as known.
     fresh, given = _put_on_known_tasks(change, name, bodies, given)
     added = add_tasks(change, name, fresh, actor=actor)
-    repeated = added.repeated + len(bodies) - len(fresh)
-    return replace(added, repeated=repeated), _take_in(change, name, given)
-
-
-def _take_in(change: Transaction, name: str, given: Iterable[GivenAnswer]) -> TakenIn:
-    # Answers of a file as leases that were answered at once, each taken in a single time.
+    added = replace(added, repeated=added.repeated + len(bodies) - len(fresh))
+    # Each answer is a lease that was answered at once, and is taken in a single time.
     pseudonyms, surpluses, repeated = dict[str, str](), list[bool](), 0
     for answer in given:
         try:
@@ -238,9 +232,9 @@ def _take_in(change: Transaction, name: str, given: Iterable[GivenAnswer]) -> Ta
             repeated += 1
         else:
             surpluses.append(surplus)
-    return TakenIn(
-        taken=len(surpluses), repeated=repeated, surplus=sum(surpluses), people=(*pseudonyms.values(),)
-    )
+    people = (*pseudonyms.values(),)
+    taken = TakenIn(taken=len(surpluses), repeated=repeated, surplus=sum(surpluses), people=people)
+    return added, taken
 
 
 def _take_in_one(change: Transaction, name: str, person: str, answer: GivenAnswer) -> bool | None:

@@ -127,9 +127,6 @@ def rows_of(
     return [replace(row, origin=origin) for row in rows] if isinstance(origin, str) else rows
 
 
-# Forms.
-
-
 def label_from_form(shown: Shown, form: Form) -> dict[str, Any]:
     """The label that a filled-in form says, in the order shown; a refusal names the form's field.
 

@@ -19,7 +19,7 @@ from sqlalchemy import Connection, bindparam, exists, select
 from plaudit.collect import log
 from plaudit.collect.answers import free_texts
 from plaudit.collect.kinds import KINDS
-from plaudit.collect.log import canonical
+from plaudit.collect.log import canonical, same
 from plaudit.collect.project import Project, project_from_dict, project_to_dict
 from plaudit.collect.store import LabelStore, Transaction
 from plaudit.collect.tables import annotator, label, task
@@ -62,13 +62,13 @@ _PEOPLE = (
 _TASKS = (
     select(task.c.seq, task.c.id, task.c.prompt, task.c.body)
     .where(task.c.project == bindparam("p"), task.c.seq > bindparam("after"))
-    .where(exists().where(label.c.project == task.c.project, label.c.task == task.c.id))
+    .where(exists().where(same(label, task, task="id")))
     .order_by(task.c.seq)
     .limit(_TASKS_A_PAGE)
 )
 _LABELS = (
     select(*(column for column in label.c if column.name in SCHEMA.names))
-    .join(task, (task.c.project == label.c.project) & (task.c.id == label.c.task))
+    .join(task, same(task, label, id="task"))
     .where(task.c.project == bindparam("p"), task.c.seq > bindparam("after"), task.c.seq <= bindparam("last"))
     .order_by(task.c.seq, label.c.seq)
 )

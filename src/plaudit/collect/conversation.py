@@ -58,17 +58,13 @@ def say(
     store: LabelStore, project: str, person: str, assignment: str, *, key: str, message: object
 ) -> dict[str, Any]:
     """Send a message and keep the answers; the same key gives the same answers again."""
-    words = checked_text("message", message, most=MOST_OF_A_MESSAGE, empty=False)
-    with store.looking() as look:
-        place = _place(look, project, person, assignment)
-    # Before any refusal: a repeated send is answered also where nothing more may be said.
-    known = _earlier(place.turns, key, words)
+    whose = (project, person, assignment)
+    place, words, known = _before_send(store, whose, key, message)
     if known is not None:
         return _shown(place.turns, known)
-    _refuse_early(place)
     # Outside of any transaction: a slow server holds up nobody's work.
     turn = {"key": key, "message": words, "answers": _ask(place, assignment, words), "strength": None}
-    return _save(store, (project, person, assignment), place, turn)
+    return _save(store, whose, place, turn)
 
 
 def say_in_parts(
@@ -78,15 +74,27 @@ def say_in_parts(
 
     The last part is what `say` returns. What is refused is refused at once, before the first part.
     """
-    words = checked_text("message", message, most=MOST_OF_A_MESSAGE, empty=False)
-    with store.looking() as look:
-        place = _place(look, project, person, assignment)
-    known = _earlier(place.turns, key, words)
+    whose = (project, person, assignment)
+    place, words, known = _before_send(store, whose, key, message)
     if known is not None:
         return iter([_shown(place.turns, known)])
-    _refuse_early(place)
-    turn = {"key": key, "message": words, "strength": None}
-    return _parts(store, (project, person, assignment), place, turn)
+    return _parts(store, whose, place, {"key": key, "message": words, "strength": None})
+
+
+def _before_send(
+    store: LabelStore, whose: tuple[str, str, str], key: str, message: object
+) -> tuple[_Place, str, int | None]:
+    # The conversation, the message's words, and the turn that it was already; refused where none may follow.
+    words = checked_text("message", message, most=MOST_OF_A_MESSAGE, empty=False)
+    with store.looking() as look:
+        place = _place(look, *whose)
+    known = _earlier(place.turns, key, words)
+    # A repeated send is answered also where nothing more may be said.
+    if known is None and len(place.turns) >= MOST_TURNS:
+        raise NotYoursError(f"a conversation has {MOST_TURNS} turns at most; send what you say of it")
+    if known is None and place.rules.answers > 1 and place.turns and place.turns[-1]["strength"] is None:
+        raise NotYoursError("say first which of the last two answers is better; the talk goes on with it")
+    return place, words, known
 
 
 def _parts(
@@ -173,13 +181,6 @@ def _earlier(turns: Sequence[Mapping[str, Any]], key: str, message: str) -> int 
     return None
 
 
-def _refuse_early(place: _Place) -> None:
-    if len(place.turns) >= MOST_TURNS:
-        raise NotYoursError(f"a conversation has {MOST_TURNS} turns at most; send what you say of it")
-    if place.rules.answers > 1 and place.turns and place.turns[-1]["strength"] is None:
-        raise NotYoursError("say first which of the last two answers is better; the talk goes on with it")
-
-
 def _shown(turns: Sequence[Mapping[str, Any]], number: int) -> dict[str, Any]:
     return {"turn": number + 1, "message": turns[number]["message"], "answers": turns[number]["answers"]}
 
@@ -248,9 +249,6 @@ def _with_words(text: str) -> str:
     whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     # An empty answer is one that a person may judge; a label must hold words.
     return whole if whole.strip() else "(no words)"
-
-
-# Answers as they are written.
 
 
 Piece = tuple[int, str]

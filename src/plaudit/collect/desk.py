@@ -4,24 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Boolean, and_, bindparam, case, exists, func, or_, select
 
-from plaudit.collect import log, views
-from plaudit.collect.assigning import (
-    MOST_OPEN,
-    REPEAT_AFTER,
-    Annotator,
-    Candidate,
-    Purpose,
-    draw_order,
-    fits,
-    purposes,
-    select_task,
-    uniform,
-)
-from plaudit.collect.log import Entry
+from plaudit.collect import assigning, log, views
+from plaudit.collect.assigning import Annotator, Candidate, Purpose
+from plaudit.collect.log import Entry, bound, same
 from plaudit.collect.project import MOST_LEASE_MINUTES, Project, guidelines_version
 from plaudit.collect.refusals import KeyConflictError, NotFoundError, NotYoursError, checked_text
 from plaudit.collect.store import Transaction, ahead, later, parsed
@@ -69,18 +59,12 @@ class Nothing:
     """When the first of the others' leases ends, where there is something to wait for."""
 
 
-_OWN = select(assignment).where(
-    assignment.c.project == bindparam("p"), assignment.c.annotator == bindparam("n")
-)
-HOLDS = (
-    assignment.c.project == bindparam("p"),
-    assignment.c.annotator == bindparam("n"),
-    assignment.c.state == "open",
-)
+_OWN = select(assignment).where(bound(assignment, project="p", annotator="n"))
+HOLDS = (bound(assignment, project="p", annotator="n"), assignment.c.state == "open")
 _OWN_OPEN = select(assignment.c.id).where(*HOLDS).order_by(assignment.c.seq)
 _OWN_ENDED = (
     _OWN.where(assignment.c.state == "ended", assignment.c.purpose == "work")
-    .join(task, (task.c.project == assignment.c.project) & (task.c.id == assignment.c.task))
+    .join(task, same(task, assignment, id="task"))
     # Only while the place is free: taken up again it must not exceed the cap.
     .where(has_place(task))
     .order_by(assignment.c.seq)
@@ -102,19 +86,18 @@ _OTHERS_UNTIL = select(func.min(assignment.c.until)).where(
     assignment.c.purpose == "work",
     # What the person has done cannot come back, whoever else holds it.
     ~exists().where(
-        _mine.c.project == bindparam("p"),
-        _mine.c.annotator == bindparam("n"),
+        bound(_mine, project="p", annotator="n"),
         _mine.c.task == assignment.c.task,
         _mine.c.state != "ended",
     ),
 )
 _COUNTED = (
     select(func.count())
-    .where(label.c.project == task.c.project, label.c.task == task.c.id)
+    .where(same(label, task, task="id"))
     .where(label.c.surplus == 0, label.c.purpose == "work")
     .scalar_subquery()
 )
-SENT = (log.log.c.project == bindparam("p")) & (log.log.c.key == bindparam("k"))
+SENT = bound(log.log, project="p", key="k")
 JUDGED_BY = (
     task.c.body,
     task.c.state.label("task_state"),
@@ -129,18 +112,15 @@ _DRAFTED = (draft.c.assignment.label("drafted"), draft.c.label.label("draft"), d
 # All that an answer, a page or a draft asks of an assignment, in one way to the server and back.
 _ASSIGNMENT = (
     select(assignment, project.c.settings, *JUDGED_BY, *_DRAFTED)
-    .join(task, (task.c.project == assignment.c.project) & (task.c.id == assignment.c.task))
+    .join(task, same(task, assignment, id="task"))
     .join(project, project.c.name == assignment.c.project)
-    .join(
-        annotator,
-        (annotator.c.project == assignment.c.project) & (annotator.c.name == assignment.c.annotator),
-    )
+    .join(annotator, same(annotator, assignment, name="annotator"))
     .outerjoin(draft, draft.c.assignment == assignment.c.id)
     .outerjoin(log.log, SENT)
     .where(assignment.c.id == bindparam("a"))
 )
-_TASK = select(task).where(task.c.project == bindparam("p"), task.c.id == bindparam("t"))
-_PERSON = select(annotator).where(annotator.c.project == bindparam("p"), annotator.c.name == bindparam("n"))
+_TASK = select(task).where(bound(task, project="p", id="t"))
+_PERSON = select(annotator).where(bound(annotator, project="p", name="n"))
 _COMING = (
     select(
         annotator,
@@ -151,15 +131,11 @@ _COMING = (
     )
     .join(project, project.c.name == annotator.c.project)
     .outerjoin(log.log, SENT)
-    .where(annotator.c.project == bindparam("p"), annotator.c.name == bindparam("n"))
+    .where(bound(annotator, project="p", name="n"))
 )
 _LAST_ORDER = (
     select(assignment.c.shown)
-    .where(
-        assignment.c.project == bindparam("p"),
-        assignment.c.task == bindparam("t"),
-        assignment.c.annotator != bindparam("n"),
-    )
+    .where(bound(assignment, project="p", task="t"), assignment.c.annotator != bindparam("n"))
     .order_by(assignment.c.seq.desc())
     .limit(1)
 )
@@ -169,8 +145,7 @@ _TO_GIVE = _TASK.add_columns(_LAST_ORDER.scalar_subquery().label("before"))
 def _unseen(rows: Any) -> Any:
     # Not given to this person before, whatever came of it.
     return ~exists().where(
-        assignment.c.project == bindparam("p"),
-        assignment.c.annotator == bindparam("n"),
+        bound(assignment, project="p", annotator="n"),
         assignment.c.task == rows.c.id,
     )
 
@@ -178,8 +153,7 @@ def _unseen(rows: Any) -> Any:
 def _visits(rows: Any) -> Any:
     # How many tasks of a prompt the person was given; not counted where nothing hangs on it.
     counted = select(func.count()).where(
-        assignment.c.project == bindparam("p"),
-        assignment.c.annotator == bindparam("n"),
+        bound(assignment, project="p", annotator="n"),
         assignment.c.prompt == rows.c.prompt,
     )
     return case((bindparam("any_prompt", type_=Boolean), 0), else_=counted.scalar_subquery())
@@ -218,14 +192,15 @@ def _read(rows: Any) -> Any:
 
 _OPEN = (task.c.project == bindparam("p"), has_place(task))
 _BY_URGENCY = (task.c.lacking.desc(), task.c.priority.desc(), task.c.scramble)
+
+
+def _first_open(started: int, most: int) -> Any:
+    choice = select(*_CHOICE).where(*_OPEN, task.c.started == started)
+    return choice.order_by(*_BY_URGENCY).limit(most).subquery()
+
+
 # A person who labelled ten thousand tasks would otherwise pass all of them by on the way to a new one.
-_NEAR = (
-    select(*_CHOICE)
-    .where(*_OPEN, task.c.started == 1)
-    .order_by(*_BY_URGENCY)
-    .limit(_STARTED_WINDOW)
-    .subquery()
-)
+_NEAR = _first_open(1, _STARTED_WINDOW)
 _STARTED = (
     _read(_NEAR)
     .where(*_suits(_NEAR))
@@ -239,41 +214,29 @@ _FRESH, _ALL_STARTED = (
 _UNSEEN_STARTED = select(task.c.id).where(*_OPEN, task.c.started == 1, _unseen(task)).limit(1)
 _SPECIAL = (
     _read(task)
-    .where(task.c.project == bindparam("p"), task.c.purpose == bindparam("purpose"), is_item(task))
+    .where(bound(task, project="p", purpose="purpose"), is_item(task))
     # A closed item keeps its purpose, and is given to nobody.
     .where(task.c.state == "item", *_suits(task))
     .order_by(task.c.scramble)
     .limit(1_000)
 )
-_WITHIN_SIGHT = tuple(
-    select(*_CHOICE)
-    .where(*_OPEN, task.c.started == started)
-    .order_by(*_BY_URGENCY)
-    .limit(MOST_COUNTED)
-    .subquery()
-    for started in (0, 1)
-)
 _AHEAD = tuple(
-    select(func.count(), func.coalesce(func.sum(case((and_(*_suits(rows)), 1), else_=0)), 0)).select_from(
-        rows
-    )
-    for rows in _WITHIN_SIGHT
+    select(func.count(), func.count(case((and_(*_suits(rows)), 1)))).select_from(rows)
+    for rows in (_first_open(started, MOST_COUNTED) for started in (0, 1))
 )
 _later_assignment = assignment.alias()
 _REPEATABLE = (
     select(label.c.task, label.c.shown)
-    .join(task, (task.c.project == label.c.project) & (task.c.id == label.c.task))
+    .join(task, same(task, label, id="task"))
     .where(
-        label.c.project == bindparam("p"),
-        label.c.annotator == bindparam("n"),
+        bound(label, project="p", annotator="n"),
         label.c.purpose == "work",
         label.c.number <= bindparam("newest"),
         task.c.state != "closed",
         *_readable(task),
         # Once only: whoever has met a repeat may remember what the answer to it was.
         ~exists().where(
-            _later_assignment.c.project == bindparam("p"),
-            _later_assignment.c.annotator == bindparam("n"),
+            bound(_later_assignment, project="p", annotator="n"),
             _later_assignment.c.task == label.c.task,
             _later_assignment.c.purpose == "repeat",
         ),
@@ -301,7 +264,7 @@ def next_task(change: Transaction, name: str, person: str, key: str | None = Non
         release_ended(change, name)
     held = change.connection.execute(_OWN_OPEN, names).all() if row.holds else []
     # Each fresh key leases anew: without a limit one person could hold every task.
-    full = held and (key is None or len(held) >= MOST_OPEN)
+    full = held and (key is None or len(held) >= assigning.MOST_OPEN)
     found = None if full else _new_lease(change, name, row, key) or _taken_up_again(change, name, person, key)
     if found is not None:
         return found
@@ -316,7 +279,7 @@ def left_for(change: Transaction, name: str, person: str) -> tuple[int, bool]:
     """How many tasks a person could still be given, and whether there may be more than were counted."""
     names = _names(name, _annotator(person_row(change, name, person)), change.settings(name))
     counted = [change.connection.execute(statement, names).one() for statement in _AHEAD]
-    return sum(int(suited) for _, suited in counted), any(looked >= MOST_COUNTED for looked, _ in counted)
+    return sum(suited for _, suited in counted), any(looked >= MOST_COUNTED for looked, _ in counted)
 
 
 def _taken_up_again(change: Transaction, name: str, person: str, key: str | None) -> Lease | None:
@@ -386,13 +349,10 @@ def release_ended(change: Transaction, name: str) -> None:
     """Take back the places whose time is over: no timer runs, whoever asks for work pays for it."""
     # In parts: after a quiet night there may be thousands, and what is released is not found again.
     names = {"p": name, **_moments(change)}
-    while True:
-        ended = change.connection.execute(_ENDED, names).all()
+    while ended := change.connection.execute(_ENDED, names).all():
         for row in ended:
             body = {"reason": "ended"}
             change.record(Entry(project=name, actor="plaudit", kind="released", subject=row.id, body=body))
-        if not ended:
-            return
 
 
 def _moments(change: Transaction) -> dict[str, str]:
@@ -401,7 +361,7 @@ def _moments(change: Transaction) -> dict[str, str]:
 
 def _new_lease(change: Transaction, name: str, row: Any, key: str | None) -> Lease | None:
     settings, person = change.settings(name), _annotator(row)
-    for purpose in purposes(person, settings):
+    for purpose in assigning.purposes(person, settings):
         found = _FINDERS[purpose](change, name, person, settings)
         if found is not None:
             wanted, order = found
@@ -414,7 +374,9 @@ def is_through(look: Transaction, name: str, row: Any) -> bool:
     if look.connection.execute(_OWN_OPEN, {"p": name, "n": row.name}).first() is not None:
         return False
     settings, person = look.settings(name), _annotator(row)
-    return not any(_FINDERS[purpose](look, name, person, settings) for purpose in purposes(person, settings))
+    return not any(
+        _FINDERS[purpose](look, name, person, settings) for purpose in assigning.purposes(person, settings)
+    )
 
 
 def _annotator(row: Any) -> Annotator:
@@ -474,7 +436,7 @@ def _find_work(change: Transaction, name: str, person: Annotator, settings: Proj
         if statement is _ALL_STARTED and change.connection.execute(_UNSEEN_STARTED, names).first() is None:
             return None
         rows = {row.id: row for row in change.connection.execute(statement, names)}
-        best = select_task([_candidate(row) for row in rows.values()], person, settings)
+        best = assigning.select_task([_candidate(row) for row in rows.values()], person, settings)
         if best is not None:
             return _with_order(change, name, best.task, person, settings)
     return None
@@ -509,35 +471,30 @@ def _candidate(row: Any) -> Candidate:
     )
 
 
-def _find_special(purpose: Purpose) -> Any:
-    def find(change: Transaction, name: str, person: Annotator, settings: Project) -> Found:
-        names = {**_names(name, person, settings), "purpose": purpose}
-        rows = [
-            row
-            for row in change.connection.execute(_SPECIAL, names)
-            if fits(_candidate(row), person, settings)
-        ]
-        if not rows:
-            return None
-        # Everybody meets the items in another order, so that answers to them are hard to pass on.
-        row = min(rows, key=lambda row: uniform(settings.seed, person.name, row.id))
-        return _with_order(change, name, row.id, person, settings)
-
-    return find
+def _find_special(
+    change: Transaction, name: str, person: Annotator, settings: Project, *, purpose: Purpose
+) -> Found:
+    rows = change.connection.execute(_SPECIAL, {**_names(name, person, settings), "purpose": purpose}).all()
+    ids = [row.id for row in rows if assigning.fits(_candidate(row), person, settings)]
+    if not ids:
+        return None
+    # Everybody meets the items in another order, so that answers to them are hard to pass on.
+    chosen = min(ids, key=lambda wanted: assigning.uniform(settings.seed, person.name, wanted))
+    return _with_order(change, name, chosen, person, settings)
 
 
 def _find_repeat(change: Transaction, name: str, person: Annotator, settings: Project) -> Found:
     # Something that the person answered long ago, in the other order.
     answered = person_row(change, name, person.name).answered
-    names = {**_names(name, person, settings), "newest": answered - REPEAT_AFTER}
+    names = {**_names(name, person, settings), "newest": answered - assigning.REPEAT_AFTER}
     row = change.connection.execute(_REPEATABLE, names).first()
     return None if row is None else (task_of(change, name, row.task), [*reversed(json.loads(row.shown))])
 
 
 _FINDERS: dict[Purpose, Any] = {
     "work": _find_work,
-    "gold": _find_special("gold"),
-    "qualify": _find_special("qualify"),
+    "gold": partial(_find_special, purpose="gold"),
+    "qualify": partial(_find_special, purpose="qualify"),
     "repeat": _find_repeat,
 }
 
@@ -546,7 +503,7 @@ def _with_order(change: Transaction, name: str, wanted: str, person: Annotator, 
     # A chosen task, with the order in which this person sees its answers.
     row = change.connection.execute(_TO_GIVE, {"p": name, "t": wanted, "n": person.name}).one()
     count = len(json.loads(row.body).get("candidates", ()))
-    return row, draw_order(count, parsed(row.before), settings.seed, person.name, wanted)
+    return row, assigning.draw_order(count, parsed(row.before), settings.seed, person.name, wanted)
 
 
 def key_of(person: str, key: str) -> str:

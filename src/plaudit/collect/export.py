@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -19,7 +19,7 @@ from plaudit.collect import log, views
 from plaudit.collect.answers import rows_of
 from plaudit.collect.database import in_memory
 from plaudit.collect.kinds.pair import preferred_place
-from plaudit.collect.log import Entry, Event, last_of_labels
+from plaudit.collect.log import Entry, Event, last_of_labels, same
 from plaudit.collect.progress import project_status
 from plaudit.collect.project import Project
 from plaudit.collect.refusals import NotFoundError
@@ -101,9 +101,9 @@ _LABELS = (
         task.c.state.label("task_state"),
         annotator.c.excluded,
     )
-    .join(task, (task.c.project == label.c.project) & (task.c.id == label.c.task))
+    .join(task, same(task, label, id="task"))
     # Outer: a model that judges has no row among the annotators.
-    .outerjoin(annotator, (annotator.c.project == label.c.project) & (annotator.c.name == label.c.annotator))
+    .outerjoin(annotator, same(annotator, label, name="annotator"))
     .where(label.c.project == bindparam("p"))
     # By number alone, so that both databases give the same bytes.
     .order_by(task.c.seq, label.c.seq)
@@ -132,7 +132,8 @@ def export(
         status = project_status(Transaction(connection, store.now), project)
         found, left_out = selected_labels(connection, project, chosen, tasks)
     rows, events, votes = (_soft_rows if soft else _rows)(found, settings, chosen.group)
-    left_out |= _silent(len(found) - len({*events}.union(*votes)))
+    if silent := len(found) - len({*events}.union(*votes)):
+        left_out["that say nothing of the answers"] = silent
     if not rows:
         raise EmptyExportError(f"{store.where}: nothing of project {project} to export ({_counts(left_out)})")
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -152,8 +153,7 @@ def export(
         events=tuple(events),
         votes=tuple(votes),
     )
-    atomic.write_json(snapshot_path(out), snapshot_to_dict(snapshot))
-    _remember(store, snapshot, actor)
+    _remember(store, snapshot, out, actor)
     return snapshot
 
 
@@ -163,10 +163,6 @@ def _settings(store: LabelStore, connection: Connection, project: str, position:
         at = "" if position is None else f" at position {position}"
         raise NotFoundError(f"{store.where}: there is no project {project!r}{at}")
     return settings
-
-
-def _silent(count: int) -> dict[str, int]:
-    return {"that say nothing of the answers": count} if count else {}
 
 
 def _counts(left_out: Mapping[str, int]) -> str:
@@ -214,7 +210,8 @@ def _export_body(snapshot: Snapshot) -> dict[str, Any]:
     return {name: getattr(snapshot, name) for name in ("sha256", "seq", "rows", "filters")}
 
 
-def _remember(store: LabelStore, snapshot: Snapshot, actor: str) -> None:
+def _remember(store: LabelStore, snapshot: Snapshot, out: Path, actor: str) -> None:
+    atomic.write_json(snapshot_path(out), snapshot_to_dict(snapshot))
     body, project = _export_body(snapshot), snapshot.project
     key = f"export/{log.digest(body)}"
     with store.changing() as change:
@@ -328,19 +325,26 @@ def trace_row(store: LabelStore, rows: Path, number: int) -> list[Event]:
     snapshot = read_snapshot(rows)
     if not 0 < number <= snapshot.rows:
         raise UserError(f"{rows}: there is no row {number}; there are 1 to {snapshot.rows}")
+    refuse_other_store(store, rows, snapshot)
     with store.looking() as look:
-        at = log.by_seq(look.connection, snapshot.seq)
-        # Any log has an event of that number; only the same log has it with that link.
-        if at is None or at.link != snapshot.link:
-            raise UserError(
-                f"{store.where}: event {snapshot.seq} is not the one that {rows} was exported at; name the "
-                f"store that it came from ({snapshot.store})"
-            )
         labels = snapshot.votes[number - 1] if snapshot.votes else (snapshot.events[number - 1],)
-        own = _histories(look.connection, snapshot.project, labels)
+        events = [event for seq in labels for event in _history(look.connection, snapshot.project, seq)]
         key = f"export/{log.digest(_export_body(snapshot))}"
         exported = log.by_key(look.connection, snapshot.project, key)
-        return sorted([*own, *([] if exported is None else [exported])], key=lambda event: event.seq)
+    by_seq = {event.seq: event for event in (*events, *([] if exported is None else [exported]))}
+    return [by_seq[seq] for seq in sorted(by_seq)]
+
+
+def refuse_other_store(store: LabelStore, rows: Path, snapshot: Snapshot) -> None:
+    """Complain about a store that rows were not exported from."""
+    with store.looking() as look:
+        at = log.by_seq(look.connection, snapshot.seq)
+    # Any log has an event of that number; only the same log has it with that link.
+    if at is None or at.link != snapshot.link:
+        raise UserError(
+            f"{store.where}: event {snapshot.seq} is not the one that {rows} was exported at; name the store "
+            f"that it came from ({snapshot.store})"
+        )
 
 
 def rows_of_event(rows: Path, seq: int) -> list[int]:
@@ -350,39 +354,26 @@ def rows_of_event(rows: Path, seq: int) -> list[int]:
     return [number for number, own in enumerate(events, start=1) if seq in own]
 
 
-_SUBJECTS = (
-    select(log.log.c.seq)
+_OF_SUBJECTS = (
+    select(log.log)
     .where(log.log.c.project == bindparam("p"), log.log.c.subject.in_(bindparam("s", expanding=True)))
     .order_by(log.log.c.seq)
 )
 
 
-def _histories(connection: Connection, project: str, labels: Sequence[int]) -> list[Event]:
-    # The histories of some labels of one task, each event once.
-    return [*{event.seq: event for seq in labels for event in _history(connection, project, seq)}.values()]
+def _events_of(connection: Connection, project: str, *subjects: str) -> list[Event]:
+    rows = connection.execute(_OF_SUBJECTS, {"p": project, "s": subjects}).mappings()
+    return [log.event_of_row(row) for row in rows]
 
 
 def _history(connection: Connection, project: str, seq: int) -> list[Event]:
     # All events of a label's task and assignment, and the settings that it was given under.
     event = log.by_seq(connection, seq)
     assert event is not None
-    subjects = [event.subject, *_task_subjects(connection, event)]
-    seqs = [row.seq for row in connection.execute(_SUBJECTS, {"p": project, "s": subjects})]
-    own = [found for found in (log.by_seq(connection, number) for number in seqs) if found is not None]
-    return [*_settings_before(connection, project, seq), *own]
-
-
-def _task_subjects(connection: Connection, event: Event) -> Iterable[str]:
-    seqs = connection.execute(_SUBJECTS, {"p": event.project, "s": [event.subject]})
-    events = (log.by_seq(connection, row.seq) for row in seqs)
-    return {found.body["task"] for found in events if found and found.kind == "leased" and found.body}
-
-
-def _settings_before(connection: Connection, project: str, seq: int) -> list[Event]:
-    seqs = [row.seq for row in connection.execute(_SUBJECTS, {"p": project, "s": [project]})]
-    events = [log.by_seq(connection, number) for number in seqs if number < seq]
-    settings = [event for event in events if event is not None and event.kind == "project-set"]
-    return settings[-1:]
+    of_label, of_project = (_events_of(connection, project, subject) for subject in (event.subject, project))
+    tasks = {lease.body["task"] for lease in of_label if lease.kind == "leased" and lease.body}
+    settings = [found for found in of_project if found.kind == "project-set" and found.seq < seq]
+    return [*settings[-1:], *_events_of(connection, project, event.subject, *tasks)]
 
 
 def places_preferred(rows: Path) -> list[tuple[str, int]] | None:

@@ -193,9 +193,6 @@ def _shape_of(source: Path) -> Literal["tasks", "people", "rows"]:
     return "people" if {"pair", "first", "second"} <= names else "rows"
 
 
-# Tasks as they are.
-
-
 def _values(source: Path, tasks: _Tasks) -> Iterator[tuple[RawRow, Mapping[str, Any]]]:
     # The readable rows; what is wrong with the others is remembered.
     for row in raw_rows(source):
@@ -205,8 +202,6 @@ def _values(source: Path, tasks: _Tasks) -> Iterator[tuple[RawRow, Mapping[str, 
         elif isinstance(row.value, Mapping):
             yield row, row.value
 
-
-# What people filled in.
 
 _PAIR_FIELDS = ("pair", "origin", "prompt", "first", "second")
 _FILLED_IN = ("better", "strength", "annotator", "group")
@@ -292,9 +287,6 @@ def _label(better: str, strength: Node | None, project: Project) -> Body:
             field="strength", found=describe_value(degree), expected=f"a whole number from 1 to {most}"
         )
     return {"strength": int(degree) if _PLACES[better] else -int(degree)}
-
-
-# Rows of training.
 
 
 def _read_rows(source: Path, tasks: _Tasks, format: str | None, options: ReadOptions) -> Intake:

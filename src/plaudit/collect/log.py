@@ -26,6 +26,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    and_,
     bindparam,
     insert,
     literal_column,
@@ -64,6 +65,17 @@ log = Table(
     Index("log_actor", "project", "actor"),
 )
 """The only truth; all other tables but the personal ones are folds of it."""
+
+
+def bound(rows: FromClause, **names: str) -> ColumnElement[bool]:
+    """Whether columns hold what is bound to names, such as ``bound(task, project="p", id="t")``."""
+    return and_(*(rows.c[column] == bindparam(name) for column, name in names.items()))
+
+
+def same(rows: FromClause, others: FromClause, **columns: str) -> ColumnElement[bool]:
+    """Whether rows are of one project and belong together, such as ``same(task, label, id="task")``."""
+    pairs = {"project": "project", **columns}
+    return and_(*(rows.c[column] == others.c[other] for column, other in pairs.items()))
 
 
 def _is_refusal(rows: FromClause) -> ColumnElement[bool]:
@@ -125,9 +137,9 @@ _INSERT = insert(log)
 _LAST = select(log.c.seq, log.c.link, log.c.at).order_by(log.c.seq.desc()).limit(1)
 # By number and not by offset, so that the last page of a long log costs no more than the first.
 _AFTER = select(log).where(log.c.seq > bindparam("after")).order_by(log.c.seq).limit(_PAGE)
-_BY_KEY = select(log).where(log.c.project == bindparam("p"), log.c.key == bindparam("k"))
+_BY_KEY = select(log).where(bound(log, project="p", key="k"))
 _BY_SEQ = select(log).where(log.c.seq == bindparam("s"))
-_OF = select(log).where(log.c.project == bindparam("p"), log.c.actor == bindparam("n")).order_by(log.c.seq)
+_OF = select(log).where(bound(log, project="p", actor="n")).order_by(log.c.seq)
 _ABOUT = (
     select(log)
     .where(

@@ -14,19 +14,19 @@ from sqlalchemy import bindparam, func, select
 from plaudit.collect.answers import agrees_with_gold
 from plaudit.collect.assigning import wilson_lower
 from plaudit.collect.desk import HOLDS, Lease, is_through, lease_of, left_for, own_assignment, person_row
-from plaudit.collect.log import Entry
+from plaudit.collect.log import Entry, bound, same
 from plaudit.collect.refusals import FieldError, checked_text
 from plaudit.collect.store import Transaction
 from plaudit.collect.tables import label, panel, participant, task
 from plaudit.collect.tasks import shown_task
 
 _RECENT = 100
-_OWN = (label.c.project == bindparam("p"), label.c.annotator == bindparam("n"))
-_LABEL = select(label).where(*_OWN, label.c.assignment == bindparam("a"))
+_OWN = bound(label, project="p", annotator="n")
+_LABEL = select(label).where(_OWN, label.c.assignment == bindparam("a"))
 # A reviewer's decision has no lease, and could not be undone.
 _NEWEST = (
     select(label.c.seconds, label.c.assignment)
-    .where(*_OWN, label.c.purpose != "adjudicated")
+    .where(_OWN, label.c.purpose != "adjudicated")
     .order_by(label.c.number.desc(), label.c.seq.desc())
     .limit(_RECENT)
 )
@@ -100,9 +100,6 @@ def own_preferences(look: Transaction, name: str, person: str) -> dict[str, list
     return {word: [*found.get(word, ())] for word in ("declined", "languages", "areas")}
 
 
-# What a person shows before the work.
-
-
 PLAUDIT = "plaudit"
 """The actor of what follows from a rule and not from a person."""
 State = Literal["none", "running", "passed", "failed"]
@@ -126,10 +123,8 @@ class Qualification:
 
 _QUALIFYING = (
     select(label.c.label, label.c.shown, task.c.body)
-    .join(task, (task.c.project == label.c.project) & (task.c.id == label.c.task))
-    .where(
-        label.c.project == bindparam("p"), label.c.annotator == bindparam("n"), label.c.purpose == "qualify"
-    )
+    .join(task, same(task, label, id="task"))
+    .where(bound(label, project="p", annotator="n"), label.c.purpose == "qualify")
 )
 _VERSION = re.compile(r"[0-9a-f]{12}")
 
@@ -206,13 +201,10 @@ def guidelines_read(look: Transaction, name: str, person: str) -> str | None:
     return person_row(look, name, person).guidelines or None
 
 
-# People whom a panel sent.
-
-
 _PANEL = (
     select(panel.c.code, panel.c.tasks)
     .join(participant, participant.c.panel == panel.c.hash)
-    .where(participant.c.project == bindparam("p"), participant.c.pseudonym == bindparam("n"))
+    .where(bound(participant, project="p", pseudonym="n"))
 )
 
 

@@ -17,7 +17,7 @@ from sqlalchemy import bindparam, delete, func, insert, select, update
 
 from plaudit.collect import log
 from plaudit.collect.desk import key_of, person_row
-from plaudit.collect.log import Entry
+from plaudit.collect.log import Entry, bound, same
 from plaudit.collect.names import checked_name, name_key, refuse_alike
 from plaudit.collect.passwords import GATE, checked_password, hash_password
 from plaudit.collect.refusals import (
@@ -113,22 +113,20 @@ _INVITE = select(invite).where(invite.c.hash == bindparam("h"))
 _INVITES = select(invite).where(invite.c.project == bindparam("p"))
 _USED_UP = update(invite).where(invite.c.hash == bindparam("h")).values(uses=0)
 _USE = update(invite).where(invite.c.hash == bindparam("h")).values(uses=invite.c.uses - 1)
-_COUNT = select(func.count()).where(annotator.c.project == bindparam("p"), annotator.c.role == bindparam("r"))
+_COUNT = select(func.count()).where(bound(annotator, project="p", role="r"))
 _TOKEN = (
     select(token, person.c.name, annotator.c.standing)
     # Inner joins: a token that outlived its person opens nothing.
-    .join(person, (person.c.project == token.c.project) & (person.c.pseudonym == token.c.pseudonym))
-    .join(annotator, (annotator.c.project == token.c.project) & (annotator.c.name == token.c.pseudonym))
+    .join(person, same(person, token, pseudonym="pseudonym"))
+    .join(annotator, same(annotator, token, name="pseudonym"))
     .where(token.c.hash == bindparam("h"))
     .where(token.c.expires > bindparam("now"), token.c.expires <= bindparam("longest"))
 )
-_ROLE = select(annotator.c.role).where(
-    annotator.c.project == bindparam("p"), annotator.c.name == bindparam("n")
-)
+_ROLE = select(annotator.c.role).where(bound(annotator, project="p", name="n"))
 _NAMED = (
     select(person.c.pseudonym)
-    .join(annotator, (annotator.c.project == person.c.project) & (annotator.c.name == person.c.pseudonym))
-    .where(person.c.project == bindparam("p"), person.c.name == bindparam("n"))
+    .join(annotator, same(annotator, person, name="pseudonym"))
+    .where(bound(person, project="p", name="n"))
     # A reviewer of the same name is somebody else.
     .where(annotator.c.role == "annotator")
     .order_by(annotator.c.seq)
@@ -137,19 +135,15 @@ _PEOPLES_NAMES = select(person.c.name).where(person.c.project == bindparam("p"))
 _PANEL = select(panel).where(panel.c.hash == bindparam("h"))
 _PANEL_IN, _PARTICIPANT_IN, _PASSWORD_IN = insert(panel), insert(participant), insert(password)
 _PARTICIPANT = select(participant.c.pseudonym, person.c.name).join(
-    person, (person.c.project == participant.c.project) & (person.c.pseudonym == participant.c.pseudonym)
+    person, same(person, participant, pseudonym="pseudonym")
 )
-_OF_PANEL = _PARTICIPANT.where(
-    participant.c.panel == bindparam("h"), participant.c.participant == bindparam("i")
-)
-_NAME_TAKEN = select(password.c.pseudonym).where(
-    password.c.project == bindparam("p"), password.c.name_key == bindparam("k")
-)
+_OF_PANEL = _PARTICIPANT.where(bound(participant, panel="h", participant="i"))
+_NAME_TAKEN = select(password.c.pseudonym).where(bound(password, project="p", name_key="k"))
 _TOKENS_OUT, _SESSIONS_OUT, _PASSWORD_OUT, *_OTHERS_OUT = (
-    delete(table).where(table.c.project == bindparam("p"), table.c.pseudonym == bindparam("n"))
+    delete(table).where(bound(table, project="p", pseudonym="n"))
     for table in (token, session, password, person, participant, group)
 )
-_DRAFTS_OUT = delete(draft).where(draft.c.project == bindparam("p"), draft.c.annotator == bindparam("n"))
+_DRAFTS_OUT = delete(draft).where(bound(draft, project="p", annotator="n"))
 _PERSONAL_OUT = (_TOKENS_OUT, _SESSIONS_OUT, _PASSWORD_OUT, *_OTHERS_OUT, _DRAFTS_OUT)
 
 
@@ -161,6 +155,13 @@ def usable_scopes(role: str, standing: str, granted: Sequence[str] | None = None
     """
     scopes = SCOPES[role] if granted is None else granted
     return tuple(scope for scope in scopes if scope == "label" or standing != "suspended")
+
+
+def identity_of_row(row: Any, pseudonym: str, name: str, granted: Sequence[str] | None = None) -> Identity:
+    """Who somebody is, by a row with project, role and standing."""
+    scopes = usable_scopes(row.role, row.standing, granted)
+    shared = {"project": row.project, "role": row.role, "standing": row.standing}
+    return Identity(person=name, pseudonym=pseudonym, scopes=scopes, **shared)
 
 
 def hash_secret(secret: str) -> str:
@@ -430,14 +431,7 @@ def identity_of(store: LabelStore, secret: str) -> Identity | None:
     row = store.database.ask(_TOKEN, names)
     if row is None or row.standing == "erased":
         return None
-    return Identity(
-        person=row.name,
-        pseudonym=row.pseudonym,
-        project=row.project,
-        role=row.role,
-        scopes=usable_scopes(row.role, row.standing, row.scopes.split()),
-        standing=row.standing,
-    )
+    return identity_of_row(row, row.pseudonym, row.name, row.scopes.split())
 
 
 def revoke(change: Transaction, project: str, pseudonym: str, *, actor: str) -> int:

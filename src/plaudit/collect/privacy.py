@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import bindparam, select
+from sqlalchemy import select
 
 from plaudit.collect import log
 from plaudit.collect.answers import without_free_text
 from plaudit.collect.desk import person_row
-from plaudit.collect.log import Entry
+from plaudit.collect.log import Entry, bound
 from plaudit.collect.people import take_out_rows
 from plaudit.collect.refusals import NotYoursError
 from plaudit.collect.store import LabelStore, Transaction, columns, parsed
@@ -27,12 +27,12 @@ from plaudit.collect.tables import (
     token,
 )
 
-_LABELS = select(label).where(label.c.project == bindparam("p"), label.c.author == bindparam("n"))
+_LABELS = select(label).where(bound(label, project="p", author="n"))
 _OF_PERSON = {
-    table.name: select(table).where(table.c.project == bindparam("p"), table.c.pseudonym == bindparam("n"))
+    table.name: select(table).where(bound(table, project="p", pseudonym="n"))
     for table in (person, password, session, token, participant, group)
 }
-_DRAFTS = select(draft).where(draft.c.project == bindparam("p"), draft.c.annotator == bindparam("n"))
+_DRAFTS = select(draft).where(bound(draft, project="p", annotator="n"))
 _SECRET = ("hash", "project", "pseudonym", "panel", "name_key")
 
 

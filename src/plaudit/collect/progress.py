@@ -15,6 +15,7 @@ from sqlalchemy import ColumnElement, Connection, Integer, bindparam, case, cast
 
 from plaudit.collect import log, tables, views
 from plaudit.collect.database import in_memory
+from plaudit.collect.log import bound, same
 from plaudit.collect.project import project_from_dict
 from plaudit.collect.store import LabelStore, Transaction, ahead, columns
 from plaudit.collect.tables import annotator, assignment, label, participant, person, task
@@ -78,7 +79,7 @@ _BY_STANDING = (
 _PEOPLE = (
     select(annotator, person.c.name.label("person"))
     # Outer: an erased person has no name any more, and the counts stay.
-    .outerjoin(person, (person.c.project == annotator.c.project) & (person.c.pseudonym == annotator.c.name))
+    .outerjoin(person, same(person, annotator, pseudonym="name"))
     .where(annotator.c.project == bindparam("p"))
     .order_by(annotator.c.seq)
 )
@@ -102,9 +103,7 @@ _TASKS = (
 )
 _TASKS_IN_STATE = _TASKS.where(task.c.state == bindparam("s"))
 _LABELS_OF_TASK = (
-    select(label)
-    .where(label.c.project == bindparam("p"), label.c.task == bindparam("t"), label.c.purpose == "work")
-    .order_by(label.c.seq)
+    select(label).where(bound(label, project="p", task="t"), label.c.purpose == "work").order_by(label.c.seq)
 )
 
 
@@ -205,7 +204,7 @@ def rebuild_tables(change: Transaction) -> None:
 
 _COUNTED = (
     select(label.c.project, label.c.task, func.count().label("labels"))
-    .join(task, (label.c.project == task.c.project) & (label.c.task == task.c.id))
+    .join(task, same(label, task, task="id"))
     .where(label.c.purpose == "work", label.c.surplus == 0, task.c.purpose == "work")
     .group_by(label.c.project, label.c.task)
     .having(func.count() > bindparam("least"))
@@ -258,9 +257,6 @@ def _contents(connection: Connection, table: Any) -> list[str]:
     return sorted(log.canonical(row) for row in columns(connection.execute(select(table)).all()))
 
 
-# What people are paid by.
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pay:
     pseudonym: str
@@ -287,7 +283,7 @@ def _count(condition: ColumnElement[bool]) -> ColumnElement[int]:
 
 
 _PURPOSES = {"gold": "gold", "qualifying": "qualify", "repeats": "repeat"}
-_OWN = (label.c.project == annotator.c.project) & (label.c.annotator == annotator.c.name)
+_OWN = same(label, annotator, annotator="name")
 _PAY = (
     select(
         annotator.c.name.label("pseudonym"),
@@ -300,11 +296,8 @@ _PAY = (
         func.coalesce(func.sum(label.c.seconds), 0.0).label("seconds"),
     )
     .outerjoin(label, _OWN)
-    .outerjoin(person, (person.c.project == annotator.c.project) & (person.c.pseudonym == annotator.c.name))
-    .outerjoin(
-        participant,
-        (participant.c.project == annotator.c.project) & (participant.c.pseudonym == annotator.c.name),
-    )
+    .outerjoin(person, same(person, annotator, pseudonym="name"))
+    .outerjoin(participant, same(participant, annotator, pseudonym="name"))
     .where(annotator.c.project == bindparam("p"), annotator.c.role != "owner")
     .group_by(
         annotator.c.seq, annotator.c.name, person.c.name, participant.c.participant, annotator.c.skipped

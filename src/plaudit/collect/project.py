@@ -101,6 +101,12 @@ class Project:
 
 def _faults(project: Project) -> list[str]:
     shares = (project.gold_share, project.repeat, project.qualify_floor)
+    counts = [len(words) for words in project.anchors]
+    misanchored = (
+        len(counts) not in (0, len(project.aspects))
+        or any(not 2 <= count <= MOST_ANCHORS for count in counts if count)
+        or any(len(set(words)) < len(words) for words in project.anchors)
+    )
     conditions = {
         "a name is letters, digits, '-', '_' or '.', at most 60 of them": not _is_name(project.name),
         f"ask is one of {', '.join(KINDS)}, got {project.ask!r}{did_you_mean(project.ask, KINDS)}": (
@@ -111,9 +117,7 @@ def _faults(project: Project) -> list[str]:
             len(set(names)) < len(names) for names in (project.flags, project.aspects, project.upsetting)
         ),
         "points is 2 to 100": not 2 <= project.points <= 100,
-        f"anchors has the words of each aspect: of none, or of 2 to {MOST_ANCHORS}, each once": _misanchored(
-            project
-        ),
+        f"anchors has the words of each aspect: of none, or of 2 to {MOST_ANCHORS}, each once": misanchored,
         "overlap is 1 to 100": not 1 <= project.overlap <= 100,
         "most is at least the overlap": project.limit < project.overlap,
         "shares (gold_share, repeat, qualify_floor) are from 0 to 1": any(not 0 <= s <= 1 for s in shares),
@@ -126,15 +130,6 @@ def _faults(project: Project) -> list[str]:
         and not (project.talks_to or "").startswith(("http://", "https://")),
     }
     return [words for words, broken in conditions.items() if broken]
-
-
-def _misanchored(project: Project) -> bool:
-    counts = [len(words) for words in project.anchors]
-    return (
-        len(counts) not in (0, len(project.aspects))
-        or any(not 2 <= count <= MOST_ANCHORS for count in counts if count)
-        or any(len(set(words)) < len(words) for words in project.anchors)
-    )
 
 
 def _is_name(name: str) -> bool:

@@ -14,10 +14,9 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, func, select
 
 from plaudit.collect import log, progress
-from plaudit.collect.answers import side
 from plaudit.collect.desk import task_of
 from plaudit.collect.kinds.kind import text_of
-from plaudit.collect.log import Event
+from plaudit.collect.log import Event, bound
 from plaudit.collect.people import INVITE_LETTERS
 from plaudit.collect.project import project_from_dict, project_to_dict
 from plaudit.collect.refusals import FieldError, NotFoundError, check_choice
@@ -107,12 +106,6 @@ class TaskDetails:
     """Notes, reports and skips, the oldest first."""
 
     @property
-    def sides(self) -> Counter[str | None]:
-        """How many labels that count are for what, in the task's own order; None for no preference."""
-        counted = [given for given in self.labels if given.purpose == "work" and not given.surplus]
-        return Counter(side(given.label, self.body["kind"], given.order) for given in counted)
-
-    @property
     def decision(self) -> GivenLabel | None:
         return next((given for given in self.labels if given.purpose == "adjudicated"), None)
 
@@ -131,15 +124,9 @@ _IN_STATE = (
     .order_by(task.c.seq)
     .limit(1)
 )
-_COUNT_IN_STATE = select(func.count()).where(task.c.project == bindparam("p"), task.c.state == bindparam("s"))
-_LABELS = (
-    select(label)
-    .where(label.c.project == bindparam("p"), label.c.task == bindparam("t"))
-    .order_by(label.c.seq)
-)
-_ASSIGNMENTS = select(assignment.c.id, assignment.c.annotator).where(
-    assignment.c.project == bindparam("p"), assignment.c.task == bindparam("t")
-)
+_COUNT_IN_STATE = select(func.count()).where(bound(task, project="p", state="s"))
+_LABELS = select(label).where(bound(label, project="p", task="t")).order_by(label.c.seq)
+_ASSIGNMENTS = select(assignment.c.id, assignment.c.annotator).where(bound(assignment, project="p", task="t"))
 _COMMENTS = (
     select(log.log)
     # By the index of actors: only who was given a task can have commented on it.
@@ -264,8 +251,6 @@ def next_divided(store: LabelStore, name: str, after: int = 0) -> tuple[TaskDeta
     return None, left
 
 
-# Figures of the overview.
-
 _PER_DAY = (
     select(func.substr(label.c.at, 1, 10).label("day"), func.count().label("labels"))
     .where(label.c.project == bindparam("p"), label.c.at >= bindparam("since"))
@@ -284,8 +269,6 @@ def labels_per_day(store: LabelStore, name: str) -> list[tuple[str, int]]:
         counts = {row.day: row.labels for row in rows}
     return [(day, counts.get(day, 0)) for day in days]
 
-
-# The audit trail, and what is read out of it.
 
 TRAIL_KINDS = (
     "project-set",
@@ -331,9 +314,7 @@ def trail(
     names: dict[str, Any] = {"p": name, "kinds": [*kinds], "before": before or _NEWEST, "most": most}
     statement = _TRAIL if subject is None else _TRAIL_OF
     with store.looking() as look:
-        found = look.connection.execute(
-            statement, names if subject is None else {**names, "subject": subject}
-        )
+        found = look.connection.execute(statement, {**names, "subject": subject})
         return [log.event_of_row(row) for row in found.mappings()]
 
 
@@ -415,8 +396,6 @@ def person_named(store: LabelStore, name: str, pseudonym: str) -> dict[str, Any]
         raise NotFoundError(f"project {name} has nobody called {pseudonym[:40]!r}")
     return found
 
-
-# Invites that still work.
 
 _INVITES = (
     select(invite, panel.c.code, panel.c.tasks)

@@ -22,6 +22,7 @@ from plaudit.collect import views
 from plaudit.collect.answers import agreed_flags, agrees_with_gold
 from plaudit.collect.kinds import KINDS
 from plaudit.collect.kinds.kind import text_of
+from plaudit.collect.log import same
 from plaudit.collect.people import set_standing
 from plaudit.collect.progress import project_people
 from plaudit.collect.project import Project
@@ -37,21 +38,21 @@ _NOT_SCREENED = ("suspended", "erased")
 
 _KNOWN = (
     select(label.c.annotator, label.c.label, label.c.shown, task.c.body)
-    .join(task, (task.c.project == label.c.project) & (task.c.id == label.c.task))
+    .join(task, same(task, label, id="task"))
     # Not repetitions: who answers an item twice was right or wrong once.
     .where(label.c.project == bindparam("p"), label.c.purpose.in_(("gold", "qualify")))
     .order_by(label.c.seq)
 )
 _RATED = (
     select(label.c.label, label.c.shown, task.c.body)
-    .join(task, (task.c.project == label.c.project) & (task.c.id == label.c.task))
+    .join(task, same(task, label, id="task"))
     .where(label.c.project == bindparam("p"), label.c.purpose.in_(("work", "adjudicated")))
     .where(label.c.surplus == 0)
     .order_by(label.c.seq)
 )
 _WRITTEN = (
     select(label.c.annotator, label.c.label, task.c.body)
-    .join(task, (task.c.project == label.c.project) & (task.c.id == label.c.task))
+    .join(task, same(task, label, id="task"))
     .where(label.c.project == bindparam("p"), label.c.purpose == "work")
     .order_by(label.c.seq)
 )

@@ -16,10 +16,10 @@ from sqlalchemy import bindparam, delete, func, insert, select, update
 
 from plaudit.collect import log, views
 from plaudit.collect.desk import person_row
-from plaudit.collect.log import Entry
+from plaudit.collect.log import Entry, bound, same
 from plaudit.collect.names import name_key
 from plaudit.collect.passwords import GATE, checked_password, fits, hash_password
-from plaudit.collect.people import Identity, hash_secret, keep_password, usable_scopes
+from plaudit.collect.people import Identity, hash_secret, identity_of_row, keep_password
 from plaudit.collect.refusals import NotYoursError, TooOftenError
 from plaudit.collect.store import LabelStore, Transaction, ahead, later
 from plaudit.collect.tables import annotator, password, person, salt, session
@@ -91,8 +91,8 @@ _SESSION_IN = insert(session)
 _SESSION = (
     select(session, person.c.name, annotator.c.standing, annotator.c.role)
     # Inner joins: a session that outlived its person opens nothing.
-    .join(person, (person.c.project == session.c.project) & (person.c.pseudonym == session.c.pseudonym))
-    .join(annotator, (annotator.c.project == session.c.project) & (annotator.c.name == session.c.pseudonym))
+    .join(person, same(person, session, pseudonym="pseudonym"))
+    .join(annotator, same(annotator, session, name="pseudonym"))
     .where(
         session.c.hash == bindparam("h"),
         session.c.expires > bindparam("now"),
@@ -103,36 +103,32 @@ _SESSION = (
 _TOUCH = (
     update(session)
     # Two requests at once: the second would end the stretch that the first has just begun.
-    .where(session.c.hash == bindparam("h"), session.c.used == bindparam("before"))
+    .where(bound(session, hash="h", used="before"))
     .values(used=bindparam("now_used"), stretch=bindparam("new_stretch"))
 )
-_OWN = (session.c.project == bindparam("p"), session.c.pseudonym == bindparam("n"))
+_OWN = bound(session, project="p", pseudonym="n")
 _LIST = (
     select(session)
-    .where(*_OWN, session.c.expires > bindparam("now"))
+    .where(_OWN, session.c.expires > bindparam("now"))
     .where(session.c.used > bindparam("idle"), session.c.used <= bindparam("ahead"))
 )
 _OUT = delete(session).where(session.c.hash == bindparam("h"))
-_ALL_OUT = delete(session).where(*_OWN)
-_OF_ID_OUT = delete(session).where(*_OWN, session.c.hash.startswith(bindparam("i"), autoescape=False))
+_ALL_OUT = delete(session).where(_OWN)
+_OF_ID_OUT = delete(session).where(_OWN, session.c.hash.startswith(bindparam("i"), autoescape=False))
 _ENDED_OUT = delete(session).where(
     (session.c.expires <= bindparam("now"))
     | (session.c.used <= bindparam("idle"))
     | (session.c.used > bindparam("ahead"))
 )
-_BY_NAME = select(password).where(password.c.project == bindparam("p"), password.c.name_key == bindparam("k"))
-_BY_PERSON = select(password).where(
-    password.c.project == bindparam("p"), password.c.pseudonym == bindparam("n")
-)
+_BY_NAME = select(password).where(bound(password, project="p", name_key="k"))
+_BY_PERSON = select(password).where(bound(password, project="p", pseudonym="n"))
 _PASSWORD_SET = (
-    update(password)
-    .where(password.c.project == bindparam("p"), password.c.pseudonym == bindparam("n"))
-    .values(hash=bindparam("stored"))
+    update(password).where(bound(password, project="p", pseudonym="n")).values(hash=bindparam("stored"))
 )
-_NAME = select(person.c.name).where(person.c.project == bindparam("p"), person.c.pseudonym == bindparam("n"))
+_NAME = select(person.c.name).where(bound(person, project="p", pseudonym="n"))
 _SALT, _SALT_IN = select(salt.c.value).where(salt.c.name == "sign-in"), insert(salt)
 _LAST_SIGN_IN = select(func.max(log.log.c.seq)).where(
-    log.log.c.project == bindparam("p"), log.log.c.actor == bindparam("n"), log.log.c.kind == "signed-in"
+    bound(log.log, project="p", actor="n"), log.log.c.kind == "signed-in"
 )
 
 
@@ -151,23 +147,11 @@ def open_session(change: Transaction, project: str, pseudonym: str, *, by: str =
         Entry(project=project, actor=pseudonym, kind="signed-in", subject=pseudonym, body={"by": by})
     )
     name = change.connection.execute(_NAME, {"p": project, "n": pseudonym}).scalar_one()
-    identity = _identity(project, pseudonym, name=name, role=row.role, standing=row.standing)
-    return Opened(secret=secret, identity=identity, expires=expires)
+    return Opened(secret=secret, identity=identity_of_row(row, pseudonym, name), expires=expires)
 
 
 def _moments(now: str) -> dict[str, str]:
     return {"now": now, "idle": later(now, hours=-IDLE_HOURS), "ahead": ahead(now)}
-
-
-def _identity(project: str, pseudonym: str, *, name: str, role: str, standing: str) -> Identity:
-    return Identity(
-        person=name,
-        pseudonym=pseudonym,
-        project=project,
-        role=role,
-        scopes=usable_scopes(role, standing),
-        standing=standing,
-    )
 
 
 def find_session(store: LabelStore, secret: str) -> Session | None:
@@ -186,7 +170,7 @@ def find_session(store: LabelStore, secret: str) -> Session | None:
             connection.execute(_TOUCH, names)
     return Session(
         id=row.hash[:_ID_LETTERS],
-        identity=_identity(row.project, row.pseudonym, name=row.name, role=row.role, standing=row.standing),
+        identity=identity_of_row(row, row.pseudonym, row.name),
         started=row.started,
         used=now if pause >= 1 else row.used,
         stretch_minutes=max(_minutes(stretch, now), 0.0),

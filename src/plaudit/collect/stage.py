@@ -178,7 +178,14 @@ def collect(settings: CollectSettings, place: Place) -> tuple[Snapshot, tuple[st
             ids = people.ask(bodies, draw=draw)
         if settings.pool is not None and people.wait(ids) is not None:
             _let_pool_answer(store, project.name, settings.pool, seed=settings.seed, invites=place.invites)
-            _refuse_unanswered(people, ids, settings.pool)
+            wait = people.wait(ids)
+            # A pool that has nothing left to do will not answer tomorrow either.
+            if wait is not None:
+                size = len(_pools()[settings.pool]())
+                raise UserError(
+                    f"{wait.sentence}, and nobody of {settings.pool} ({size} people) can give them: let "
+                    "fewer judge each task (overlap), or look who was suspended (plaudit collect status)"
+                )
         snapshot = people.export(ids, place.folder / "rows.jsonl")
     sentence = (
         f"{snapshot.rows} rows of {len({*snapshot.events})} labels on {len({*ids})} tasks of project "
@@ -265,16 +272,6 @@ def _bodies_of_rows(
         bodies = [bodies[number] for number in sorted(chosen)]
     left_out = [f"{count} × {reason} left out" for reason, count in intake.left_out.items()]
     return bodies, [intake.sentence, *left_out]
-
-
-def _refuse_unanswered(people: People, ids: Sequence[str], pool: str) -> None:
-    # A pool that has nothing left to do will not answer tomorrow either.
-    wait = people.wait(ids)
-    if wait is not None:
-        raise UserError(
-            f"{wait.sentence}, and nobody of {pool} ({len(_pools()[pool]())} people) can give them: let "
-            "fewer judge each task (overlap), or look who was suspended (plaudit collect status)"
-        )
 
 
 def _pools() -> Mapping[str, Callable[[], Sequence[object]]]:

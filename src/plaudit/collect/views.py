@@ -18,7 +18,7 @@ from sqlalchemy import Connection, bindparam, delete, func, insert, select, upda
 
 from plaudit.collect import log, tables
 from plaudit.collect.answers import side
-from plaudit.collect.log import Event, canonical
+from plaudit.collect.log import Event, bound, canonical, same
 from plaudit.collect.project import Project, guidelines_version, project_from_dict
 
 VIEWS_VERSION = 4
@@ -35,14 +35,10 @@ _WORK = select(_task.c.id).where(_task.c.project == bindparam("p"), _task.c.purp
 _COUNTS = ("state", "wanted", "taken", "done", "started", "lacking")
 _TASK_SET = (
     update(_task)
-    .where(_task.c.project == bindparam("p"), _task.c.id == bindparam("t"))
+    .where(bound(_task, project="p", id="t"))
     .values({name: bindparam(f"new_{name}") for name in _COUNTS})
 )
-_TASK_CLOSE = (
-    update(_task)
-    .where(_task.c.project == bindparam("p"), _task.c.id == bindparam("t"))
-    .values(state=bindparam("new_state"))
-)
+_TASK_CLOSE = update(_task).where(bound(_task, project="p", id="t")).values(state=bindparam("new_state"))
 _ASSIGNMENT_IN = insert(_assignment)
 _ASSIGNMENT_SET = (
     update(_assignment)
@@ -52,8 +48,7 @@ _ASSIGNMENT_SET = (
 _OPEN_LEASES = (
     select(func.count())
     .where(
-        _assignment.c.project == bindparam("p"),
-        _assignment.c.task == bindparam("t"),
+        bound(_assignment, project="p", task="t"),
         _assignment.c.state == "open",
         # A repeat is a lease on a task of work too, and takes none of its places.
         _assignment.c.purpose == "work",
@@ -64,37 +59,30 @@ _LABEL_IN = insert(_label)
 _UNASSIGNED = {"judged": "j", "adjudicated": "r"}
 _LABEL_OUT = delete(_label).where(_label.c.assignment == bindparam("a"))
 _LABEL_BY_SEQ_OUT = delete(_label).where(_label.c.seq == bindparam("s"))
-_DECISIONS_OUT = delete(_label).where(
-    _label.c.project == bindparam("p"), _label.c.task == bindparam("t"), _label.c.purpose == "adjudicated"
-)
+_DECISIONS_OUT = delete(_label).where(bound(_label, project="p", task="t"), _label.c.purpose == "adjudicated")
 _COUNTED = (
     select(_task.c.state, _OPEN_LEASES.label("leases"), _label.c.label, _label.c.shown)
     .outerjoin(
         _label,
-        (_label.c.project == _task.c.project)
-        & (_label.c.task == _task.c.id)
-        & (_label.c.surplus == 0)
-        & (_label.c.purpose == "work"),
+        same(_label, _task, task="id") & (_label.c.surplus == 0) & (_label.c.purpose == "work"),
     )
-    .where(_task.c.project == bindparam("p"), _task.c.id == bindparam("t"))
+    .where(bound(_task, project="p", id="t"))
     .order_by(_label.c.seq)
 )
 _PERSON_IN = insert(_annotator)
 _COUNT = {
     name: update(_annotator)
-    .where(_annotator.c.project == bindparam("p"), _annotator.c.name == bindparam("n"))
+    .where(bound(_annotator, project="p", name="n"))
     .values({name: _annotator.c[name] + 1})
     for name in ("assigned", "answered", "skipped")
 }
 _ANSWERED = (
-    select(_annotator.c.answered)
-    .where(_annotator.c.project == _assignment.c.project, _annotator.c.name == _assignment.c.annotator)
-    .scalar_subquery()
+    select(_annotator.c.answered).where(same(_annotator, _assignment, name="annotator")).scalar_subquery()
 )
 _HELD = select(_assignment, _ANSWERED.label("answered")).where(_assignment.c.id == bindparam("a"))
 _PERSON_SET = {
     name: update(_annotator)
-    .where(_annotator.c.project == bindparam("p"), _annotator.c.name == bindparam("n"))
+    .where(bound(_annotator, project="p", name="n"))
     .values({name: bindparam("value")})
     for name in ("standing", "preferences", "excluded", "guidelines")
 }

@@ -71,6 +71,10 @@ class Call:
         """The values of fields, in order."""
         return [self.given.get(name) for name in names]
 
+    def act(self, write: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        """What a function that writes to the project does in the name of who asks."""
+        return self.store.write(write, self.who.project, *given, actor=self.who.pseudonym, **named)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lines:
@@ -121,9 +125,8 @@ def _draft(call: Call) -> dict[str, Any]:
 def _submit(call: Call) -> Receipt:
     assignment, key, label, seconds, pasted = call.words("assignment", "key", "label", "seconds", "pasted")
     _refuse_whole_conversation(label)
-    return call.store.write(
-        submit_answer, *call.person, assignment, key, label, seconds=seconds, pasted=pasted
-    )
+    timing = {"seconds": seconds, "pasted": pasted}
+    return call.store.write(submit_answer, *call.person, assignment, key, label, **timing)
 
 
 def _refuse_whole_conversation(label: object) -> None:
@@ -173,10 +176,8 @@ def _guidelines(call: Call) -> dict[str, Any]:
 
 def _preferences(call: Call) -> dict[str, Any]:
     declined, languages, areas = call.words("declined", "languages", "areas")
-    seq = call.store.write(
-        set_preferences, *call.person, declined=declined or (), languages=languages or (), areas=areas
-    )
-    return {"receipt": seq}
+    given = {"declined": declined or (), "languages": languages or (), "areas": areas}
+    return {"receipt": call.store.write(set_preferences, *call.person, **given)}
 
 
 def _turn(call: Call) -> dict[str, Any]:
@@ -190,8 +191,7 @@ def _choose(call: Call) -> dict[str, Any]:
 
 
 def _turns(call: Call) -> dict[str, Any]:
-    found = conversation.shown_conversation(call.store, *call.person, call.given["assignment"])
-    return {"turns": found}
+    return {"turns": conversation.shown_conversation(call.store, *call.person, call.given["assignment"])}
 
 
 def _set_project(call: Call) -> dict[str, Any]:
@@ -211,22 +211,13 @@ def _set_project(call: Call) -> dict[str, Any]:
     return {"receipt": call.store.write(set_project, project, actor=call.who.pseudonym)}
 
 
-def _add_tasks(call: Call) -> dict[str, Any]:
-    return asdict(
-        call.store.write(add_tasks, call.who.project, call.given["lines"], actor=call.who.pseudonym)
-    )
-
-
 def _tasks(call: Call) -> dict[str, Any]:
     limit, state, after = _page(call, 100), call.given.get("state"), call.given.get("after", 0)
     return {"tasks": call.store.read(project_tasks, call.who.project, state, limit, after)}
 
 
 def _close_task(call: Call) -> dict[str, Any]:
-    seq = call.store.write(
-        close_task, call.who.project, call.path["task"], reason=call.given["reason"], actor=call.who.pseudonym
-    )
-    return {"receipt": seq}
+    return {"receipt": call.act(close_task, call.path["task"], reason=call.given["reason"])}
 
 
 def _status(call: Call) -> dict[str, Any]:
@@ -244,15 +235,7 @@ def _people(call: Call) -> dict[str, Any]:
 
 def _set_standing(call: Call) -> dict[str, Any]:
     standing, reason = call.words("standing", "reason")
-    seq = call.store.write(
-        set_standing, call.who.project, call.path["person"], standing, reason=reason, actor=call.who.pseudonym
-    )
-    return {"receipt": seq}
-
-
-def _revoke(call: Call) -> dict[str, Any]:
-    ended = call.store.write(revoke, call.who.project, call.path["person"], actor=call.who.pseudonym)
-    return {"tokens": ended}
+    return {"receipt": call.act(set_standing, call.path["person"], standing, reason=reason)}
 
 
 def _erase(call: Call) -> dict[str, Any]:
@@ -262,7 +245,7 @@ def _erase(call: Call) -> dict[str, Any]:
 
 def _invite(call: Call) -> dict[str, Any]:
     wanted = {name: call.given[name] for name in ("role", "uses", "days") if name in call.given}
-    return {"invite": call.store.write(make_invite, call.who.project, actor=call.who.pseudonym, **wanted)}
+    return {"invite": call.act(make_invite, **wanted)}
 
 
 def _queue(call: Call) -> dict[str, Any]:
@@ -282,30 +265,15 @@ def _without_sources(body: Mapping[str, Any]) -> dict[str, Any]:
 
 def _adjudicate(call: Call) -> Receipt:
     label, reason, key = call.words("label", "reason", "key")
-    return call.store.write(
-        adjudicate,
-        call.who.project,
-        call.path["task"],
-        label,
-        reason=reason,
-        actor=call.who.pseudonym,
-        key=key,
-    )
+    return call.act(adjudicate, call.path["task"], label, reason=reason, key=key)
 
 
 def _export(call: Call) -> Lines:
     wanted = {name: value for name, value in call.given.items() if name != "position" and value is not None}
-    position = call.given.get("position")
+    how = {"filters": Filters(**wanted), "position": call.given.get("position")}
     with tempfile.TemporaryDirectory() as folder:
         rows = Path(folder) / "rows.jsonl"
-        snapshot = export(
-            call.store,
-            call.who.project,
-            rows,
-            filters=Filters(**wanted),
-            position=position,
-            actor=call.who.pseudonym,
-        )
+        snapshot = export(call.store, call.who.project, rows, actor=call.who.pseudonym, **how)
         first = json.dumps({"snapshot": snapshot_to_dict(snapshot)}, ensure_ascii=False).encode() + b"\n"
         # As bytes, since the folder is gone before the first of them is sent.
         return Lines(parts=iter((first, rows.read_bytes())))
@@ -354,7 +322,13 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     _at("GET /turns", "label", _turns, {"assignment": TEXT}),
     _at("GET /project", "read", lambda call: project_to_dict(call.store.project(call.who.project))),
     _at("PUT /project", "manage", _set_project, {"settings": FieldRule(types=(dict,))}),
-    _at("POST /tasks", "manage", _add_tasks, lines=True, most=MOST_TASK_BYTES),
+    _at(
+        "POST /tasks",
+        "manage",
+        lambda call: asdict(call.act(add_tasks, call.given["lines"])),
+        lines=True,
+        most=MOST_TASK_BYTES,
+    ),
     _at("GET /tasks", "manage", _tasks, {"state": MAYBE_TEXT, "limit": INTEGER, "after": INTEGER}),
     _at("POST /tasks/{task}/close", "manage", _close_task, {"reason": TEXT}),
     _at("GET /queue", "review", _queue),
@@ -362,7 +336,11 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     _at("GET /status", "read", _status),
     _at("GET /people", "review", _people),
     _at("POST /people/{person}/standing", "review", _set_standing, {"standing": TEXT, "reason": TEXT}),
-    _at("POST /people/{person}/revoke", "manage", _revoke),
+    _at(
+        "POST /people/{person}/revoke",
+        "manage",
+        lambda call: {"tokens": call.act(revoke, call.path["person"])},
+    ),
     _at("POST /people/{person}/erase", "manage", _erase),
     _at(
         "POST /invites", "manage", _invite, {"role": MAYBE_TEXT, "uses": INTEGER, "days": NUMBER}, status=201

@@ -25,8 +25,6 @@ from plaudit.data.records import plain_text
 _BEHIND = 99
 _PEOPLE_SHOWN = 50
 
-# The queue.
-
 
 def _queue(visit: Visit) -> Answer:
     after = whole_number(visit.query, "after")
@@ -42,11 +40,8 @@ def _queue_page(
 ) -> Shown:
     project, form = visit.store.project(visit.who.project), visit.form
     shown = _shown(details, project)
-    rows = [
-        row
-        for row in label_rows(visit, details, project)
-        if row.given.purpose == "work" and not row.given.surplus
-    ]
+    given = label_rows(visit, details, project)
+    rows = [row for row in given if row.given.purpose == "work" and not row.given.surplus]
     texts = _texts(shown)
     return manage_page(
         visit,
@@ -114,53 +109,29 @@ def _decide(visit: Visit) -> Answer:
     try:
         label = label_from_form(_shown(details, project), visit.form.fields)
         wants_gold = visit.form.value("gold") == "yes"
-        _refuse_unknown_gold(wants_gold, label, details, project)
-        visit.store.write(
-            adjudicate,
-            visit.who.project,
-            details.id,
-            label,
-            reason=visit.form.value("decision_reason") or "",
-            actor=visit.who.pseudonym,
-            key=visit.form.need("key"),
-            first=True,
-        )
+        order = range(len(details.body.get("candidates", ())))
+        # Before anything is decided: a gold item needs an answer that is right.
+        if wants_gold and known_answer(label, details.body, order, project) is None:
+            raise FieldError(
+                field="gold",
+                found="a decision that leaves open what is right",
+                expected="one for a single answer, or no gold item",
+            )
+        reason, key = visit.form.value("decision_reason") or "", visit.form.need("key")
+        visit.act(adjudicate, details.id, label, reason=reason, key=key, first=True)
     except FieldError as error:
         _, left = review.next_divided(visit.store, visit.who.project)
         return _queue_page(visit, details, left=left, error=field_of_form(error))
     if wants_gold:
         # The same decision makes the same item: sent twice, it is there once.
-        visit.store.write(make_gold, visit.who.project, details.id, actor=visit.who.pseudonym)
+        visit.act(make_gold, details.id)
     done = "gold" if wants_gold else "yes"
     return Sent(to=f"/manage/queue?after={details.seq}&done={done}")
 
 
-def _refuse_unknown_gold(
-    wants_gold: bool, label: Mapping[str, Any], details: TaskDetails, project: Project
-) -> None:
-    """Complain before anything is decided: a gold item needs an answer that is right."""
-    order = [*range(len(details.body.get("candidates", ())))]
-    if wants_gold and known_answer(label, details.body, order, project) is None:
-        raise FieldError(
-            field="gold",
-            found="a decision that leaves open what is right",
-            expected="one for a single answer, or no gold item",
-        )
-
-
-# Gaps of the guidelines.
-
-
 def _gaps(visit: Visit) -> Answer:
-    return manage_page(
-        visit,
-        "manage_gaps.html",
-        versions=review.gaps(visit.store, visit.who.project),
-        reasons=ADJUDICATION_REASONS,
-    )
-
-
-# The quality of labels.
+    versions = review.gaps(visit.store, visit.who.project)
+    return manage_page(visit, "manage_gaps.html", versions=versions, reasons=ADJUDICATION_REASONS)
 
 
 def _quality(visit: Visit) -> Answer:

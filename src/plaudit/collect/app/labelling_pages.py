@@ -69,9 +69,6 @@ class Task:
     """The answer that is to be changed; None while there is none."""
 
 
-# The task.
-
-
 def _label(visit: Visit) -> Answer:
     project = visit.store.project(visit.who.project)
     version = guidelines_version(project)
@@ -218,9 +215,6 @@ def _resting(visit: Visit, found: Nothing, *, typed: Sequence[str] = (), status:
     return Shown(template="resting.html", values=values, status=status)
 
 
-# Sending.
-
-
 def _task_of(visit: Visit, assignment: str) -> Task:
     """The task of a form, with what was filled in; answered or not."""
     lease = visit.store.read(own.own_lease, *visit.person, assignment)
@@ -236,7 +230,11 @@ def _submit(visit: Visit) -> Answer:
         return _resting(visit, Nothing(reason=visit.who.standing), typed=_typed(visit), status=403)
     task = _task_of(visit, assignment)
     try:
-        _refuse_unsent(task)
+        unsent = task.values.get("message", ())
+        # It would be lost with the end of its conversation.
+        if _kind(task).conversation is not None and any(text.strip() for text in unsent):
+            expected = "an empty field"
+            raise refusals.FieldError(field="message", found="words that were not sent", expected=expected)
         label = label_from_form(task.shown, task.values)
         visit.store.write(answering.submit_answer, *visit.person, assignment, key, label, **_timing(visit))
     except refusals.FieldError as error:
@@ -246,14 +244,6 @@ def _submit(visit: Visit) -> Answer:
             raise
         return _conflict(visit, task)
     return Sent(to=f"/label?after={assignment}")
-
-
-def _refuse_unsent(task: Task) -> None:
-    """A message that was written and not sent would be lost with the end of its conversation."""
-    if _kind(task).conversation is not None and any(text.strip() for text in task.values.get("message", ())):
-        raise refusals.FieldError(
-            field="message", found="words that were not sent", expected="an empty field"
-        )
 
 
 def _typed(visit: Visit) -> list[str]:
@@ -352,9 +342,6 @@ def _annotate(visit: Visit, field: str, done: str) -> Answer:
     return Sent(to=f"/label?at={assignment}&notice={done}")
 
 
-# Conversations.
-
-
 def _turn(visit: Visit) -> Answer:
     """Send a message; without a script the page waits for the answers."""
     assignment, key = visit.form.need("assignment"), visit.form.need("key")
@@ -412,9 +399,6 @@ def _choose(visit: Visit) -> Answer:
     return Sent(to=f"/label?at={assignment}#turns")
 
 
-# Answers that were given.
-
-
 def _answered(visit: Visit) -> Task:
     answer = visit.store.read(own.own_answer, *visit.person, visit.path["assignment"])
     if answer is None:
@@ -429,15 +413,9 @@ def _revise(visit: Visit) -> Answer:
     held = {name: task.label[name] for name in ("turns", "messages") if name in task.label}
     try:
         label = {**held, **label_from_form(task.shown, task.values)}
-        seconds = _timing(visit)["seconds"]
-        visit.store.write(
-            answering.revise_answer,
-            *visit.person,
-            task.assignment,
-            visit.form.need("key"),
-            label,
-            seconds=seconds,
-        )
+        seconds, key = _timing(visit)["seconds"], visit.form.need("key")
+        given = (task.assignment, key, label)
+        visit.store.write(answering.revise_answer, *visit.person, *given, seconds=seconds)
     except refusals.FieldError as error:
         return _task_page(visit, task, error=error)
     return Sent(to="/history?notice=revised")

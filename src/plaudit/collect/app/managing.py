@@ -69,31 +69,15 @@ def whole_number(words: Mapping[str, str], name: str) -> int:
     return int(text)
 
 
-# The overview.
-
-
 def _overview(visit: Visit) -> Answer:
     status = visit.store.read(project_status, visit.who.project)
     days = review.labels_per_day(visit.store, visit.who.project)
     project = visit.store.project(visit.who.project)
-    return manage_page(
-        visit,
-        "manage_overview.html",
-        figures=status,
-        project=project,
-        days=days,
-        bars=_bars([count for _, count in days]),
-    )
-
-
-def _bars(counts: Sequence[int]) -> list[dict[str, float]]:
-    """Bars of a chart that is 100 high, in the order of the days."""
-    most = max(counts, default=0) or 1
-    heights = [round(100 * count / most, 1) for count in counts]
-    return [{"x": 10 * at + 1, "y": 100 - high, "height": high} for at, high in enumerate(heights)]
-
-
-# Tasks.
+    # Bars of a chart that is 100 high, in the order of the days.
+    most = max(count for _, count in days) or 1
+    heights = [round(100 * count / most, 1) for _, count in days]
+    bars = [{"x": 10 * at + 1, "y": 100 - high, "height": high} for at, high in enumerate(heights)]
+    return manage_page(visit, "manage_overview.html", figures=status, project=project, days=days, bars=bars)
 
 
 def _tasks(visit: Visit) -> Answer:
@@ -181,9 +165,7 @@ def _close(visit: Visit) -> Answer:
     # Sent twice it is closed once.
     if details.state != "closed":
         try:
-            visit.store.write(
-                close_task, visit.who.project, details.id, reason=reason, actor=visit.who.pseudonym
-            )
+            visit.act(close_task, details.id, reason=reason)
         except FieldError as error:
             return _task_page(visit, reason=reason, error=error)
     return Sent(to=f"/manage/tasks/{details.id}?done=closed")
@@ -192,13 +174,10 @@ def _close(visit: Visit) -> Answer:
 def _make_gold(visit: Visit) -> Answer:
     details = task_of_visit(visit)
     try:
-        visit.store.write(make_gold, visit.who.project, details.id, actor=visit.who.pseudonym)
+        visit.act(make_gold, details.id)
     except FieldError as error:
         return _task_page(visit, error=error)
     return Sent(to=f"/manage/tasks/{details.id}?done=gold")
-
-
-# Adding tasks.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,7 +216,7 @@ def _add_tasks(visit: Visit) -> Answer:
     if not bodies:
         error = FieldError(field="lines", found="nothing", expected="a task on each line")
         return _add_page(visit, lines=lines, error=error)
-    added = visit.store.write(add_tasks, project.name, bodies, actor=visit.who.pseudonym)
+    added = visit.act(add_tasks, bodies)
     return Sent(to=f"/manage/add?added={added.added}&repeated={added.repeated}")
 
 
@@ -256,19 +235,10 @@ def read_task_lines(text: str, project: Project) -> tuple[list[Any], list[LineFa
     return bodies, faults
 
 
-# Exports.
-
-
 def _export_page(visit: Visit, *, chosen: Filters, problem: str = "") -> Shown:
     switches = [(name, getattr(chosen, name)) for name in _SWITCHES]
-    return manage_page(
-        visit,
-        "manage_export.html",
-        status=422 if problem else 200,
-        switches=switches,
-        group=chosen.group,
-        problem=problem,
-    )
+    values = {"switches": switches, "group": chosen.group, "problem": problem}
+    return manage_page(visit, "manage_export.html", status=422 if problem else 200, **values)
 
 
 def _export(visit: Visit) -> Answer:
@@ -295,9 +265,6 @@ def _zipped(folder: Path) -> bytes:
             entry = zipfile.ZipInfo(path.name, _ZIP_TIME)
             archive.writestr(entry, path.read_bytes(), zipfile.ZIP_DEFLATED)
     return packed.getvalue()
-
-
-# The audit trail.
 
 
 def _log(visit: Visit) -> Answer:

@@ -161,6 +161,10 @@ class Visit:
     def may(self, scope: str) -> bool:
         return self.session is not None and scope in self.session.identity.scopes
 
+    def act(self, write: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        """What a function that writes to the project does in the name of who is signed in."""
+        return self.store.write(write, self.who.project, *given, actor=self.who.pseudonym, **named)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cookie:
@@ -240,12 +244,10 @@ def _serving(store: LabelStore, site: Site, page: Page) -> Callable[[Request], A
     async def answer(request: Request) -> Response:
         try:
             most = page.most
-            if (
-                safety.is_large(request)
-                and (await to_thread.run_sync(_session_of, store, site, request))[0] is None
-            ):
+            if safety.is_large(request):
+                session, *_ = await to_thread.run_sync(_session_of, store, site, request)
                 # Not nothing: what somebody wrote whose session has ended is shown, so that it is not lost.
-                most = min(most, 8 * safety.MOST_OF_A_STRANGER)
+                most = most if session else min(most, 8 * safety.MOST_OF_A_STRANGER)
             content = await safety.read_body(request, most)
             return await safety.in_lane(
                 page.lane, content, partial(_answer, store, site, page, request, content)
@@ -278,7 +280,7 @@ def _answer(store: LabelStore, site: Site, page: Page, request: Request, content
     try:
         found = _handled(page, visit, request, content)
     except UserError as error:
-        found = _refusal(page, visit, error)
+        found = _refusal(page, error)
     return respond(visit, found, cookies)
 
 
@@ -367,9 +369,7 @@ def _refuse_other_origin(site: Site, request: Request) -> None:
     fetched, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
     is_own = fetched == "same-origin" if fetched is not None else origin in site.origins
     # Both where both are sent: an old proxy may drop one of them.
-    if origin is not None and origin not in site.origins:
-        is_own = False
-    if not is_own:
+    if not is_own or (origin is not None and origin not in site.origins):
         raise safety.RequestError(403, "this was not sent by a page of this app; nothing was changed")
 
 
@@ -422,7 +422,7 @@ def local_address(word: str | None, otherwise: str = "/") -> str:
     return word if plain and word is not None and "\\" not in word and word.isprintable() else otherwise
 
 
-def _refusal(page: Page, visit: Visit, error: UserError) -> Answer:
+def _refusal(page: Page, error: UserError) -> Answer:
     status = safety.status_of(error)
     if page.script:
         return Json(value={"error": safety.error_details(error)}, status=status)

@@ -38,10 +38,6 @@ def _person_row(visit: Visit) -> dict[str, Any]:
     return review.person_named(visit.store, visit.who.project, visit.path["person"])
 
 
-def _person(visit: Visit) -> Answer:
-    return _person_page(visit, _person_row(visit))
-
-
 def _person_page(visit: Visit, row: dict[str, Any], *, error: FieldError | None = None) -> Shown:
     project, pseudonym, form = visit.who.project, row["pseudonym"], visit.form
     named = visit.may("manage")
@@ -86,14 +82,7 @@ def _set_standing(visit: Visit) -> Answer:
     # Sent twice it is decided once: what holds already is not decided again.
     if standing != row["standing"]:
         try:
-            visit.store.write(
-                set_standing,
-                visit.who.project,
-                row["pseudonym"],
-                standing,
-                reason=reason,
-                actor=visit.who.pseudonym,
-            )
+            visit.act(set_standing, row["pseudonym"], standing, reason=reason)
         except FieldError as error:
             return _person_page(visit, row, error=error)
     onward = local_address(visit.form.value("next"), f"/manage/people/{row['pseudonym']}")
@@ -105,11 +94,9 @@ def _end_sessions(visit: Visit) -> Answer:
     wanted = visit.form.value("session")
     if wanted is None:
         # Tokens too: whoever is signed out everywhere does not come in by a program either.
-        visit.store.write(revoke, visit.who.project, row["pseudonym"], actor=visit.who.pseudonym)
+        visit.act(revoke, row["pseudonym"])
     else:
-        visit.store.write(
-            end_sessions, visit.who.project, row["pseudonym"], wanted, actor=visit.who.pseudonym
-        )
+        visit.act(end_sessions, row["pseudonym"], wanted)
     return Sent(to=f"/manage/people/{row['pseudonym']}?done=sessions")
 
 
@@ -134,12 +121,8 @@ def _erase(visit: Visit) -> Answer:
     return Sent(to=f"/manage/people/{row['pseudonym']}?done=erased")
 
 
-# Invites.
-
-
 def _invites_page(visit: Visit, *, secret: str = "", fault: UserError | None = None) -> Shown:
     form = visit.form
-    values = {name: form.value(name) or usual for name, usual in _USUAL.items()}
     error = fault if isinstance(fault, FieldError) else None
     address = next(iter(visit.site.origins), "")
     return manage_page(
@@ -148,7 +131,7 @@ def _invites_page(visit: Visit, *, secret: str = "", fault: UserError | None = N
         status=200 if fault is None else status_of(fault),
         invites=review.invites(visit.store, visit.who.project),
         roles=[*SCOPES],
-        values=_USUAL if secret else values,
+        values={name: usual if secret else form.value(name) or usual for name, usual in _USUAL.items()},
         secret=secret,
         address=f"{address}/join/{secret}",
         # A fresh one with every page but that which is sent again.
@@ -169,13 +152,18 @@ def _invite(visit: Visit) -> Answer:
         tasks = (form.value("tasks") or "").strip()
         if tasks and not code:
             raise FieldError(field="code", found="nothing", expected="the panel's completion code")
-        secret = visit.store.write(
+        text = (form.value("days") or "").strip().replace(",", ".")
+        try:
+            days = float(text)
+        except ValueError:
+            days = math.nan
+        if not math.isfinite(days):
+            raise FieldError(field="days", found=repr(text[:40]), expected="a number of days, such as 14")
+        secret = visit.act(
             make_invite,
-            visit.who.project,
             role=form.value("role") or "",
             uses=_whole(form, "uses"),
-            days=_days(form),
-            actor=visit.who.pseudonym,
+            days=days,
             key=form.need("key"),
             panel=Panel(code=code, tasks=_whole(form, "tasks") if tasks else None) if code else None,
         )
@@ -192,23 +180,9 @@ def _whole(form: Form, name: str) -> int:
     return int(text)
 
 
-def _days(form: Form) -> float:
-    text = (form.value("days") or "").strip().replace(",", ".")
-    try:
-        days = float(text)
-    except ValueError:
-        days = math.nan
-    if not math.isfinite(days):
-        raise FieldError(field="days", found=repr(text[:40]), expected="a number of days, such as 14")
-    return days
-
-
 def _end_invite(visit: Visit) -> Answer:
-    visit.store.write(end_invite, visit.who.project, visit.form.need("invite"), actor=visit.who.pseudonym)
+    visit.act(end_invite, visit.form.need("invite"))
     return Sent(to="/manage/invites?done=ended")
-
-
-# Pay.
 
 
 def _pay(visit: Visit) -> Answer:
@@ -219,7 +193,12 @@ def _pay(visit: Visit) -> Answer:
 
 PAGES: tuple[Page, ...] = (
     Page(method="GET", path="/manage/people", scope="review", handler=_people),
-    Page(method="GET", path="/manage/people/{person}", scope="review", handler=_person),
+    Page(
+        method="GET",
+        path="/manage/people/{person}",
+        scope="review",
+        handler=lambda visit: _person_page(visit, _person_row(visit)),
+    ),
     Page(method="POST", path="/manage/people/{person}/standing", scope="review", handler=_set_standing),
     Page(method="POST", path="/manage/people/{person}/sessions", scope="manage", handler=_end_sessions),
     Page(method="POST", path="/manage/people/{person}/export", scope="manage", handler=_export_person),

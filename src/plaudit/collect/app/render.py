@@ -104,9 +104,6 @@ def visible(text: str) -> str:
     return _INVISIBLE.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", text.replace("\r\n", "\n"))
 
 
-# Words.
-
-
 @cache
 def words(language: str) -> Mapping[str, str]:
     found = dict[str, str]()
@@ -188,9 +185,6 @@ def _own(context: Context, word: str) -> Markup:
 def own_word(language: str, word: str) -> Markup:
     """A word of a project's settings: one of plaudit's defaults in the reader's language, else as it is."""
     return escape(visible(words(language).get(f"default: {word}", word)))
-
-
-# Texts.
 
 
 @pass_context
@@ -293,9 +287,6 @@ def _compared(left: Sequence[str], right: Sequence[str]) -> tuple[list[Part], li
                 # Blanks alone are not worth a mark.
                 side.append((piece, what != "equal" and bool(piece.strip())))
     return sides
-
-
-# Forms and files.
 
 
 @pass_context

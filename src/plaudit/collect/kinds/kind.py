@@ -208,9 +208,6 @@ class Kind:
     """How long a label takes where nobody has measured."""
 
 
-# Checks of tasks and labels.
-
-
 def refuse_unknown(node: Node, known: Sequence[str], where: str = "label") -> None:
     for name in node.fields():
         if name not in known:
@@ -288,9 +285,6 @@ def read_flags(node: Node, count: int, settings: Settings) -> dict[str, list[lis
                 raise flag.wrong_type_error(f"one of {', '.join(settings.flags) or 'no flags at all'}")
     # As a set in order: the same reports are the same label, however they were clicked.
     return {"flags": [sorted({str(flag.value) for flag in item.items()}) for item in items]}
-
-
-# Forms.
 
 
 def form_value(form: Form, name: str) -> str:
@@ -387,9 +381,6 @@ def known_place(node: Node, name: str, task: Body, settings: Settings) -> dict[s
 
 def sign(value: int) -> int:
     return (value > 0) - (value < 0)
-
-
-# What rows say.
 
 
 def best_place(records: Sequence[Record], answers: Sequence[Words]) -> int:

@@ -55,9 +55,6 @@ def _points(node: Node, count: int, settings: kind.Settings) -> dict[str, list[i
     return points
 
 
-# What is known to be right.
-
-
 def _check_gold(node: Node, task: kind.Body, settings: kind.Settings) -> dict[str, Any]:
     """From and to how many points each answer may be given, as a whole or by aspect; flags too, or alone."""
     kind.refuse_unknown(node, (*_aspects(settings), "flags"), "known answer")
@@ -123,9 +120,6 @@ def _known(label: kind.Label, order: kind.Order, settings: kind.Settings) -> dic
     return ranges or None
 
 
-# The page.
-
-
 def _shown(body: kind.Body, settings: kind.Settings) -> dict[str, Any]:
     aspects = [*_aspects(settings)]
     anchors = {name: list(words) for name in aspects if (words := settings.words_of(name))}
@@ -187,9 +181,6 @@ def _summary(label: kind.Label, order: kind.Order, settings: kind.Settings, voic
         if given:
             parts.append((place, voice.put("{}: {}", kind.LETTERS[place], voice.join(", ", given))))
     return voice.join(" · ", (part for _, part in sorted(parts)))
-
-
-# Rows and figures.
 
 
 def _rows(given: kind.Labelled) -> list[Record]:

@@ -332,9 +332,6 @@ def holm_of_known(p: Sequence[float | None]) -> list[float | None]:
     return [None if value is None else next(corrected) for value in p]
 
 
-# Drift.
-
-
 LAST = 50
 """How many labels are the last ones."""
 LEAST = 5

@@ -292,9 +292,6 @@ def _choice(second_better: int) -> int:
     return TIE if second_better == 0 else SECOND if second_better > 0 else FIRST
 
 
-# Rows on one scale.
-
-
 DIGITS = 6
 """Digits of a probability: the same on every machine."""
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import partial
 from statistics import median
 
 import numpy as np
@@ -70,10 +71,6 @@ def _gold_fails(person: result.PersonQuality, standards: Standards) -> str | Non
         f"{round(gold.value * gold.n)} of {gold.n} gold answers are right ({_interval(gold)}), and the floor "
         f"is {standards.gold_floor:.0%}"
     )
-
-
-def _does_not_read(person: result.PersonQuality, standards: Standards) -> str | None:
-    return _seems_not_to_read(person, standards, certain=True)
 
 
 def _seems_not_to_read(
@@ -150,13 +147,9 @@ def _is_fast(person: result.PersonQuality, standards: Standards) -> str | None:
 
 
 def _has_drifted(person: result.PersonQuality, standards: Standards) -> str | None:
-    reasons = [_drift_words(drift) for drift in person.drift if drift.p < SURE and _is_worse(drift)]
-    return "; ".join(reasons) or None
-
-
-def _is_worse(drift: result.Drift) -> bool:
     # Faster is no fault by itself: everybody gets faster. Half the time is.
-    return drift.now < (drift.before / 2 if drift.what == "seconds" else drift.before)
+    worse = (d for d in person.drift if d.now < (d.before / 2 if d.what == "seconds" else d.before))
+    return "; ".join(_drift_words(drift) for drift in worse if drift.p < SURE) or None
 
 
 def _drift_words(drift: result.Drift) -> str:
@@ -171,7 +164,7 @@ def _drift_words(drift: result.Drift) -> str:
     )
 
 
-SUSPEND: Mapping[str, Rule] = {"gold": _gold_fails, "skill": _does_not_read}
+SUSPEND: Mapping[str, Rule] = {"gold": _gold_fails, "skill": partial(_seems_not_to_read, certain=True)}
 """Rules of which one is enough to propose suspension."""
 WATCH: Mapping[str, Rule] = {
     "gold": _gold_is_low,
@@ -223,6 +216,8 @@ RANDOM_SKILL = 0.5
 HABIT_SHARE = 0.6
 """The share of a person's clicks from which they are a habit."""
 NOT_COMPARED = "the kind of task has no preferences between two answers"
+SHARES = ("first", "longer", "lists", "refusals")
+"""What a person's clicks are counted for."""
 NO_OTHERS = "nobody else answered the same"
 _RESAMPLING = Resampling(times=1000)
 
@@ -270,18 +265,8 @@ def _agreement_rows(found: Gathered) -> Iterator[result.AgreementRow]:
 
 def _agreement_row(values: Values, part: str, name: str) -> result.AgreementRow:
     figures = agreements(values, _RESAMPLING)
-    return result.AgreementRow(
-        part=part,
-        name=name,
-        level=values.level,
-        alpha=figures.alpha,
-        gwet=figures.gwet,
-        percent=figures.percent,
-        labels=figures.labels,
-        units=figures.units,
-        people=figures.people,
-        prompts=figures.prompts,
-    )
+    found = {field.name: getattr(figures, field.name) for field in fields(figures)}
+    return result.AgreementRow(part=part, name=name, level=values.level, **found)
 
 
 class _Compared:
@@ -410,10 +395,7 @@ def _card(
         habit_shares=clicks,
         held_out=nothing if compared is None else compared.held_out(number),
         consistency=bias.share(alike),
-        first=nothing if compared is None else compared.shares["first"][number],
-        longer=nothing if compared is None else compared.shares["longer"][number],
-        lists=nothing if compared is None else compared.shares["lists"][number],
-        refusals=nothing if compared is None else compared.shares["refusals"][number],
+        **{name: nothing if compared is None else compared.shares[name][number] for name in SHARES},
         place_odds=nothing if compared is None else compared.biases.place[number],
         place_p=None if compared is None else compared.biases.place_p[number],
         drift=drift,

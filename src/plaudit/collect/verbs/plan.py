@@ -168,7 +168,7 @@ def add_parser(methods: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    request = _labels_of_store(args) if args.tasks is None else _labels_as_stated(args)
+    request = _request(args)
     cost = labelling_cost(request)
     for line in labelling_sentences(request, cost):
         print(line)
@@ -177,43 +177,24 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _labels_as_stated(args: argparse.Namespace) -> LabellingRequest:
+def _request(args: argparse.Namespace) -> LabellingRequest:
     timing = None if args.store is None else _timing(args)
-    measured = None if timing is None or args.seconds is not None else timing.median_seconds
-    return LabellingRequest(
-        ask=args.ask if timing is None else timing.ask,
-        tasks=args.tasks,
-        overlap=args.overlap,
-        most=args.most,
-        seconds=args.seconds if measured is None else measured,
-        measured=timing.timed if timing is not None and measured is not None else 0,
-        pay=PAY if args.pay is None else args.pay,
-        checks=args.checks,
-        qualify=args.qualify,
-        people=args.people,
-    )
-
-
-def _labels_of_store(args: argparse.Namespace) -> LabellingRequest:
-    if args.store is None:
+    seconds, measured, pay = args.seconds, 0, PAY if args.pay is None else args.pay
+    if timing is not None and seconds is None and timing.median_seconds is not None:
+        seconds, measured = timing.median_seconds, timing.timed
+    if args.tasks is not None:
+        names = ("tasks", "overlap", "most", "checks", "qualify", "people")
+        given = {name: getattr(args, name) for name in names}
+        ask = args.ask if timing is None else timing.ask
+    elif timing is None:
         raise UserError("say how many with --tasks N, or name a label store with --store FILE")
-    timing = _timing(args)
-    if timing.open_tasks == 0:
+    elif timing.open_tasks == 0:
         raise UserError(f"{args.store}: no task is open, so nothing is left to plan; say --tasks N")
-    # What is still to be labelled in a project, with the seconds that its people took.
-    pay = PAY if args.pay is None else args.pay
-    assumed = args.seconds is not None or timing.median_seconds is None
-    return LabellingRequest(
-        ask=timing.ask,
-        tasks=timing.open_tasks,
-        overlap=timing.overlap,
-        most=timing.most,
-        seconds=args.seconds if assumed else timing.median_seconds,
-        measured=0 if assumed else timing.timed,
-        pay=pay,
-        checks=timing.checks,
-        missing=timing.missing,
-    )
+    else:
+        # What is still to be labelled in a project.
+        given = {name: getattr(timing, name) for name in ("overlap", "most", "checks", "missing")}
+        given["tasks"], ask = timing.open_tasks, timing.ask
+    return LabellingRequest(ask=ask, seconds=seconds, measured=measured, pay=pay, **given)
 
 
 def _timing(args: argparse.Namespace) -> Timing:

@@ -16,7 +16,15 @@ from plaudit.collect.adding import Added, add_tasks, set_project
 from plaudit.collect.answering import take_in
 from plaudit.collect.assigning import wilson_lower
 from plaudit.collect.database import shown_address
-from plaudit.collect.export import Filters, Snapshot, export, read_snapshot, rows_of_event, trace_row
+from plaudit.collect.export import (
+    Filters,
+    Snapshot,
+    export,
+    read_snapshot,
+    refuse_other_store,
+    rows_of_event,
+    trace_row,
+)
 from plaudit.collect.intake import Intake, Known, known_items, read_intake
 from plaudit.collect.kinds.kind import text_of
 from plaudit.collect.log import FIRST_LINK, Event, by_seq, chain_faults
@@ -235,17 +243,13 @@ def _refuse_rolled_back(store: LabelStore, expected: str) -> None:
             f"--expect {expected}: expected SEQUENCE:LINK, as `plaudit collect check`, the page of a project "
             "and an export's snapshot (seq, link) have it"
         )
-    if not _is_there(store, int(number), link):
+    with store.looking() as reading:
+        event = by_seq(reading.connection, int(number))
+    if event is None or event.link != link:
         raise UserError(
             f"{store.where}: event {number} is not the one that was there: the log was cut or written anew "
             f"since, or it is another store (its last event is {store.position()[0]}); restore a backup"
         )
-
-
-def _is_there(store: LabelStore, seq: int, link: str) -> bool:
-    with store.looking() as reading:
-        event = by_seq(reading.connection, seq)
-    return event is not None and event.link == link
 
 
 def _refuse_damaged(where: str, faults: list[str]) -> None:
@@ -306,29 +310,18 @@ def trace_rows(args: argparse.Namespace) -> None:
             exported = f"exported from project {snapshot.project} at event {snapshot.seq}"
             print(f"row {args.row} of {args.rows}, {exported}:")
         else:
-            _refuse_other_store(store, args.rows, snapshot)
-            events = [_event_at(store, args.event)]
+            refuse_other_store(store, args.rows, snapshot)
+            with store.looking() as reading:
+                event = by_seq(reading.connection, args.event)
+            if event is None:
+                last = store.position()[0]
+                raise UserError(f"{store.where}: there is no event {args.event}; the last is {last}")
+            events = [event]
             rows = rows_of_event(args.rows, args.event)
             became = f"row{'s' * (len(rows) > 1)} {join_names([*map(str, rows)])}" if rows else "no row"
             print(f"event {args.event} became {became} of {args.rows}:")
     for event in events:
         print(f"{event.seq:>7}  {event.at[:19].replace('T', ' ')}  {event.actor}: {event_words(event)}")
-
-
-def _event_at(store: LabelStore, seq: int) -> Event:
-    with store.looking() as look:
-        event = by_seq(look.connection, seq)
-    if event is None:
-        raise UserError(f"{store.where}: there is no event {seq}; the last is {store.position()[0]}")
-    return event
-
-
-def _refuse_other_store(store: LabelStore, rows: Path, snapshot: Snapshot) -> None:
-    if not _is_there(store, snapshot.seq, snapshot.link):
-        raise UserError(
-            f"{store.where}: event {snapshot.seq} is not the one that {rows} was exported at; name the store "
-            f"that it came from ({snapshot.store})"
-        )
 
 
 def event_words(event: Event) -> str:
