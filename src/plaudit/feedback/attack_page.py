@@ -79,7 +79,9 @@ def _read(folder: Path) -> StageFindings:
         _rates_table(
             "Attacks that work, by what they are after", policies, lambda policy: policy.by_category
         ),
-        _sources_table(policies),
+        _rates_table("By where they come from", policies, lambda policy: policy.by_source)
+        if any(len(policy.by_source) > 1 for policy in policies)
+        else None,
         _rates_table(
             "Harmless prompts that are refused, by what they look like",
             policies,
@@ -129,11 +131,6 @@ def _rates_table(
         ],
         stacked=False,
     )
-
-
-def _sources_table(policies: Sequence[PolicyAttack]) -> Table | None:
-    is_single = all(len(policy.by_source) < 2 for policy in policies)
-    return None if is_single else _rates_table("By where they come from", policies, lambda p: p.by_source)
 
 
 def _rate_cell(rate: Rate | None) -> Cell:

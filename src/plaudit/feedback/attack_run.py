@@ -201,7 +201,12 @@ def estimates(settings: AttackSettings, rows: AttackRows, parties: AttackParties
     harmless = [*rows.harmless.twins, *(side for _, *pair in rows.harmless.mirrored for side in pair)]
     filler = "a" * (BYTES_A_TOKEN * settings.max_tokens)
     # Each further turn is a conversation of its own, which grows by an answer and a message.
-    grown = [_grown(attempt, filler, turn) for attempt in attempts for turn in range(1, settings.turns)]
+    more = [*assistant_turn(filler), *user_turn(filler)]
+    grown = [
+        replace(attempt, turns=(*attempt.turns, *more * turn))
+        for attempt in attempts
+        for turn in range(1, settings.turns)
+    ]
     written = [Attempt(turns=user_turn(f"{filler} {n}")) for n in range(settings.write)]
     harm = [*attempts, *grown, *written]
     every = [attempt.turns for attempt in (*harm, *harmless)]
@@ -219,11 +224,6 @@ def estimates(settings: AttackSettings, rows: AttackRows, parties: AttackParties
         for name, cost in costs:
             found.setdefault(name, []).extend([] if cost is None else [cost])
     return {name: total_estimate(parts) for name, parts in found.items() if parts}
-
-
-def _grown(attempt: Attempt, filler: str, turn: int) -> Attempt:
-    more = [*assistant_turn(filler), *user_turn(filler)] * turn
-    return replace(attempt, turns=(*attempt.turns, *more))
 
 
 def _tasks(attempts: Sequence[Attempt], filler: str, settings: AttackSettings) -> list[Task]:

@@ -152,22 +152,18 @@ def _place(word: str) -> Path:
 
 
 def _pieces(word: str) -> list[str | Path]:
-    return [*_place_pieces(word), *_setting_pieces(word)]
-
-
-def _place_pieces(word: str) -> list[str | Path]:
-    kind, _, place = parse_judge_word(word).place.partition(":")
+    parsed = parse_judge_word(word)
+    kind, _, place = parsed.place.partition(":")
+    pieces: list[str | Path] = [f"{kind}:"]
     if word.startswith(CALL):
-        return [f"{kind}:", *function_pieces(place)]
-    # A stage of a pipeline is named by a sign and no path.
-    return [f"{kind}:", place if word.startswith(SERVER) or place.startswith("$") else Path(place)]
-
-
-def _setting_pieces(word: str) -> Iterator[str | Path]:
-    for name, value in parse_judge_word(word).settings.items():
+        pieces += function_pieces(place)
+    else:
+        # A stage of a pipeline is named by a sign and no path.
+        pieces.append(place if word.startswith(SERVER) or place.startswith("$") else Path(place))
+    for name, value in parsed.settings.items():
         is_file = name.replace("-", "_") in _FILE_SETTINGS and value != _OWN_CONSTITUTION
-        yield f",{name}="
-        yield Path(value) if is_file else value
+        pieces += [f",{name}=", Path(value) if is_file else value]
+    return pieces
 
 
 SERVER_KIND = JudgeKind(make=_server, check=_check_server, pieces=_pieces, model=_server_model)

@@ -46,13 +46,13 @@ class JudgedRows:
     """How many of them prefer nothing."""
     failures: Counter[str]
     """Pairs without a verdict, by reason."""
-    contradictory: int
+    contradictory: int = 0
     """Pairs on which both orders say the contrary; they are ties."""
-    ordered: int
+    ordered: int = 0
     """Pairs that were asked in both orders."""
-    first_shown: int
+    first_shown: int = 0
     """Of all readings of these pairs that prefer an answer, how many prefer the one that is shown first."""
-    preferring: int
+    preferring: int = 0
     """How many readings prefer one."""
 
     @property
@@ -108,12 +108,9 @@ def drawn_tasks(
     """Two answers of a model to each prompt, and how many prompts are left out for which reason."""
     prompts = some_of(evaluation_prompts(records), n, f"prompts {settings.seed}")
     answers = sampler.generate_answers([prompt.prompt for prompt in prompts], settings, n=2)
-    tasks = [
-        prompt.task([(answer.text, answer.ended) for answer in pair])
-        for prompt, pair in zip(prompts, answers, strict=True)
-    ]
     found, left_out = list[Task](), Counter[str]()
-    for task in tasks:
+    for prompt, pair in zip(prompts, answers, strict=True):
+        task = prompt.task([(answer.text, answer.ended) for answer in pair])
         words = {plain_text(answer).strip() for answer in task.answers}
         if "" in words:
             left_out[EMPTY_ANSWER] += 1
@@ -175,9 +172,7 @@ def rated_rows(judge: ModelJudge, tasks: Sequence[Task], annotator: str) -> Judg
                     category=task.category,
                 )
             )
-    return JudgedRows(
-        rows=tuple(rows), ties=0, failures=failures, contradictory=0, ordered=0, first_shown=0, preferring=0
-    )
+    return JudgedRows(rows=tuple(rows), ties=0, failures=failures)
 
 
 def refuse_other_rows(records: Sequence[Record], *, singly: bool) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from weakref import WeakValueDictionary
 
@@ -51,13 +52,10 @@ class _LocalModel:
         choose_kernels(self.policy)
         self.policy.requires_grad_(False).eval()
         self._scorers = dict[tuple[str, ...], generative.LanguageJudgeModel]()
-        self._sampler: LocalSampler | None = None
 
-    @property
+    @cached_property
     def sampler(self) -> LocalSampler:
-        if self._sampler is None:
-            self._sampler = LocalSampler.from_policy(self.policy, self.encoder)
-        return self._sampler
+        return LocalSampler.from_policy(self.policy, self.encoder)
 
     def scorer(self, words: tuple[str, ...], name: str) -> generative.LanguageJudgeModel:
         if words not in self._scorers:

@@ -18,6 +18,7 @@ from plaudit.data.write import write_records
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.diversity import common_word_count, distinct_n
 from plaudit.evaluation.policies.judge import family_note
+from plaudit.feedback import rounds
 from plaudit.feedback.asking import Give, ReviseSettings
 from plaudit.feedback.judge_kinds import writer_named
 from plaudit.feedback.judges.constitution import constitution_named
@@ -25,16 +26,6 @@ from plaudit.feedback.judges.money import Estimate, Purse
 from plaudit.feedback.judges.rubric import read_yaml
 from plaudit.feedback.judges.words import LOCAL, parse_judge_word
 from plaudit.feedback.judges.writing import Writer
-from plaudit.feedback.rounds import (
-    CUT_ANSWER,
-    Draft,
-    RevisionPlan,
-    Revisions,
-    drafts_of,
-    drawn_drafts,
-    estimated_revisions,
-    revise_drafts,
-)
 from plaudit.files import atomic
 from plaudit.rewards.load import model_folder
 
@@ -43,33 +34,30 @@ from plaudit.rewards.load import model_folder
 class Revising:
     """A request that is ready: answers are there, the reviser is loaded, and nothing has been asked."""
 
-    drafts: Sequence[Draft]
+    drafts: Sequence[rounds.Draft]
     left_out: Counter[str]
-    plan: RevisionPlan
+    plan: rounds.RevisionPlan
     writer: Writer
     purse: Purse
     notes: tuple[str, ...]
 
     def estimate(self) -> Estimate:
-        return estimated_revisions(self.drafts, self.plan, self.writer)
+        return rounds.estimated_revisions(self.drafts, self.plan, self.writer)
 
-    def run(self) -> Revisions:
-        found = revise_drafts(self.drafts, self.plan, self.writer)
-        return Revisions(items=tuple(found), annotator=f"{self.writer.name}@{self.plan.version(self.writer)}")
-
-
-def revision_plan(settings: ReviseSettings) -> RevisionPlan:
-    named = None if settings.constitution is None else constitution_named(settings.constitution)
-    return RevisionPlan(
-        rounds=settings.rounds, minimal=settings.minimal, constitution=named, seed=settings.seed
-    )
+    def run(self) -> rounds.Revisions:
+        found = rounds.revise_drafts(self.drafts, self.plan, self.writer)
+        return rounds.Revisions(
+            items=tuple(found), annotator=f"{self.writer.name}@{self.plan.version(self.writer)}"
+        )
 
 
 def prepare_revising(
     settings: ReviseSettings, *, layout: str | None = None, say: Callable[[str], object] = print
 ) -> Revising:
     """Read the rows, of this layout or whichever they have, load the reviser and draw the answers."""
-    plan, judging = revision_plan(settings), settings.judge_settings()
+    named = None if settings.constitution is None else constitution_named(settings.constitution)
+    how = {"rounds": settings.rounds, "minimal": settings.minimal, "seed": settings.seed}
+    plan, judging = rounds.RevisionPlan(constitution=named, **how), settings.judge_settings()
     read_marks(settings.marks)
     source = settings.data or settings.prompts
     assert source is not None, "one of both is given"
@@ -83,7 +71,7 @@ def prepare_revising(
     drafts, left_out = _drafts(settings, found.records)
     if not drafts:
         counted = ", ".join(f"{count} {why}" for why, count in left_out.items())
-        room = "; --max-tokens gives them more room" if CUT_ANSWER in left_out else ""
+        room = "; --max-tokens gives them more room" if rounds.CUT_ANSWER in left_out else ""
         raise UserError(f"{source}: there is no answer to revise ({counted or 'no rows'}){room}")
     note = _own_answers_note(settings, writer)
     return Revising(
@@ -96,14 +84,14 @@ def prepare_revising(
     )
 
 
-def _drafts(settings: ReviseSettings, records: Sequence[Record]) -> tuple[list[Draft], Counter[str]]:
+def _drafts(settings: ReviseSettings, records: Sequence[Record]) -> tuple[list[rounds.Draft], Counter[str]]:
     if settings.model is None:
-        return drafts_of(records, n=settings.n, seed=settings.seed)
+        return rounds.drafts_of(records, n=settings.n, seed=settings.seed)
     # Models are slow to import, and rows with answers need none.
     from plaudit.rollouts.local import LocalSampler
 
     sampler = LocalSampler(model_folder(settings.model), device=settings.device, dtype=settings.dtype)
-    return drawn_drafts(sampler, records, settings.sampling, n=settings.n)
+    return rounds.drawn_drafts(sampler, records, settings.sampling, n=settings.n)
 
 
 def _own_answers_note(settings: ReviseSettings, writer: Writer) -> str | None:
@@ -158,7 +146,7 @@ class RevisionFigures:
         return [*self.sentences, *(watched_lines(self.before, self.after) if self.after.answers else [])]
 
 
-def revision_figures(revising: Revising, revisions: Revisions, marks: Path | None) -> RevisionFigures:
+def revision_figures(revising: Revising, revisions: rounds.Revisions, marks: Path | None) -> RevisionFigures:
     """Outcomes, what is watched before and after, and how far both differ."""
     olds, news = revisions.texts
     before, after = watched(olds, news, read_marks(marks))
@@ -206,7 +194,7 @@ class RevisionFiles:
 
 
 def write_revisions(
-    revising: Revising, revisions: Revisions, figures: RevisionFigures, out: RevisionFiles
+    revising: Revising, revisions: rounds.Revisions, figures: RevisionFigures, out: RevisionFiles
 ) -> None:
     """Write the files that are wanted; the steps first, which show why where there are no rows."""
     if out.steps is not None:

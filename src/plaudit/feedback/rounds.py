@@ -261,14 +261,8 @@ class Revisions:
     @property
     def demonstrations(self) -> tuple[Demonstration, ...]:
         return tuple(
-            Demonstration(
-                prompt=item.draft.prompt,
-                completion=_completion(item.draft, revision),
-                annotator=self.annotator,
-                group=GROUP,
-                category=item.draft.category,
-            )
-            for item, revision in self._changed()
+            Demonstration(completion=_completion(draft, revision), **self._shared(draft))
+            for draft, revision in self._changed()
         )
 
     @property
@@ -276,14 +270,11 @@ class Revisions:
         """The last revisions, each preferred to its original."""
         return tuple(
             Comparison(
-                prompt=item.draft.prompt,
-                chosen=_completion(item.draft, revision),
-                rejected=_completion(item.draft, item.draft.answer),
-                annotator=self.annotator,
-                group=GROUP,
-                category=item.draft.category,
+                chosen=_completion(draft, revision),
+                rejected=_completion(draft, draft.answer),
+                **self._shared(draft),
             )
-            for item, revision in self._changed()
+            for draft, revision in self._changed()
         )
 
     def rows(self, give: Literal["demonstrations", "pairs"]) -> Sequence[Record]:
@@ -310,8 +301,12 @@ class Revisions:
                 "price": round(item.price, 9),
             }
 
-    def _changed(self) -> Iterator[tuple[Revised, str]]:
-        return ((item, item.revision) for item in self.items if item.revision is not None)
+    def _changed(self) -> Iterator[tuple[Draft, str]]:
+        return ((item.draft, item.revision) for item in self.items if item.revision is not None)
+
+    def _shared(self, draft: Draft) -> dict[str, Any]:
+        who = {"annotator": self.annotator, "group": GROUP}
+        return {"prompt": draft.prompt, "category": draft.category, **who}
 
 
 def _edit_row(item: Revised) -> dict[str, Any]:

@@ -265,14 +265,8 @@ def paired(first: Sequence[bool], second: Sequence[bool], units: Sequence[str]) 
     else:
         difference = bootstrap_mean(gains, group_index(units), Resampling(), share=False)
         p_value = sign_flip_test(gains, group_index(units))
-    return Paired(
-        both=cells[0],
-        first=cells[1],
-        second=cells[2],
-        neither=cells[3],
-        difference=difference,
-        p_value=p_value,
-    )
+    named = dict(zip(("both", "first", "second", "neither"), cells, strict=True))
+    return Paired(**named, difference=difference, p_value=p_value)
 
 
 def exact_p_value(first: int, second: int) -> float:

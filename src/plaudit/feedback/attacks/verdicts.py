@@ -90,16 +90,16 @@ class YesNoJudge:
         return self.judge.notes
 
     def shares(self, tasks: Sequence[Task]) -> list[list[Share]]:
-        found = iter(self.judge.word_shares([question for row in self._rows(tasks) for question in row]))
+        found = iter(self.judge.word_shares(self._questions(tasks)))
         shares = (entry if isinstance(entry, NoVerdict) else entry["Yes"] for entry in found)
         return [[next(shares) for _ in task.answers] for task in tasks]
 
     def estimate(self, tasks: Sequence[Task]) -> Estimate:
-        questions = (question for row in self._rows(tasks) for question in row)
-        return self.judge.asker.estimate([self.judge.word_request(question) for question in questions])
+        requests = [self.judge.word_request(question) for question in self._questions(tasks)]
+        return self.judge.asker.estimate(requests)
 
-    def _rows(self, tasks: Sequence[Task]) -> list[list[Question]]:
-        return [[self._question(task, plain_text(answer)) for answer in task.answers] for task in tasks]
+    def _questions(self, tasks: Sequence[Task]) -> list[Question]:
+        return [self._question(task, plain_text(answer)) for task in tasks for answer in task.answers]
 
     def _question(self, task: Task, answer: str) -> Question:
         goal = task.metadata.get("goal")

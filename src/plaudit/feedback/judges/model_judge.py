@@ -100,8 +100,12 @@ class ModelJudge:
         orders = [_both_orders(task) for task in tasks]
         differ = [task for task, both in zip(tasks, orders, strict=True) if both is not None]
         scoring = self.mode.scoring
-        if scoring is not None and scoring.needs_reference:
-            self._refuse_no_reference(differ)
+        has_none = bool(differ) and all(task.reference_answer is None for task in differ)
+        if scoring is not None and scoring.needs_reference and has_none:
+            raise UserError(
+                f"{self.name}: how={self.how} compares with a true answer, and none of these {len(differ):,} "
+                "pairs has one; ask in another way (how=letter), or let --model answer prompts that have one"
+            )
         cases = [self._cases(task) for task in differ]
         every = [case for row in cases for case in row]
         parts = iter(self._by_orders(every) if scoring is None else self._by_scores(every, scoring))
@@ -141,25 +145,12 @@ class ModelJudge:
         draws = drawn_forms(requests, self.ask.draws) if self.mode.read is modes.read_drawn else []
         return self.asker.spent([*requests, *plain, *draws])
 
-    def _refuse_no_reference(self, tasks: Sequence[Task]) -> None:
-        if tasks and all(task.reference_answer is None for task in tasks):
-            raise UserError(
-                f"{self.name}: how={self.how} compares with a true answer, and none of these {len(tasks):,} "
-                "pairs has one; ask in another way (how=letter), or let --model answer prompts that have one"
-            )
-
     def _requests(self, task: Task) -> list[ChatRequest]:
-        return [request for case in self._cases(task) for request in self._case_requests(case)]
-
-    def _case_requests(self, case: _Case) -> list[ChatRequest]:
-        scoring = self.mode.scoring
-        if scoring is not None:
-            return [
-                request
-                for answer in case.task.answers
-                for request in self._score_requests(case, answer, scoring)
-            ]
-        return [self._pair_request(case, pair) for pair in _both_orders(case.task) or ()]
+        scoring, cases = self.mode.scoring, self._cases(task)
+        if scoring is None:
+            return [self._pair_request(case, pair) for case in cases for pair in _both_orders(task) or ()]
+        scored = [(case, answer) for case in cases for answer in task.answers]
+        return [request for pair in scored for request in self._score_requests(*pair, scoring)]
 
     @property
     def _wording(self) -> Wording:
