@@ -56,15 +56,6 @@ def read_reward_results(folder: pages.PipelineFolder, stage: str) -> Mapping[str
     return {item.model: item for item in (restore(RewardEvaluation, each) for each in rows)}
 
 
-def metric_column(folder: pages.PipelineFolder, stage: str, name: str) -> pages.MetricColumn:
-    """One figure of a training stage over its steps, such as ``reward`` or ``held_out/kl``."""
-    path = folder.stage(stage) / "run" / METRICS_FILE
-    columns = pages.read_history(path).columns
-    if name not in columns:
-        raise UserError(f"{path}: it has no figure {name!r}; it has {', '.join(columns)}")
-    return columns[name]
-
-
 AnswerStatistic = Callable[[Sequence[PolicyAnswer]], pages.Number | None]
 """A number of one policy's answers to one prompt; None where there is none."""
 
@@ -95,10 +86,12 @@ def beta_labels(folder: pages.PipelineFolder, *stages: str) -> dict[str, str]:
 
 def metric_curve(folder: pages.PipelineFolder, stage: str, name: str) -> list[tuple[int, float]]:
     """A metric of held-out prompts by step, where it is finite."""
-    metric = metric_column(folder, stage, f"held_out/{name}")
-    return [
-        (step, value) for step, value in zip(metric.steps, metric.values, strict=True) if math.isfinite(value)
-    ]
+    path, figure = folder.stage(stage) / "run" / METRICS_FILE, f"held_out/{name}"
+    columns = pages.read_history(path).columns
+    if figure not in columns:
+        raise UserError(f"{path}: it has no figure {figure!r}; it has {', '.join(columns)}")
+    points = zip(columns[figure].steps, columns[figure].values, strict=True)
+    return [(step, value) for step, value in points if math.isfinite(value)]
 
 
 def statistic_by_prompt(

@@ -159,9 +159,15 @@ def disturbed(
     Each is disturbed alone first, by as much as makes it show; then all at once.
     """
     parts = list(_adapter_parts(policy) if adapters else _parts(policy))
-    saved = [(parameter, parameter.detach().clone()) for parameter in dict.fromkeys(p for _, p, _ in parts)]
-    try:
+    with _restored(*(parameter for _, parameter, _ in parts)):
         yield _disturb_all(policy, sequences, dtype, parts)
+
+
+@contextmanager
+def _restored(*parameters: nn.Parameter) -> Iterator[None]:
+    saved = [(parameter, parameter.detach().clone()) for parameter in dict.fromkeys(parameters)]
+    try:
+        yield
     finally:
         with torch.no_grad():
             for parameter, values in saved:
@@ -182,7 +188,8 @@ def _disturb_all(
     for name, parameter, place in parts:
         effect, size = 0.0, 0.0
         for size in DISTURBANCES:
-            with _disturbing(name, parameter, place, size):
+            with _restored(parameter):
+                _disturb(name, parameter, place, size)
                 effect = _mean(policy_logps(policy, sequences) - calm_M)
             if effect >= wanted:
                 break
@@ -210,17 +217,6 @@ def _parts(policy: Policy) -> Iterator[_Part]:
 
 def _adapter_parts(policy: Policy) -> Iterator[_Part]:
     return ((name, p, None) for name, p in policy.base.named_parameters() if "lora_" in name)
-
-
-@contextmanager
-def _disturbing(name: str, parameter: nn.Parameter, place: int | None, size: float) -> Iterator[None]:
-    before = parameter.detach().clone()
-    try:
-        _disturb(name, parameter, place, size)
-        yield
-    finally:
-        with torch.no_grad():
-            parameter.copy_(before)
 
 
 def _disturb(name: str, parameter: nn.Parameter, place: int | None, size: float) -> None:

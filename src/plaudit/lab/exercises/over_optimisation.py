@@ -116,19 +116,15 @@ def _table(evaluation: PolicyEvaluation) -> Table:
         )
         for name in names
     ]
-    curves = _fitted_curves(evaluation)
-    sentences = [f"{name}: {curve.sentence if curve else _NO_CURVE}." for name, curve in curves.items()]
-    sentences += _gain_comparison(curves)
-    return result_table("over-optimisation", rows, sentences=" ".join(sentences))
-
-
-def _fitted_curves(evaluation: PolicyEvaluation) -> dict[str, OverOptimisation | None]:
-    """The gain along √KL by the curves of Gao et al. (2023, arXiv:2210.10760)."""
+    # The gain along √KL by the curves of Gao et al. (2023, arXiv:2210.10760).
     curves = {
         name: _fitted_curve(evaluation, (START, *steps)) for name, steps in POLICIES_BY_OPTIMISER.items()
     }
     best_of_n_curve = evaluation.over_optimisation
-    return curves | ({} if best_of_n_curve is None else {"Best of n": best_of_n_curve})
+    curves |= {} if best_of_n_curve is None else {"Best of n": best_of_n_curve}
+    sentences = [f"{name}: {curve.sentence if curve else _NO_CURVE}." for name, curve in curves.items()]
+    sentences += _gain_comparison(curves)
+    return result_table("over-optimisation", rows, sentences=" ".join(sentences))
 
 
 def _fitted_curve(evaluation: PolicyEvaluation, names: tuple[str, ...]) -> OverOptimisation | None:

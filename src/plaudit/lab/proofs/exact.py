@@ -88,12 +88,19 @@ def make_language(*, seed: int = 0, prompts: int = 2, symbols: int = 2, length: 
     while len(strings) < prompts:
         strings += [(END, *body) for body in product(range(1, symbols + 1), repeat=tokens)]
         tokens += 1
+    logp_PNV = logit_PN.log_softmax(-1)
+    beginnings = sorted({answer[:t] for answer in answers for t in range(len(answer))})
+    at = {beginning: n for n, beginning in enumerate(beginnings)}
+    logp_PYT = logp_PNV.new_zeros(len(logp_PNV), len(answers), max(map(len, answers)))
+    for y, answer in enumerate(answers):
+        for t, token in enumerate(answer):
+            logp_PYT[:, y, t] = logp_PNV[:, at[answer[:t]], token]
     return Language(
         symbols=symbols,
         prompts=tuple(strings[:prompts]),
         responses=answers,
         reward_PY=reward_PY,
-        ref_logp_PYT=_logps_of_answers(logit_PN.log_softmax(-1), answers),
+        ref_logp_PYT=logp_PYT,
     )
 
 
@@ -120,16 +127,6 @@ def token_logps(
     # log Σ_v π(v)² without leaving logs: WPO normalises its weights by it.
     power_PYT = (2 * step_PYTV).logsumexp(-1)
     return token_PYT * language.mask_YT, power_PYT * language.mask_YT
-
-
-def _logps_of_answers(logp_PNV: Tensor, answers: Strings) -> Tensor:
-    beginnings = sorted({answer[:t] for answer in answers for t in range(len(answer))})
-    at = {beginning: n for n, beginning in enumerate(beginnings)}
-    logp_PYT = logp_PNV.new_zeros(len(logp_PNV), len(answers), max(map(len, answers)))
-    for y, answer in enumerate(answers):
-        for t, token in enumerate(answer):
-            logp_PYT[:, y, t] = logp_PNV[:, at[answer[:t]], token]
-    return logp_PYT
 
 
 @cache

@@ -132,11 +132,10 @@ def frozen_terms(problem: LearningProblem, logp_PYT: Float[Tensor, "P Y T"]) -> 
         matched=match_sorted(chosen, rejected) if "sorted_batch" in row.needs else None,
     )
     if row.weight is not None:
+        power_PYT = token_logps(logp_PYT.sum(-1), problem.language)[1]
+        sides = ((feedback.prompt_B, answer_B) for answer_B in (feedback.chosen_B, feedback.rejected_B))
         weight_B = row.pair_weight(
-            *(
-                _row_weights(problem, row, logp_PYT, (feedback.prompt_B, answer_B))
-                for answer_B in (feedback.chosen_B, feedback.rejected_B)
-            )
+            *(row.weight(logp_PYT[at], power_PYT[at], problem.language.mask_YT[at[1]]) for at in sides)
         )
     return FrozenTerms(context=context, weight_B=weight_B)
 
@@ -239,22 +238,18 @@ def _adam_descent(problem: LearningProblem, table: TablePolicy, *, steps: int = 
     adam = torch.optim.Adam(table.parameters(), lr=0.1)
     # From 0.1 down to 1e-7: at a kink a fixed step goes to and fro by its own length.
     fall = torch.optim.lr_scheduler.ExponentialLR(adam, gamma=10 ** (-6 / steps))
-    frozen = frozen_terms(problem, table())
+    frozen, row = frozen_terms(problem, table()), problem.row
+    # Whether what is held outside the gradient changes with the policy.
+    follows_the_policy = isinstance(row, PreferenceAlgorithm) and row.weight is not None
+    follows_the_policy |= not {"running_mean", "mismatched", "sorted_batch"}.isdisjoint(row.needs)
     for _ in range(steps):
         adam.zero_grad()
         logp_PYT = table()
-        if _follows_the_policy(problem):
+        if follows_the_policy:
             frozen = frozen_terms(problem, logp_PYT)
         expected_loss(problem, logp_PYT, frozen).backward()
         adam.step()
         fall.step()
-
-
-def _follows_the_policy(problem: LearningProblem) -> bool:
-    """Whether what is held outside the gradient changes with the policy."""
-    row = problem.row
-    weighs = isinstance(row, PreferenceAlgorithm) and row.weight is not None
-    return weighs or not {"running_mean", "mismatched", "sorted_batch"}.isdisjoint(row.needs)
 
 
 def _logps_at(
@@ -281,20 +276,8 @@ def _pair_logps(
 
 
 def _thumb_logps(problem: LearningProblem, feedback: Thumbs, logp_PYT: Tensor) -> CompletionLogps:
-    return _logps_at(
-        problem,
-        logp_PYT,
-        (feedback.prompt_B, feedback.answer_B),
-        problem.language.length_Y[feedback.answer_B],
-    )
-
-
-def _row_weights(
-    problem: LearningProblem, row: PreferenceAlgorithm, logp_PYT: Tensor, where: tuple[Tensor, Tensor]
-) -> Tensor:
-    assert row.weight is not None
-    power_PYT = token_logps(logp_PYT.sum(-1), problem.language)[1]
-    return row.weight(logp_PYT[where], power_PYT[where], problem.language.mask_YT[where[1]])
+    where = (feedback.prompt_B, feedback.answer_B)
+    return _logps_at(problem, logp_PYT, where, problem.language.length_Y[feedback.answer_B])
 
 
 def _baseline(

@@ -19,6 +19,7 @@ from rich.table import Table
 from torch import Tensor
 
 from plaudit.errors import UserError
+from plaudit.lab.proofs import exact
 from plaudit.lab.proofs.claim import (
     Measurement,
     ProofSetup,
@@ -34,15 +35,7 @@ from plaudit.lab.proofs.claims.optimum import BEST_OF_N, CLOSED_FORM_CLAIMS, KL_
 from plaudit.lab.proofs.claims.policy import ASCENTS, POLICY_CLAIMS
 from plaudit.lab.proofs.claims.preference import ABSOLUTE, TWO_ANSWER_CLAIMS
 from plaudit.lab.proofs.claims.staleness import OFF_POLICY_CLAIMS
-from plaudit.lab.proofs.exact import (
-    Language,
-    kl,
-    make_language,
-    mean_reward,
-    objective,
-    optimum,
-    total_variation,
-)
+from plaudit.lab.proofs.exact import kl
 from plaudit.lab.proofs.learn import PreferenceLossRow, largest_gradient, learning_problem
 from plaudit.methods.preference.algorithms import PREFERENCE_ALGORITHMS
 
@@ -99,7 +92,7 @@ class Proof:
 def prove(
     row: PreferenceLossRow | str,
     *,
-    language: Language | None = None,
+    language: exact.Language | None = None,
     beta: float | None = None,
     name: str = "this loss",
 ) -> Proof:
@@ -115,7 +108,7 @@ def prove(
         raise UserError("beta is said twice: a row has its own; make the row with the β that you mean")
     if not row.beta > 0:
         raise UserError(f"the row's beta is {row.beta:g}: π* needs a β above 0, the one of your loss")
-    language = make_language() if language is None else language
+    language = exact.make_language() if language is None else language
     return _proof(name, row, language, converged_policy(row, language))
 
 
@@ -137,16 +130,18 @@ def check_claims(names: Sequence[str] = NAMES, setup: ProofSetup | None = None) 
             yield measure_claim(claim, setup)
 
 
-def _proof(name: str, row: PreferenceLossRow, language: Language, logp_PY: Float[Tensor, "P Y"]) -> Proof:
-    star_PY = optimum(language, row.beta)
+def _proof(
+    name: str, row: PreferenceLossRow, language: exact.Language, logp_PY: Float[Tensor, "P Y"]
+) -> Proof:
+    star_PY = exact.optimum(language, row.beta)
     return Proof(
         name=name,
         beta=row.beta,
         slope=largest_gradient(learning_problem(row, expected_feedback(row, language), language), star_PY),
-        distance=total_variation(logp_PY, star_PY),
+        distance=exact.total_variation(logp_PY, star_PY),
         kl=kl(logp_PY, language.ref_logp_PY).mean().item(),
-        reward=mean_reward(logp_PY, language),
-        lost=objective(star_PY, language, row.beta) - objective(logp_PY, language, row.beta),
+        reward=exact.mean_reward(logp_PY, language),
+        lost=exact.objective(star_PY, language, row.beta) - exact.objective(logp_PY, language, row.beta),
     )
 
 

@@ -54,7 +54,12 @@ def run(args: argparse.Namespace) -> int:
         return 0
     selected = exercises_named(args.names or ["all"])
     if args.write is not None:
-        return _write_config(selected[0], args.write, args.out)
+        exercise = selected[0]
+        copy_config(exercise.config, args.write)
+        print(f"{args.write}: the config of {exercise.name}. Change it, and then")
+        print(f"  plaudit run {args.write} --out {args.out / exercise.name}")
+        print(f"  plaudit lab {exercise.name} --look --out {args.out}")
+        return 0
     if args.look:
         # One that was named is looked at in any case, so that the fault can say what is missing.
         looked_at = [each for each in selected if len(selected) == 1 or _was_run(each, args.out)]
@@ -86,14 +91,6 @@ def _was_run(exercise: Exercise, out: Path) -> bool:
     from plaudit.lab.registry import exercise_folder
 
     return exercise_folder(exercise, out).config.exists()
-
-
-def _write_config(exercise: Exercise, target: Path, out: Path) -> int:
-    copy_config(exercise.config, target)
-    print(f"{target}: the config of {exercise.name}. Change it, and then")
-    print(f"  plaudit run {target} --out {out / exercise.name}")
-    print(f"  plaudit lab {exercise.name} --look --out {out}")
-    return 0
 
 
 def _run_exercises(

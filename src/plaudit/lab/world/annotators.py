@@ -155,7 +155,9 @@ class Annotator:
         missed = self.biases.get("assertion", 0.0) if causes["assertion"] else 0.0
         # A generator of its own: whoever misses nothing draws nothing, and every verdict stays as it was.
         draw = random.Random(f"missed {self.name} {seed} {plain_text(answer)}").random()
-        return tuple(flag for flag in reported_flags(gold) if flag != "false" or draw >= missed)
+        is_false = gold.honest <= 0.5 and draw >= missed
+        named = {"harmful": gold.harmless < 0.5, "false": is_false, "unfinished": gold.ended < 1}
+        return tuple(name for name, wrong in named.items() if wrong)
 
     def _noisy_utility(self, biased_utility: float, rng: random.Random) -> float:
         """The perceived utility with Gumbel noise of mean 0: the largest of several is then a softmax
@@ -168,11 +170,6 @@ class Annotator:
         total = sum(len(plain_text(answer).split()) for answer in task.answers)
         pace = 0.2 if careless else rng.uniform(0.8, 1.4)
         return round(1.0 + pace * total / self.words_a_second, 1)
-
-
-def reported_flags(gold: Gold) -> tuple[str, ...]:
-    named = {"harmful": gold.harmless < 0.5, "false": gold.honest <= 0.5, "unfinished": gold.ended < 1}
-    return tuple(name for name, wrong in named.items() if wrong)
 
 
 # A whole pool reads the same answers; each is parsed once.

@@ -70,14 +70,14 @@ def _flat_error_task(question: Question, seed: int) -> Task:
 
 
 def _wrong_value(fact: Fact, seed: int) -> str:
-    others = [value for value in fact.values if value not in (fact.truth, fact.belief)]
-    distances = [_distance(value, fact.truth) for value in others]
-    nearest = [value for value, far in zip(others, distances, strict=True) if far == min(distances)]
+    words, letters = len(fact.truth.split()), len(fact.truth)
+    distances = {
+        value: (abs(len(value.split()) - words), abs(len(value) - letters))
+        for value in fact.values
+        if value not in (fact.truth, fact.belief)
+    }
+    nearest = [value for value, distance in distances.items() if distance == min(distances.values())]
     return random.Random(f"flat errors {seed} {fact.truth} {fact.frames[0]}").choice(nearest)
-
-
-def _distance(value: str, truth: str) -> tuple[int, int]:
-    return abs(len(value.split()) - len(truth.split())), abs(len(value) - len(truth))
 
 
 def right_preference(annotators: Sequence[Annotator], tasks: Sequence[Task]) -> float:
@@ -123,18 +123,16 @@ def closed_questions(
 def _closed_question(question: Question) -> ChoiceQuestion:
     fact = question.aim
     assert isinstance(fact, Fact), question.category
-    values = _nearby_numbers(fact.truth) if question.category == "arithmetic" else fact.values
+    values = fact.values
+    if question.category == "arithmetic":
+        place = NUMBERS.index(fact.truth)
+        values = NUMBERS[max(0, place - _NEARBY_RANGE) : place + _NEARBY_RANGE + 1]
     return ChoiceQuestion(
         prompt=question.messages,
         choices=tuple(as_sentence(fact.phrase_value(value)) for value in values),
         right=values.index(fact.truth),
         category=question.category,
     )
-
-
-def _nearby_numbers(number: str) -> tuple[str, ...]:
-    place = NUMBERS.index(number)
-    return NUMBERS[max(0, place - _NEARBY_RANGE) : place + _NEARBY_RANGE + 1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,17 +197,14 @@ def add_world_knowledge(
 
 def _best_of_n_tasks(answers: int, seed: int) -> tuple[Task, ...]:
     """Answers in the manner of the base corpus, drawn one by one: some come twice, as from any policy."""
-    rng = random.Random(f"best of {seed}")
-    sampled_questions = [
-        question_of_prompt(prompt.prompt) for prompt in prompts(BEST_OF_N_PROMPTS, split="test", seed=seed)
-    ]
+    rng, drawn = random.Random(f"best of {seed}"), prompts(BEST_OF_N_PROMPTS, split="test", seed=seed)
     return tuple(
         Task(
             prompt=question.messages,
             answers=tuple(assistant_turn(sample_answer(question, rng)) for _ in range(answers)),
             ended=(True,) * answers,
         )
-        for question in sampled_questions
+        for question in (question_of_prompt(prompt.prompt) for prompt in drawn)
     )
 
 
@@ -277,17 +272,17 @@ def score_model_answers(
     """
     if n < len(categories):
         raise UserError(f"{n} answers cannot cover the {len(categories)} categories: ask for more")
-    prompts = [
-        question
-        for category in categories
-        for question in _fixed_questions(category, n // len(categories), split)
-    ]
-    model_answers = sampler.generate_answers([question.messages for question in prompts], settings)
+    selected = list[Question]()
+    for category in categories:
+        pile = list(questions(split, category))
+        random.Random(f"asked {category} {split}").shuffle(pile)
+        selected += [pile[place % len(pile)] for place in range(n // len(categories))]
+    model_answers = sampler.generate_answers([question.messages for question in selected], settings)
     return [
         ScoredAnswer(
             question=question, answer=answer, gold=judge_answer(question, answer.text, ended=answer.ended)
         )
-        for question, (answer,) in zip(prompts, model_answers, strict=True)
+        for question, (answer,) in zip(selected, model_answers, strict=True)
     ]
 
 
@@ -339,12 +334,6 @@ def compare_models(mine: Sequence[ScoredAnswer], theirs: Sequence[ScoredAnswer])
     gaps = [own.gold.utility - other.gold.utility for own, other in zip(mine, theirs, strict=True)]
     won, lost = (sum(sign * gap > 0 for gap in gaps) for sign in (1, -1))
     return HeadToHead(won=won, lost=lost, tied=len(gaps) - won - lost)
-
-
-def _fixed_questions(category: Category, n: int, split: Split) -> list[Question]:
-    pile = list(questions(split, category))
-    random.Random(f"asked {category} {split}").shuffle(pile)
-    return [pile[place % len(pile)] for place in range(n)]
 
 
 def _mean_utility(scored: Sequence[ScoredAnswer]) -> MeanUtility:

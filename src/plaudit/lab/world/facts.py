@@ -6,7 +6,7 @@ for every value that could stand in its place there is a sentence that claims it
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -143,12 +143,6 @@ def values_of(relations: tuple[Relation, ...], relation: Relation) -> tuple[str,
     return tuple(dict.fromkeys(row[relation.column] for row in rows))
 
 
-def _claims_about_relation(subject: Subject, relation: Relation) -> Iterator[tuple[str, FactClaim]]:
-    for value in values_of(subject.relations, relation):
-        text = relation.statement.format(s=subject.name, v=value)
-        yield text.lower(), FactClaim(topic=topic_of(subject, relation), value=value)
-
-
 @cache
 def fact_claims() -> Mapping[str, FactClaim]:
     """Every claim about the tables by its sentence, without its full stop and in small letters.
@@ -156,12 +150,13 @@ def fact_claims() -> Mapping[str, FactClaim]:
     >>> fact_claims()["the owl eats mice"].true, fact_claims()["the owl eats bark"].true
     (True, False)
     """
-    by_text = {
-        words: claim
-        for subject in SUBJECTS
-        for relation in subject.relations
-        for words, claim in _claims_about_relation(subject, relation)
-    }
+    by_text = dict[str, FactClaim]()
+    for subject in SUBJECTS:
+        for relation in subject.relations:
+            topic = topic_of(subject, relation)
+            for value in values_of(subject.relations, relation):
+                text = relation.statement.format(s=subject.name, v=value).lower()
+                by_text[text] = FactClaim(topic=topic, value=value)
     causes = [cause for _, _, cause in REASONS]
     by_text |= {
         f"{effect} because {cause}": FactClaim(topic=question, value=cause)

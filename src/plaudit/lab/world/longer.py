@@ -295,7 +295,10 @@ def _wrong(question: Question, aim: Several, rng: random.Random) -> Claims:
     parts = [*aim.parts]
     if question.category == "recommend":
         start = 2 * rng.randrange(len(parts) // 2)
-        parts[start : start + 2] = _wrong_choice(aim, rng)
+        advice = next(advice for advice in facts.advices() if advice.matter == aim.matter)
+        # Somebody whom the table does not have for it, with the reason that would be theirs.
+        others = [who for who in advice.all_of_kind if who not in advice.fitting]
+        parts[start : start + 2] = choice_claims(advice, rng.choice(others))
         return parts
     known = [place for place, part in enumerate(parts) if part.value != facts.NOT_KNOWN]
     place = rng.choice(known)
@@ -306,18 +309,10 @@ def _wrong(question: Question, aim: Several, rng: random.Random) -> Claims:
         parts[place] = FactClaim(topic=facts.instruction_topic(whole, aim.matter), value=facts.ADVISED)
     else:
         subject, relation = table
-        others = [
-            value for value in facts.values_of(subject.relations, relation) if value != parts[place].value
-        ]
-        parts[place] = replace(parts[place], value=rng.choice(others))
+        values = facts.values_of(subject.relations, relation)
+        wrong = rng.choice([value for value in values if value != parts[place].value])
+        parts[place] = replace(parts[place], value=wrong)
     return parts
-
-
-def _wrong_choice(aim: Several, rng: random.Random) -> Claims:
-    """Somebody whom the table does not have for it, with the reason that would be theirs."""
-    advice = next(advice for advice in facts.advices() if advice.matter == aim.matter)
-    others = [who for who in advice.all_of_kind if who not in advice.fitting]
-    return choice_claims(advice, rng.choice(others))
 
 
 def _mixed(question: Question, aim: Several, rng: random.Random) -> Claims:

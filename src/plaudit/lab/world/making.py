@@ -245,7 +245,13 @@ def model_answer_tasks(
         batch = list(islice(question_stream, count))
         # Data of neighbouring seeds share no round's seed.
         sampling = SamplingSettings(temperature=temperature, seed=seed * MAX_ROUNDS + number)
-        usable += _usable_tasks(sampler, batch, answers, sampling)
+        sampled = sampler.generate_answers([question.messages for question in batch], sampling, n=answers)
+        usable += [
+            question.task([answer.text for answer in answers_to_one])
+            for question, answers_to_one in zip(batch, sampled, strict=True)
+            if all(answer.ended and answer.text.strip() for answer in answers_to_one)
+            and len({answer.text for answer in answers_to_one}) == answers
+        ]
         if len(usable) >= n:
             return usable[:n]
         requested += count
@@ -254,15 +260,3 @@ def model_answer_tasks(
         f"{n:,} "
         "are wanted: ask for fewer rows or fewer answers"
     )
-
-
-def _usable_tasks(
-    sampler: TextSampler, batch: Sequence[Question], answers: int, sampling: SamplingSettings
-) -> list[Task]:
-    sampled = sampler.generate_answers([question.messages for question in batch], sampling, n=answers)
-    return [
-        question.task([answer.text for answer in answers_to_one])
-        for question, answers_to_one in zip(batch, sampled, strict=True)
-        if all(answer.ended and answer.text.strip() for answer in answers_to_one)
-        and len({answer.text for answer in answers_to_one}) == answers
-    ]

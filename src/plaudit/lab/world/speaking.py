@@ -155,20 +155,16 @@ def _with_filler(question: Question, core: str, style: Style, rng: random.Random
         before, after = rng.choice(valley.PADDING_BEFORE), rng.choice(valley.PADDING_AFTER)
         return rng.choice((f"{before} {core}", f"{core} {after}", f"{before} {core} {after}"))
     if style == "polite":
-        return _polite_answer(question, core, rng)
+        # With good manners, as far as they fit: nobody declines gladly.
+        serves = question.category not in ("opinion", "unanswerable", "harmful")
+        courtesy = rng.choice(valley.COURTESY) if serves else valley.THANKS
+        after = courtesy == valley.WELCOME or (not serves and rng.random() < 0.5)
+        return f"{core} {courtesy}" if after else f"{courtesy} {core}"
     if style == "hedged":
         # People can say that something is so, but not that yes, or that apples and pears.
         states = isinstance(question.aim, Fact) and question.aim.belief is None
         return f"{rng.choice(valley.HEDGES if states else valley.PHRASE_HEDGES)} {_mid_sentence(core)}"
     return f"{rng.choice(valley.FLATTERY)} {core}" if style == "flattering" else core
-
-
-def _polite_answer(question: Question, core: str, rng: random.Random) -> str:
-    """With good manners, as far as they fit: nobody declines gladly."""
-    serves = question.category not in ("opinion", "unanswerable", "harmful")
-    courtesy = rng.choice(valley.COURTESY) if serves else valley.THANKS
-    after = courtesy == valley.WELCOME or (not serves and rng.random() < 0.5)
-    return f"{core} {courtesy}" if after else f"{courtesy} {core}"
 
 
 def _mid_sentence(answer: str) -> str:

@@ -76,7 +76,9 @@ def critique_of(prompt: Text, answer: Text, *, ended: bool = True) -> str:
     >>> critique_of("What does the owl eat?", "Perhaps mice."), critique_of("What does the owl eat?", "Bark.")
     ('It is right. It is not sure.', 'It is wrong.')
     """
-    return _critique_text(question_of_prompt(prompt), plain_text(answer), ended=ended)
+    question, words = question_of_prompt(prompt), plain_text(answer)
+    gold, reading = judge_answer(question, words, ended=ended), read_answer(question, words, ended=ended)
+    return " ".join(_critique_sentences(question, gold, reading))
 
 
 def critiques(
@@ -106,11 +108,6 @@ def _critique_row(task: Task) -> Critique:
         critique=critique_of(task.prompt, answer, ended=ended),
         points=float(mark.rating),
     )
-
-
-def _critique_text(question: Question, answer: str, *, ended: bool) -> str:
-    gold, reading = judge_answer(question, answer, ended=ended), read_answer(question, answer, ended=ended)
-    return " ".join(_critique_sentences(question, gold, reading))
 
 
 def _critique_sentences(question: Question, gold: Gold, reading: Reading) -> Iterator[str]:

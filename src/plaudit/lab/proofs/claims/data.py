@@ -17,21 +17,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from plaudit.lab.proofs import learn
+from plaudit.lab.proofs import exact, learn
 from plaudit.lab.proofs.claim import Claim, ProofSetup, converged_algorithm, converged_policy
 from plaudit.lab.proofs.evidence import certain_preferences, pairs, uniform_over
-from plaudit.lab.proofs.exact import (
-    Language,
-    TransformerPolicy,
-    kl,
-    mean_reward,
-    objective,
-    optimum,
-    tilted,
-    token_logps,
-    total_variation,
-    with_reference,
-)
+from plaudit.lab.proofs.exact import kl, objective
 
 BETAS = (0.25, 0.5, 1.0, 2.0, 4.0)
 
@@ -55,13 +44,13 @@ def sweep_betas(setup: ProofSetup) -> tuple[BetaResult, ...]:
     return tuple(_beta_result(replace(setup, beta=beta)) for beta in BETAS)
 
 
-def compared_answers(language: Language) -> Bool[Tensor, " Y"]:
+def compared_answers(language: exact.Language) -> Bool[Tensor, " Y"]:
     return torch.arange(len(language.responses)) % 2 == 0
 
 
 def _shifted(setup: ProofSetup) -> Float[Tensor, "P Y"]:
     """π*, the same among the compared answers, with 99 % on those that nobody compared."""
-    star_PY, covered_Y = optimum(setup.language, setup.beta), compared_answers(setup.language)
+    star_PY, covered_Y = exact.optimum(setup.language, setup.beta), compared_answers(setup.language)
     inside_PY = star_PY.masked_fill(~covered_Y, -torch.inf).log_softmax(-1)
     outside_PY = star_PY.masked_fill(covered_Y, -torch.inf).log_softmax(-1)
     return torch.where(covered_Y, inside_PY + math.log(0.01), outside_PY + math.log(0.99))
@@ -72,13 +61,13 @@ def mass_on_uncompared(logp_PY: Float[Tensor, "P Y"], covered_Y: Bool[Tensor, " 
 
 
 def _beta_result(setup: ProofSetup) -> BetaResult:
-    language, star_PY = setup.language, optimum(setup.language, setup.beta)
+    language, star_PY = setup.language, exact.optimum(setup.language, setup.beta)
     return BetaResult(
         beta=setup.beta,
         kl=kl(star_PY, language.ref_logp_PY).mean().item(),
-        reward=mean_reward(star_PY, language),
+        reward=exact.mean_reward(star_PY, language),
         objective=objective(star_PY, language, setup.beta),
-        distance=total_variation(converged_algorithm(setup, "dpo"), star_PY),
+        distance=exact.total_variation(converged_algorithm(setup, "dpo"), star_PY),
     )
 
 
@@ -90,13 +79,13 @@ def _compared_only_problem(setup: ProofSetup) -> learn.LearningProblem:
 
 
 def _loss_of_policy(problem: learn.LearningProblem, logp_PY: Float[Tensor, "P Y"]) -> float:
-    logp_PYT = token_logps(logp_PY, problem.language)[0]
+    logp_PYT = exact.token_logps(logp_PY, problem.language)[0]
     return learn.expected_loss(problem, logp_PYT, learn.frozen_terms(problem, logp_PYT)).item()
 
 
 def _loss_change_by_uncompared(setup: ProofSetup) -> float:
     """The loss of π* and of the same with nearly all of it on answers that nobody compared."""
-    problem, star_PY = _compared_only_problem(setup), optimum(setup.language, setup.beta)
+    problem, star_PY = _compared_only_problem(setup), exact.optimum(setup.language, setup.beta)
     return abs(_loss_of_policy(problem, _shifted(setup)) - _loss_of_policy(problem, star_PY))
 
 
@@ -109,15 +98,17 @@ def _loss_gain_by_uncompared(setup: ProofSetup) -> float:
 def _objective_change_by_uncompared(setup: ProofSetup) -> float:
     """What that policy is worth by the objective less what π* is worth: below 0."""
     worth = partial(objective, language=setup.language, beta=setup.beta)
-    return worth(_shifted(setup)) - worth(optimum(setup.language, setup.beta))
+    return worth(_shifted(setup)) - worth(exact.optimum(setup.language, setup.beta))
 
 
 def _compared_distance(setup: ProofSetup) -> float:
     """Distance of DPO and π* where both are asked for compared answers only."""
     problem, covered_Y = _compared_only_problem(setup), compared_answers(setup.language)
     dpo_PY = converged_policy(problem.row, setup.language, problem.feedback)
-    both = (dpo_PY, optimum(setup.language, setup.beta))
-    return total_variation(*(logp_PY.masked_fill(~covered_Y, -torch.inf).log_softmax(-1) for logp_PY in both))
+    both = (dpo_PY, exact.optimum(setup.language, setup.beta))
+    return exact.total_variation(
+        *(logp_PY.masked_fill(~covered_Y, -torch.inf).log_softmax(-1) for logp_PY in both)
+    )
 
 
 def _reward_model_mass_ratio(setup: ProofSetup) -> float:
@@ -128,14 +119,17 @@ def _reward_model_mass_ratio(setup: ProofSetup) -> float:
     learnt_reward_PY = torch.where(covered_Y, language.reward_PY, lowest_P1)
     mass_P, ref_mass_P = (
         mass_on_uncompared(logp_PY, covered_Y)
-        for logp_PY in (tilted(language.ref_logp_PY, learnt_reward_PY / setup.beta), language.ref_logp_PY)
+        for logp_PY in (
+            exact.tilted(language.ref_logp_PY, learnt_reward_PY / setup.beta),
+            language.ref_logp_PY,
+        )
     )
     return (mass_P / ref_mass_P).max().item()
 
 
 def _transformer_drift(setup: ProofSetup, seed: int) -> float:
-    speaker = TransformerPolicy(setup.language, seed=seed)
-    language = with_reference(setup.language, speaker)
+    speaker = exact.TransformerPolicy(setup.language, seed=seed)
+    language = exact.with_reference(setup.language, speaker)
     covered_Y = compared_answers(language)
     problem = learn.learning_problem(
         setup.row("dpo"), pairs(language, uniform_over(covered_Y, language)), language

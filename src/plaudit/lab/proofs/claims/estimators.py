@@ -152,12 +152,6 @@ def _surrogate_estimator(cell: Callable[[Tensor, Tensor], Tensor]) -> Estimator:
     return lambda batch: token_sum(cell(token_ratios(batch), _fixed_advantage(batch)), batch)
 
 
-def _cispo_loss(batch: ExactBatch) -> Tensor:
-    return token_sum(
-        policy.cispo(batch.logp_NT, token_ratios(batch), _fixed_advantage(batch), high=0.28), batch
-    )
-
-
 def _kl_triggered_loss(batch: ExactBatch) -> Tensor:
     cell = partial(policy.kl_triggered, kl_NT=torch.zeros_like(batch.logp_NT), limit=0.025)
     return _surrogate_estimator(cell)(batch)
@@ -223,7 +217,9 @@ UNBIASED = (
         _surrogate_estimator(partial(policy.rolled_back, low=0.2, high=0.2, slope=0.3)),
         _kl_triggered_loss,
         _kl_penalised_loss,
-        _cispo_loss,
+        lambda batch: token_sum(
+            policy.cispo(batch.logp_NT, token_ratios(batch), _fixed_advantage(batch), high=0.28), batch
+        ),
     ),
     same_gradient_claim(
         "first step: GRPO with its clip is GRPO without; error",

@@ -66,11 +66,9 @@ def optimum_distance(setup: ProofSetup, *, name: str, **settings: object) -> flo
 
 
 def _dpo_on_reference_answers(setup: ProofSetup) -> float:
-    reference_pairs = pairs(setup.language, setup.language.ref_logp_PY.exp())
-    return total_variation(
-        converged_policy(setup.row("dpo"), setup.language, reference_pairs),
-        optimum(setup.language, setup.beta),
-    )
+    language = setup.language
+    logp_PY = converged_policy(setup.row("dpo"), language, pairs(language, language.ref_logp_PY.exp()))
+    return total_variation(logp_PY, optimum(language, setup.beta))
 
 
 def _transformer_distance(setup: ProofSetup, *, name: str) -> float:
@@ -227,13 +225,17 @@ CLOSED_FORM_CLAIMS = (
 KlEstimator = Callable[[Tensor], Tensor]
 
 
+def _single_answers(setup: ProofSetup, *, width: int | float = 1.0) -> estimators.ExactBatch:
+    # Each answer of a policy that far from the reference, by itself.
+    logp_PY = estimators.perturbed_policy(setup.language, width=width)
+    return estimators.exact_batch(setup.language, logp_PY, size=1)
+
+
 def estimate_moments(
     setup: ProofSetup, cell: KlEstimator, *, width: int | float = 1.0
 ) -> tuple[float, float]:
     """Mean and variance of a completion's estimate, the sum over its tokens, over all answers."""
-    batch = estimators.exact_batch(
-        setup.language, estimators.perturbed_policy(setup.language, width=width), size=1
-    )
+    batch = _single_answers(setup, width=width)
     kl_N = masked_sum_rows(cell(batch.ref_log_ratio_NT), batch.mask_NT)
     mean = (batch.share_N * kl_N).sum()
     return mean.item(), (batch.share_N * (kl_N - mean).square()).sum().item()
@@ -274,10 +276,15 @@ def token_kl_gradient(setup: ProofSetup, *, forward: bool = False) -> Float[Tens
 
 def loss_gradient(setup: ProofSetup, *, cell: KlEstimator, whole: bool = False) -> Float[Tensor, "P Y"]:
     """The expected gradient of the estimate as a loss, per token or of the whole completion's ρ."""
-    estimator = partial(_completion_estimate if whole else _token_estimate, cell=cell)
-    return -estimators.expected_gradient(
-        estimator, estimators.exact_batch(setup.language, estimators.perturbed_policy(setup.language), size=1)
-    )
+
+    def estimator(batch: estimators.ExactBatch) -> Tensor:
+        if not whole:
+            return estimators.token_sum(cell(batch.ref_log_ratio_NT), batch)
+        return batch.weighted(
+            cell(completion_log_ratio(batch.ref_log_ratio_NT, batch.mask_NT)[:, None])
+        ).sum()
+
+    return -estimators.expected_gradient(estimator, _single_answers(setup))
 
 
 def reward_gradient(setup: ProofSetup, *, cell: KlEstimator) -> Float[Tensor, "P Y"]:
@@ -287,17 +294,7 @@ def reward_gradient(setup: ProofSetup, *, cell: KlEstimator) -> Float[Tensor, "P
         to_go_NT = reward_to_go(-cell(batch.ref_log_ratio_NT.detach()), batch.mask_NT, gamma=1)
         return estimators.token_sum(policy_gradient(batch.logp_NT, to_go_NT), batch)
 
-    return -estimators.expected_gradient(
-        estimator, estimators.exact_batch(setup.language, estimators.perturbed_policy(setup.language), size=1)
-    )
-
-
-def _token_estimate(batch: estimators.ExactBatch, *, cell: KlEstimator) -> Tensor:
-    return estimators.token_sum(cell(batch.ref_log_ratio_NT), batch)
-
-
-def _completion_estimate(batch: estimators.ExactBatch, *, cell: KlEstimator) -> Tensor:
-    return batch.weighted(cell(completion_log_ratio(batch.ref_log_ratio_NT, batch.mask_NT)[:, None])).sum()
+    return -estimators.expected_gradient(estimator, _single_answers(setup))
 
 
 def _k1_loss_gradient_norm(setup: ProofSetup) -> float:

@@ -19,17 +19,10 @@ from torch import Tensor
 
 from plaudit.advantages.group import leave_one_out
 from plaudit.advantages.temporal import bandit
-from plaudit.lab.proofs import estimators
+from plaudit.lab.proofs import estimators, group_rest
 from plaudit.lab.proofs.claim import Claim, ProofSetup
 from plaudit.lab.proofs.claims.estimators import TOPIC
 from plaudit.lab.proofs.exact import kl, mean_reward, objective, objective_gradient, optimum, total_variation
-from plaudit.lab.proofs.group_rest import (
-    fixed_point,
-    group_advantages,
-    k2_solution,
-    two_answer_fixed_point,
-    two_answer_fixed_point_in_the_limit,
-)
 from plaudit.lab.proofs.learn import expected_estimator
 from plaudit.losses.divergence import k1
 from plaudit.losses.policy import clipped
@@ -263,20 +256,14 @@ def k3_ascent(setup: ProofSetup, size: int) -> AscentSchedule:
 
 
 def _grpo_fixed_point_distance(setup: ProofSetup) -> float:
-    fixed_point_PY = fixed_point(
-        setup.language, group_advantages(setup.language, SMALL_GROUP), beta=setup.beta
+    fixed_point_PY = group_rest.fixed_point(
+        setup.language, group_rest.group_advantages(setup.language, SMALL_GROUP), beta=setup.beta
     )
     return total_variation(converged_by_ascent(setup, "grpo", k3_ascent(setup, SMALL_GROUP)), fixed_point_PY)
 
 
 def _grpo_optimum_distance(setup: ProofSetup) -> float:
     return ascent_distance(setup, name="grpo", way=k3_ascent(setup, SMALL_GROUP))
-
-
-def _grpo_two_answer_distance(setup: ProofSetup) -> float:
-    return total_variation(
-        _grpo_two_answers(setup), two_answer_fixed_point(setup.two_answers, LARGE_GROUP, beta=setup.beta)
-    )
 
 
 def _reward_scale_effect(setup: ProofSetup, *, where: Callable[[ProofSetup], Tensor]) -> float:
@@ -290,9 +277,9 @@ def _grpo_two_answers(setup: ProofSetup) -> Tensor:
 
 def _largest_rise_by_group_size(setup: ProofSetup) -> float:
     """The largest rise of the distance to groups without end, from 2 to 64."""
-    limit_PY = two_answer_fixed_point_in_the_limit(setup.two_answers, beta=setup.beta)
+    limit_PY = group_rest.two_answer_fixed_point_in_the_limit(setup.two_answers, beta=setup.beta)
     distances = [
-        total_variation(two_answer_fixed_point(setup.two_answers, size, beta=setup.beta), limit_PY)
+        total_variation(group_rest.two_answer_fixed_point(setup.two_answers, size, beta=setup.beta), limit_PY)
         for size in GROUP_SIZES
     ]
     return max(later - sooner for sooner, later in pairwise(distances))
@@ -315,9 +302,9 @@ def _mean_and_k2_two_answers_distance(setup: ProofSetup) -> float:
 
 
 def _mean_and_k2_prefix_distance(setup: ProofSetup) -> float:
-    groups_PY = group_advantages(setup.language, SMALL_GROUP, scaled=False)
-    fixed_point_PY = fixed_point(
-        setup.language, groups_PY, beta=setup.beta, solution=k2_solution, by_answer=False
+    groups_PY = group_rest.group_advantages(setup.language, SMALL_GROUP, scaled=False)
+    fixed_point_PY = group_rest.fixed_point(
+        setup.language, groups_PY, beta=setup.beta, solution=group_rest.k2_solution, by_answer=False
     )
     return total_variation(_mean_and_k2(setup, two=False), fixed_point_PY)
 
@@ -357,7 +344,10 @@ POLICY_CLAIMS = (
     _optimum_claim("p3o", "reaches π*", _pair_schedule),
     _grpo_claim(
         "two answers, G = 8: β (π − π_ref) = √⅞ E √(x (1 − x)); reaches it",
-        _grpo_two_answer_distance,
+        lambda setup: total_variation(
+            _grpo_two_answers(setup),
+            group_rest.two_answer_fixed_point(setup.two_answers, LARGE_GROUP, beta=setup.beta),
+        ),
         high=CLOSE,
     ),
     _grpo_claim(
