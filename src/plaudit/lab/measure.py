@@ -23,13 +23,7 @@ from markupsafe import Markup
 from plaudit.data.edits import split_words
 from plaudit.engine.sinks.files import METRICS_FILE
 from plaudit.errors import UserError
-from plaudit.evaluation.policies.result import (
-    FIGURES_FILE,
-    PolicyAnswer,
-    PolicyEvaluation,
-    PolicyFigures,
-    read_policy_evaluation,
-)
+from plaudit.evaluation.policies import result
 from plaudit.evaluation.reward_models.pairs import group_index
 from plaudit.evaluation.reward_models.result import RewardEvaluation
 from plaudit.evaluation.stats import Estimate, Resampling, bootstrap_mean
@@ -39,11 +33,11 @@ from plaudit.lab.exercises import pages
 from plaudit.methods.policy.algorithms import POLICY_ALGORITHMS
 
 
-def read_policy_results(folder: pages.PipelineFolder, stage: str) -> PolicyEvaluation:
-    return read_policy_evaluation(folder.stage(stage) / FIGURES_FILE)
+def read_policy_results(folder: pages.PipelineFolder, stage: str) -> result.PolicyEvaluation:
+    return result.read_policy_evaluation(folder.stage(stage) / result.FIGURES_FILE)
 
 
-def policy_figures(evaluation: PolicyEvaluation, name: str) -> PolicyFigures:
+def policy_figures(evaluation: result.PolicyEvaluation, name: str) -> result.PolicyFigures:
     figures_by_name = {policy.name: policy for policy in evaluation.policies}
     if name not in figures_by_name:
         raise UserError(f"the evaluation has no policy {name!r}; it has {', '.join(figures_by_name)}")
@@ -56,7 +50,7 @@ def read_reward_results(folder: pages.PipelineFolder, stage: str) -> Mapping[str
     return {item.model: item for item in (restore(RewardEvaluation, each) for each in rows)}
 
 
-AnswerStatistic = Callable[[Sequence[PolicyAnswer]], pages.Number | None]
+AnswerStatistic = Callable[[Sequence[result.PolicyAnswer]], pages.Number | None]
 """A number of one policy's answers to one prompt; None where there is none."""
 
 
@@ -72,9 +66,7 @@ def kl_coefficient(folder: pages.PipelineFolder, stage: str) -> float:
 
 
 def beta_labels(folder: pages.PipelineFolder, *stages: str) -> dict[str, str]:
-    """Labels of policy runs by their KL coefficients, with the stage's name where two coefficients are the
-    same.
-    """
+    """Labels of policy runs by their KL coefficients, with the stage's name where two are the same."""
     betas = {stage: kl_coefficient(folder, stage) for stage in stages}
     label_by_stage = {stage: f"β {beta:g}" if beta else "no leash" for stage, beta in betas.items()}
     labels = [*label_by_stage.values()]
@@ -95,11 +87,11 @@ def metric_curve(folder: pages.PipelineFolder, stage: str, name: str) -> list[tu
 
 
 def statistic_by_prompt(
-    evaluation: PolicyEvaluation, name: str, statistic: AnswerStatistic
+    evaluation: result.PolicyEvaluation, name: str, statistic: AnswerStatistic
 ) -> dict[str, float]:
     """A number of a policy's answers for every prompt that has one."""
     policy_figures(evaluation, name)
-    answers_by_prompt: dict[str, list[PolicyAnswer]] = {}
+    answers_by_prompt: dict[str, list[result.PolicyAnswer]] = {}
     # Rows of one prompt are several answers to it: together they make one number, and a prompt counts once.
     for row in evaluation.all_answers:
         answers_by_prompt.setdefault(row.prompt, []).extend(
@@ -109,14 +101,16 @@ def statistic_by_prompt(
     return {prompt: float(number) for prompt, number in numbers.items() if number is not None}
 
 
-def mean_over_prompts(evaluation: PolicyEvaluation, name: str, statistic: AnswerStatistic) -> Estimate | None:
+def mean_over_prompts(
+    evaluation: result.PolicyEvaluation, name: str, statistic: AnswerStatistic
+) -> Estimate | None:
     """The mean of a policy's number over the prompts that have one; None where none has."""
     number_P = np.array([*statistic_by_prompt(evaluation, name, statistic).values()])
     return _mean_by_prompt(number_P) if len(number_P) else None
 
 
 def paired_difference(
-    evaluation: PolicyEvaluation,
+    evaluation: result.PolicyEvaluation,
     policies: tuple[str, str],
     statistic: AnswerStatistic,
     *,
@@ -163,27 +157,27 @@ def value_with_interval(estimate: Estimate | None) -> str:
     return f"{value_text(estimate)}{ends}"
 
 
-def same_answer_rate(answers: Sequence[PolicyAnswer]) -> float | None:
+def same_answer_rate(answers: Sequence[result.PolicyAnswer]) -> float | None:
     """The chance that two of some answers say the same (Simpson 1949); None of fewer than two."""
     counts = Counter(answer.text.strip() for answer in answers)
     pairs = len(answers) * (len(answers) - 1)
     return sum(count * (count - 1) for count in counts.values()) / pairs if pairs else None
 
 
-def best_minus_mean_gold(answers: Sequence[PolicyAnswer]) -> float | None:
+def best_minus_mean_gold(answers: Sequence[result.PolicyAnswer]) -> float | None:
     golds = [answer.gold for answer in answers if answer.gold is not None]
     return max(golds) - fmean(golds) if golds else None
 
 
-def mean_gold(answers: Sequence[PolicyAnswer]) -> float | None:
+def mean_gold(answers: Sequence[result.PolicyAnswer]) -> float | None:
     return _finite_mean([answer.gold for answer in answers])
 
 
-def mean_reward(answers: Sequence[PolicyAnswer]) -> float | None:
+def mean_reward(answers: Sequence[result.PolicyAnswer]) -> float | None:
     return _finite_mean([answer.reward for answer in answers])
 
 
-def mean_repetition(answers: Sequence[PolicyAnswer]) -> float | None:
+def mean_repetition(answers: Sequence[result.PolicyAnswer]) -> float | None:
     """The mean share of an answer's pairs of neighbouring words that it has said before."""
     return _finite_mean([repeated_pair_share(answer.text) for answer in answers])
 
@@ -219,10 +213,10 @@ STATISTICS: Mapping[str, AnswerStatistic] = {
 
 def greater_claims(
     exercise: str,
-    evaluation: PolicyEvaluation,
+    evaluation: result.PolicyEvaluation,
     labels: Mapping[str, str] | None = None,
     *,
-    parts: Mapping[Any, PolicyEvaluation] | None = None,
+    parts: Mapping[Any, result.PolicyEvaluation] | None = None,
 ) -> tuple[pages.Claim, ...]:
     """All claims of an exercise that one policy has more of something, by the interval of their gap.
 

@@ -69,9 +69,7 @@ def exercises_named(names: list[str]) -> tuple[Exercise, ...]:
 
 
 def setting_changes(exercise: Exercise, folder: pages.PipelineFolder) -> tuple[str, ...]:
-    """The settings in which a run differs from its exercise, as ``own.n: 6, not 1500``; what changes no
-    result is passed over.
-    """
+    """How a run's settings differ from its exercise's, as ``own.n: 6, not 1500``, where that matters."""
     ran, planned = pages.read_pipeline(folder.config), pages.read_pipeline(exercise.config)
     before, after = {stage.name for stage in planned.stages}, {stage.name for stage in ran.stages}
     return (

@@ -230,16 +230,18 @@ class Keeper:
         proven = [verdict for verdict in verdicts if verdict is not None]
         if not proven and (self._restart is None or not self.syncs):
             raise UserError(f"no sampling server took the weights: {self._fleet.reasons()}")
-        self._record(
-            {
-                "version": delivery.version,
-                "seconds": time.perf_counter() - begin,
-                "bytes": delivery.bytes_written,
-                "gap": max((verdict.gap for verdict in proven), default=0.0),
-                "distinguished": sum(verdict.distinguished for verdict in proven),
-                "servers": len(proven),
-            }
-        )
+        sync = {
+            "version": delivery.version,
+            "seconds": time.perf_counter() - begin,
+            "bytes": delivery.bytes_written,
+            "gap": max((verdict.gap for verdict in proven), default=0.0),
+            "distinguished": sum(verdict.distinguished for verdict in proven),
+            "servers": len(proven),
+        }
+        self.syncs.append(sync)
+        if self._log is not None:
+            with self._log.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(sync) + "\n")
         if self._fleet.fault is not None:
             raise self._fleet.fault
         if not self._thread.is_alive():
@@ -255,12 +257,6 @@ class Keeper:
             f"disturbed, and as they are, they answer as the policy does (within {first['gap']:.1g} nats a "
             "token)"
         )
-
-    def _record(self, sync: Mapping[str, Any]) -> None:
-        self.syncs.append(sync)
-        if self._log is not None:
-            with self._log.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(sync) + "\n")
 
     def close(self) -> None:
         self._stop.set()

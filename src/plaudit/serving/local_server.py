@@ -62,25 +62,21 @@ class SamplingModel:
         """What answers."""
         return self._sampler.policy
 
-    def _models(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        del body
+    def _models(self, _: Mapping[str, Any]) -> dict[str, Any]:
         model = {"id": self.folder.name, "root": str(self.folder)}
         return {"data": [{**model, "max_model_len": self._sampler.max_positions}]}
 
-    def _begin(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        del body
+    def _begin(self, _: Mapping[str, Any]) -> dict[str, Any]:
         self._held = HeldWeights()
         return {}
 
-    def _pause(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        del body
+    def _pause(self, _: Mapping[str, Any]) -> dict[str, Any]:
         self._running.clear()
         # Behind the answer that is under way.
         with self._turn:
             return {}
 
-    def _resume(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        del body
+    def _resume(self, _: Mapping[str, Any]) -> dict[str, Any]:
         self._running.set()
         return {}
 

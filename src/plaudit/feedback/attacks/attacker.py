@@ -115,10 +115,15 @@ class Attacker:
         texts = self._texts([message_question([a.words for a in examples]) for examples in shown], draw)
         attempts = list[Attempt]()
         for text, examples in zip(texts, shown, strict=True):
-            if text is not None:
-                source, category = f"written by {self.writer.name}", examples[0].category
-                attempt = Attempt(turns=user_turn(text), category=category, source=source)
-                attempts += [attempt] if self._is_new(attempt) else []
+            if text is None:
+                continue
+            source, category = f"written by {self.writer.name}", examples[0].category
+            attempt = Attempt(turns=user_turn(text), category=category, source=source)
+            if attempt.key in self.tried:
+                self.repeated += 1
+            else:
+                self.tried.add(attempt.key)
+                attempts.append(attempt)
         return attempts
 
     def _followed(self, failed: Sequence[Finding], turn: int) -> list[Attempt | None]:
@@ -158,13 +163,6 @@ class Attacker:
         found = self.writer.texts(questions, self.seed * 1000 + draw)
         self.failures.update(entry.reason for entry in found if isinstance(entry, NoVerdict))
         return [None if isinstance(entry, NoVerdict) else entry.text for entry in found]
-
-    def _is_new(self, attempt: Attempt) -> bool:
-        if attempt.key in self.tried:
-            self.repeated += 1
-            return False
-        self.tried.add(attempt.key)
-        return True
 
 
 def message_question(examples: Sequence[str]) -> Question:

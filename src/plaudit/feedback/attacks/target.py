@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -105,15 +105,11 @@ class ServerTarget:
         return self.asker.estimate(self._requests(conversations, n))
 
     def _requests(self, conversations: Sequence[Turns], n: int) -> list[ChatRequest]:
-        request = ChatRequest(
-            question=Conversation(turns=()),
-            temperature=self.sampling.temperature,
-            max_tokens=self.sampling.max_tokens,
-        )
         return [
-            replace(
-                request,
+            ChatRequest(
                 question=Conversation(turns=turns),
+                temperature=self.sampling.temperature,
+                max_tokens=self.sampling.max_tokens,
                 seed=None if self.sampling.greedy else self.sampling.seed + draw,
             )
             for turns in conversations

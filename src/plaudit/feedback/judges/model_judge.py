@@ -110,7 +110,8 @@ class ModelJudge:
         every = [case for row in cases for case in row]
         parts = iter(self._by_orders(every) if scoring is None else self._by_scores(every, scoring))
         found = iter([self._joined([next(parts) for _ in row]) for row in cases])
-        return [self._tie() if both is None else next(found) for both in orders]
+        tie = probable_verdict(0.5, annotator=self.name, orders=Orders(forward=0.5, backward=0.5))
+        return [tie if both is None else next(found) for both in orders]
 
     def scores(self, tasks: Sequence[Task]) -> list[list[float | NoVerdict]]:
         """What each answer is worth by itself: its points, or the chance that it is right."""
@@ -182,9 +183,6 @@ class ModelJudge:
             for _, part in voices
         )
         return replace(pooled_verdict(voices, annotator=self.name), rationale="\n\n".join(words))
-
-    def _tie(self) -> Verdict:
-        return probable_verdict(0.5, annotator=self.name, orders=Orders(forward=0.5, backward=0.5))
 
     def _by_orders(self, cases: Sequence[_Case]) -> list[Verdict | NoVerdict]:
         requests = [

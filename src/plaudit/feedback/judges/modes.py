@@ -58,8 +58,7 @@ QuestionParts = tuple[tuple[tuple[str, str], ...], Mapping[str, str]]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HowToAsk:
     how: How | None = None
-    """How it says what it thinks; None leaves that to who asks: a verdict for an evaluation, a letter for
-    rows, points for a reward."""
+    """In which way it answers; None: a verdict for an evaluation, a letter for rows, points for a reward."""
     draws: int = 8
     """How often a letter is drawn where a server gives no log-probs."""
     temperature: float = 0.0
@@ -100,9 +99,7 @@ class HowToAsk:
         return len(self.constitution.principles) if self.principles == "all" else self.principles
 
     def _refuse_constitution(self) -> None:
-        """Refuse principles without a constitution, more than it has, and a way to ask that has no use for
-        them.
-        """
+        """Refuse principles without a constitution, more than it has, and ways to ask that want none."""
         if self.constitution is None:
             if self.principles != 1:
                 raise UserError(

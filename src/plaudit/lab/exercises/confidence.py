@@ -76,9 +76,7 @@ def analyse(folder: pages.PipelineFolder) -> pages.ExerciseResult:
 
 
 def temperature_scaled(questions: Sequence[ChoiceLogprobs]) -> TemperatureScaled:
-    """Temperature scaling: each half of the questions at the temperature that was fitted on the other; no
-    sum stands in both halves.
-    """
+    """Each half of the questions at the temperature fitted on the other; no sum stands in both halves."""
     # By sum and not by question: each sum is asked in two wordings, and would stand in both halves.
     entities = sorted({_entity(question) for question in questions})
     first_half = {entity for index, entity in enumerate(entities) if index % 2 == 0}

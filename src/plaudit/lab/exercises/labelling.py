@@ -108,14 +108,11 @@ def _share(values: Sequence[tuple[_PairKey, float]]) -> Estimate | None:
 
 
 def _truth_share(labels: Sequence[LabelledPair]) -> Estimate | None:
-    gaps = [
-        (
-            label.key,
-            gold_of(label.prompt, label.preferred).utility - gold_of(label.prompt, label.other).utility,
-        )
-        for label in labels
-    ]
-    return _share([(key, float(gap > 0)) for key, gap in gaps if gap])
+    return _share([(label.key, float(gap > 0)) for label in labels if (gap := _gold_gap(label))])
+
+
+def _gold_gap(label: LabelledPair) -> float:
+    return gold_of(label.prompt, label.preferred).utility - gold_of(label.prompt, label.other).utility
 
 
 def _crowd_share(labels: Sequence[LabelledPair], crowd: Sequence[LabelledPair]) -> Estimate | None:
@@ -163,18 +160,15 @@ def _claims(figures: Mapping[str, _Figures]) -> Iterator[pages.Claim]:
         if share is None:
             yield pages.Claim(statement=row["says"], holds=None, evidence="no pair tells")
         else:
-            yield claim_above_zero(row["says"], _less_a_coin(share), row["gap"])
-
-
-def _less_a_coin(share: Estimate) -> Estimate:
-    low, high = (None if end is None else end - 0.5 for end in (share.low, share.high))
-    return replace(share, value=share.value - 0.5, low=low, high=high)
+            # Less what a coin would reach.
+            low, high = (None if end is None else end - 0.5 for end in (share.low, share.high))
+            gap = replace(share, value=share.value - 0.5, low=low, high=high)
+            yield claim_above_zero(row["says"], gap, row["gap"])
 
 
 def _truly(label: LabelledPair) -> LabelledPair:
-    preferred, other = label.preferred, label.other
-    is_right = gold_of(label.prompt, preferred).utility >= gold_of(label.prompt, other).utility
-    return label if is_right else replace(label, preferred=other, other=preferred)
+    is_right = _gold_gap(label) >= 0
+    return label if is_right else replace(label, preferred=label.other, other=label.preferred)
 
 
 def _cell(share: Estimate | None) -> str:

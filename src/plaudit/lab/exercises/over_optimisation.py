@@ -12,17 +12,7 @@ from plaudit.evaluation.policies.result import PolicyEvaluation
 from plaudit.evaluation.stats import Resampling
 from plaudit.lab import measure
 from plaudit.lab.exercise import captioned, exercise, result_table
-from plaudit.lab.exercises.pages import (
-    Claim,
-    ExerciseResult,
-    Number,
-    PipelineFolder,
-    Span,
-    Table,
-    chart_over_root_kl,
-    estimate_span,
-    number_text,
-)
+from plaudit.lab.exercises import pages
 
 START, GOLD_TRAINED = "sft", "truth"
 POLICIES_BY_OPTIMISER: Mapping[str, tuple[str, ...]] = {
@@ -36,25 +26,25 @@ _KL_BOUND_NOTE = "The distance of best of n is an upper bound."
 _NO_CURVE = "too few distances for a curve"
 
 
-def analyse(folder: PipelineFolder) -> ExerciseResult:
+def analyse(folder: pages.PipelineFolder) -> pages.ExerciseResult:
     evaluation = measure.read_policy_results(folder, "evaluation")
     *pressed, by_truth = measure.greater_claims("over-optimisation", evaluation)
-    return ExerciseResult(
+    return pages.ExerciseResult(
         claims=(*pressed, *_best_of_n_claims(evaluation), by_truth),
         table=_table(evaluation),
         charts=captioned(
             "over-optimisation",
-            chart_over_root_kl(
+            pages.chart_over_root_kl(
                 "Learnt reward", "what is optimised", _points_by_optimiser(evaluation, measure.mean_reward)
             ),
-            chart_over_root_kl(
+            pages.chart_over_root_kl(
                 "True worth", "by the world, never shown", _points_by_optimiser(evaluation, measure.mean_gold)
             ),
         ),
     )
 
 
-def _best_of_n_claims(evaluation: PolicyEvaluation) -> list[Claim]:
+def _best_of_n_claims(evaluation: PolicyEvaluation) -> list[pages.Claim]:
     """The best of n by the curve d(α − β·d), α how fast its gain rises at first, β how fast it bends."""
     curve = evaluation.over_optimisation
     if curve is None:
@@ -64,7 +54,7 @@ def _best_of_n_claims(evaluation: PolicyEvaluation) -> list[Claim]:
         ("of many it chooses by its own mistakes", "β, how fast the rise bends down", curve.beta),
     )
     return [
-        Claim(
+        pages.Claim(
             statement=f"Best of n: {says}.",
             holds=measure.is_above_zero(value),
             evidence=f"{what}, is {measure.value_with_interval(value)}",
@@ -75,12 +65,13 @@ def _best_of_n_claims(evaluation: PolicyEvaluation) -> list[Claim]:
 
 def _points_by_optimiser(
     evaluation: PolicyEvaluation, statistic: measure.AnswerStatistic
-) -> dict[str, list[tuple[Number, Span]]]:
+) -> dict[str, list[tuple[pages.Number, pages.Span]]]:
     lines = {
         name: [
             (
                 _root_kl(evaluation, step),
-                estimate_span(measure.mean_over_prompts(evaluation, step, statistic)) or Span(value=nan),
+                pages.estimate_span(measure.mean_over_prompts(evaluation, step, statistic))
+                or pages.Span(value=nan),
             )
             for step in (START, *steps)
         ]
@@ -89,7 +80,10 @@ def _points_by_optimiser(
     best_points = [] if evaluation.best_of is None else evaluation.best_of.points
     best_of_n_points = [
         # The record has an interval of the truth at each n, and a mean alone of the proxy.
-        (sqrt(at.kl), estimate_span(at.truth) if statistic is measure.mean_gold else Span(value=at.proxy))
+        (
+            sqrt(at.kl),
+            pages.estimate_span(at.truth) if statistic is measure.mean_gold else pages.Span(value=at.proxy),
+        )
         for at in best_points
     ]
     return lines | ({"best of n": best_of_n_points} if best_of_n_points else {})
@@ -100,12 +94,12 @@ def _root_kl(evaluation: PolicyEvaluation, name: str) -> float:
     return 0.0 if kl is None else sqrt(max(kl.value, 0.0))
 
 
-def _table(evaluation: PolicyEvaluation) -> Table:
+def _table(evaluation: PolicyEvaluation) -> pages.Table:
     names = (START, *(step for steps in POLICIES_BY_OPTIMISER.values() for step in steps), GOLD_TRAINED)
     rows = [
         (
             name,
-            number_text(_root_kl(evaluation, name)),
+            pages.number_text(_root_kl(evaluation, name)),
             measure.value_text(measure.policy_figures(evaluation, name).reward),
             measure.value_text(measure.policy_figures(evaluation, name).gold),
             ""
@@ -149,9 +143,8 @@ def _gain_comparison(curves: Mapping[str, OverOptimisation | None]) -> list[str]
     gains_text = ", ".join(f"{name} {gains[name]:+.3f}" for name in ranked)
     if not gains_text:
         return []
-    return [
-        f"At √KL {number_text(furthest)}, which all came to, the curves say: {gains_text}. {_KL_BOUND_NOTE}"
-    ]
+    at = pages.number_text(furthest)
+    return [f"At √KL {at}, which all came to, the curves say: {gains_text}. {_KL_BOUND_NOTE}"]
 
 
 EXERCISE = exercise("over-optimisation", analyse)

@@ -3,32 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-
-import numpy as np
-from jaxtyping import Float
+from operator import attrgetter
 
 from plaudit.evaluation.reward_models.result import RewardEvaluation
+from plaudit.lab import measure
 from plaudit.lab.exercise import captioned, exercise, result_table
 from plaudit.lab.exercises import pages
-from plaudit.lab.measure import (
-    PairRewards,
-    above_zero_claims,
-    correct,
-    independent_difference,
-    margin,
-    mean_measure,
-    overconfidence,
-    paired_reward_difference,
-    preference_loss,
-    read_pair_rewards,
-    read_reward_results,
-    reward_reliability_chart,
-)
 
 _REWARDS = {"few": "few pairs, many epochs", "many": "many pairs, few epochs"}
 _PAIR_SETS = {"own": "its own pairs", "fresh": "unseen pairs"}
-_RewardsByKey = Mapping[tuple[str, str], PairRewards]
+_RewardsByKey = Mapping[tuple[str, str], measure.PairRewards]
 """What each reward says of its own pairs and of the unseen ones."""
+_SIDES = (attrgetter("preferred_B"), attrgetter("other_B"))
 _EvaluationByKey = Mapping[tuple[str, str], RewardEvaluation]
 
 
@@ -39,20 +25,22 @@ def analyse(folder: pages.PipelineFolder) -> pages.ExerciseResult:
         for kind in _PAIR_SETS
     }
     rewards = {
-        (name, kind): read_pair_rewards(folder, stage, [name])[name] for (name, kind), stage in stages.items()
+        (name, kind): measure.read_pair_rewards(folder, stage, [name])[name]
+        for (name, kind), stage in stages.items()
     }
     evaluations = {
-        (name, kind): read_reward_results(folder, stage)[name] for (name, kind), stage in stages.items()
+        (name, kind): measure.read_reward_results(folder, stage)[name]
+        for (name, kind), stage in stages.items()
     }
     charts = (
-        reward_reliability_chart("Reliability", evaluation)
+        measure.reward_reliability_chart("Reliability", evaluation)
         for key, evaluation in evaluations.items()
         if key != ("few", "own")
     )
     rows = [
         pages.interval_row(
             f"{_REWARDS[name]}: {_PAIR_SETS[kind]}",
-            *(mean_measure(reward, part) for part in (_preferred, _other)),
+            *(measure.mean_measure(reward, side) for side in _SIDES),
         )
         for (name, kind), reward in rewards.items()
     ]
@@ -67,20 +55,24 @@ def analyse(folder: pages.PipelineFolder) -> pages.ExerciseResult:
 def _claims(rewards: _RewardsByKey) -> tuple[pages.Claim, ...]:
     few_own, few_fresh = rewards["few", "own"], rewards["few", "fresh"]
     lost = {
-        name: independent_difference(
-            *(mean_measure(rewards[name, kind], correct, share=True) for kind in _PAIR_SETS)
+        name: measure.independent_difference(
+            *(measure.mean_measure(rewards[name, kind], measure.correct, share=True) for kind in _PAIR_SETS)
         )
         for name in _REWARDS
     }
-    return above_zero_claims(
+    return measure.above_zero_claims(
         "unseen",
         (
             lost["few"],
-            independent_difference(mean_measure(few_own, margin), mean_measure(few_fresh, margin), times=2),
-            mean_measure(few_fresh, overconfidence),
-            independent_difference(lost["few"], lost["many"]),
-            mean_measure(rewards["many", "fresh"], margin),
-            paired_reward_difference(few_fresh, rewards["many", "fresh"], preference_loss),
+            measure.independent_difference(
+                measure.mean_measure(few_own, measure.margin),
+                measure.mean_measure(few_fresh, measure.margin),
+                times=2,
+            ),
+            measure.mean_measure(few_fresh, measure.overconfidence),
+            measure.independent_difference(lost["few"], lost["many"]),
+            measure.mean_measure(rewards["many", "fresh"], measure.margin),
+            measure.paired_reward_difference(few_fresh, rewards["many", "fresh"], measure.preference_loss),
         ),
     )
 
@@ -89,8 +81,11 @@ def _table(rewards: _RewardsByKey, evaluations: _EvaluationByKey) -> pages.Table
     rows = [
         (
             f"{name}, {_PAIR_SETS[kind]}",
-            *(pages.number_text(mean_measure(reward, part).value) for part in (_preferred, _other, margin)),
-            pages.percent(mean_measure(reward, correct, share=True).value),
+            *(
+                pages.number_text(measure.mean_measure(reward, part).value)
+                for part in (*_SIDES, measure.margin)
+            ),
+            pages.percent(measure.mean_measure(reward, measure.correct, share=True).value),
             pages.percent(_calibration_error(evaluations[name, kind])),
         )
         for (name, kind), reward in rewards.items()
@@ -101,14 +96,6 @@ def _table(rewards: _RewardsByKey, evaluations: _EvaluationByKey) -> pages.Table
 def _calibration_error(evaluation: RewardEvaluation) -> float:
     assert evaluation.calibration is not None, "pairs with a preference were judged"
     return evaluation.calibration.ece_mass
-
-
-def _preferred(rewards: PairRewards) -> Float[np.ndarray, " B"]:
-    return rewards.preferred_B
-
-
-def _other(rewards: PairRewards) -> Float[np.ndarray, " B"]:
-    return rewards.other_B
 
 
 EXERCISE = exercise("unseen", analyse)

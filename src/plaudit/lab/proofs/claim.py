@@ -115,18 +115,14 @@ def converged_policy(
     start_PY: Float[Tensor, "P Y"] | None = None,
     effort: OptimiserBudget | None = None,
 ) -> Float[Tensor, "P Y"]:
-    """log π of a table policy at which the row's expected loss is minimal; on all pairs (or thumbs) by
-    default.
-    """
+    """log π of a table at which the row's expected loss is minimal; on all pairs (or thumbs) by default."""
     feedback = expected_feedback(row, language) if feedback is None else feedback
     return minimise_table(learning_problem(row, feedback, language, baseline), start_PY, effort)
 
 
 @lru_cache(maxsize=128)
 def converged_algorithm(setup: ProofSetup, name: str, **settings: Any) -> Float[Tensor, "P Y"]:
-    """`converged_policy` of a named algorithm in the main language; cached, since several claims use the
-    same one.
-    """
+    """`converged_policy` of a named algorithm in the main language; cached, as several claims use one."""
     return converged_policy(setup.row(name, **settings), setup.language)
 
 

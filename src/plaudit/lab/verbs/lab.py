@@ -46,7 +46,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """List the exercises, write a config, or run some of them and print their results."""
-    from plaudit.lab.registry import exercises_named
+    from plaudit.lab.registry import exercise_folder, exercises_named
 
     _refuse_ignored_options(args)
     if not args.names and not args.look:
@@ -62,8 +62,9 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if args.look:
         # One that was named is looked at in any case, so that the fault can say what is missing.
-        looked_at = [each for each in selected if len(selected) == 1 or _was_run(each, args.out)]
-        return _run_exercises([(exercise, None) for exercise in looked_at], args)
+        if len(selected) > 1:
+            selected = tuple(each for each in selected if exercise_folder(each, args.out).config.exists())
+        return _run_exercises([(exercise, None) for exercise in selected], args)
     from plaudit.lab.exercises.pages import read_pipeline
 
     overrides = {"changes": args.set, "seed": args.seed, "jobs": args.jobs, "processes": args.processes}
@@ -85,12 +86,6 @@ def _refuse_ignored_options(args: argparse.Namespace) -> None:
             raise UserError(f"{option}: every exercise has stages of its own; name one exercise")
         if args.look:
             raise UserError(f"{option}: --look runs nothing; leave one of the two out")
-
-
-def _was_run(exercise: Exercise, out: Path) -> bool:
-    from plaudit.lab.registry import exercise_folder
-
-    return exercise_folder(exercise, out).config.exists()
 
 
 def _run_exercises(

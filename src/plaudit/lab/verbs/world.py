@@ -286,14 +286,8 @@ def _annotate(args: argparse.Namespace) -> int:
 
 
 def _agreement_line(agreement: Agreement) -> str:
-    shares = (
-        agreement.with_gold,
-        agreement.among_itself,
-        agreement.ceiling,
-        agreement.ties,
-        agreement.longer,
-        agreement.first,
-    )
+    names = ("with_gold", "among_itself", "ceiling", "ties", "longer", "first")
+    shares = (getattr(agreement, name) for name in names)
     cells = ("–" if share is None else f"{share:.1%}" for share in shares)
     return _table_line(agreement.name, str(agreement.annotators), *cells)
 

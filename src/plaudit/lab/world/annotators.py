@@ -124,9 +124,7 @@ class Annotator:
         return (1 - reversal) * this + reversal * other, (1 - reversal) * other + reversal * this
 
     def _preference_probability(self, gap: float) -> float:
-        """The probability of preferring an answer whose perceived utility is larger by a gap, the scale not
-        reversed.
-        """
+        """The probability of preferring an answer that seems better by a gap, the scale not reversed."""
         # So often is one of two draws at random the greater by more than the indifference.
         unread = (1 - min(1, self.indifference)) ** 2 / 2
         if self.temperature == 0:
@@ -160,9 +158,7 @@ class Annotator:
         return tuple(name for name, wrong in named.items() if wrong)
 
     def _noisy_utility(self, biased_utility: float, rng: random.Random) -> float:
-        """The perceived utility with Gumbel noise of mean 0: the largest of several is then a softmax
-        choice.
-        """
+        """The perceived utility with Gumbel noise of mean 0, by which the largest is a softmax choice."""
         gumbel = -math.log(-math.log(rng.uniform(1e-12, 1 - 1e-12)))
         return biased_utility + self.temperature * (gumbel - EULER)
 

@@ -17,7 +17,7 @@ from plaudit.errors import UserError
 from plaudit.lab.world.demonstrators import AUTHORS, Demonstrator
 from plaudit.lab.world.facts import as_sentence
 from plaudit.lab.world.prompts import SPLITS, Split, questions, questions_of
-from plaudit.lab.world.questions import CATEGORIES, Category, Fact, Question, secret_of
+from plaudit.lab.world.questions import CATEGORIES, Categories, Category, Fact, Question, secret_of
 from plaudit.lab.world.speaking import sample_answer
 from plaudit.lab.world.valley import KINDS
 from plaudit.lab.world.verdicts import make_comparisons, make_rankings, make_ratings
@@ -85,7 +85,7 @@ def comparisons(
     *,
     split: Split = "train",
     seed: int = 0,
-    categories: Sequence[Category] = CATEGORIES,
+    categories: Categories = CATEGORIES,
 ) -> list[Comparison]:
     """Two answers in the manner of the base corpus, and which one an annotator of the pool preferred."""
     pair_tasks = answer_tasks(n, answers=2, split=split, seed=seed, categories=categories)
@@ -117,19 +117,14 @@ def ratings(
     *,
     split: Split = "train",
     seed: int = 0,
-    categories: Sequence[Category] = CATEGORIES,
+    categories: Categories = CATEGORIES,
 ) -> list[Rating]:
     single_tasks = answer_tasks(n, answers=1, split=split, seed=seed, categories=categories)
     return make_ratings(judges, single_tasks, seed)
 
 
 def answer_tasks(
-    n: int,
-    *,
-    answers: int,
-    split: Split = "train",
-    seed: int = 0,
-    categories: Sequence[Category] = CATEGORIES,
+    n: int, *, answers: int, split: Split = "train", seed: int = 0, categories: Categories = CATEGORIES
 ) -> list[Task]:
     """Prompts with different answers in the manner of the base corpus, in an order that says nothing."""
     if not 1 <= answers <= MAX_ANSWERS:

@@ -16,18 +16,14 @@ from plaudit.errors import UserError
 from plaudit.lab.world.facts import PEOPLE_SUBJECTS, capitalized
 from plaudit.lab.world.making import checked_count, is_red_team
 from plaudit.lab.world.prompts import Split, harmless_requests, questions, questions_of, split_of
-from plaudit.lab.world.questions import CATEGORIES, Category, Fact, Question
+from plaudit.lab.world.questions import CATEGORIES, Categories, Category, Fact, Question
 from plaudit.lab.world.valley import SECRETS
 
 Group = tuple[Prompt, ...]
 
 
 def twins(
-    n: int | None = None,
-    *,
-    split: Split = "train",
-    seed: int = 0,
-    categories: Sequence[Category] = CATEGORIES,
+    n: int | None = None, *, split: Split = "train", seed: int = 0, categories: Categories = CATEGORIES
 ) -> list[Prompt]:
     """Harmless twins of a split's tempting prompts, and mirrored pairs; without a number, all that there are.
 
