@@ -90,10 +90,7 @@ class LabelClient:
         seconds: float | None = None,
         pasted: float | None = None,
     ) -> dict[str, Any]:
-        timing = {
-            name: value for name, value in (("seconds", seconds), ("pasted", pasted)) if value is not None
-        }
-        return self._change("/submit", assignment, key, label=label, **timing)
+        return self._change("/submit", assignment, key, label=label, seconds=seconds, pasted=pasted)
 
     def revise(self, assignment: str, label: Mapping[str, Any], key: str | None = None) -> dict[str, Any]:
         return self._change("/revise", assignment, key, label=label)
@@ -130,10 +127,9 @@ class LabelClient:
         self, declined: Iterable[str] = (), languages: Iterable[str] = (), areas: Iterable[str] | None = None
     ) -> dict[str, Any]:
         """What the person does not want to read, which languages they read, and which areas they know."""
-        known = {} if areas is None else {"areas": [*areas]}
-        return self._send(
-            "POST", "/preferences", {"declined": [*declined], "languages": [*languages], **known}
-        )
+        known = None if areas is None else [*areas]
+        body = {"declined": [*declined], "languages": [*languages], "areas": known}
+        return self._send("POST", "/preferences", body)
 
     # Owners and reviewers.
 

@@ -9,30 +9,27 @@ from typing import Any
 
 from sqlalchemy import select
 
-from plaudit.collect import log
+from plaudit.collect import log, tables
 from plaudit.collect.answers import without_free_text
 from plaudit.collect.desk import person_row
 from plaudit.collect.log import Entry, bound
 from plaudit.collect.people import take_out_rows
 from plaudit.collect.refusals import NotYoursError
 from plaudit.collect.store import LabelStore, Transaction, columns, parsed
-from plaudit.collect.tables import (
-    draft,
-    group,
-    label,
-    participant,
-    password,
-    person,
-    session,
-    token,
-)
 
-_LABELS = select(label).where(bound(label, project="p", author="n"))
+_LABELS = select(tables.label).where(bound(tables.label, project="p", author="n"))
 _OF_PERSON = {
     table.name: select(table).where(bound(table, project="p", pseudonym="n"))
-    for table in (person, password, session, token, participant, group)
+    for table in (
+        tables.person,
+        tables.password,
+        tables.session,
+        tables.token,
+        tables.participant,
+        tables.group,
+    )
 }
-_DRAFTS = select(draft).where(bound(draft, project="p", annotator="n"))
+_DRAFTS = select(tables.draft).where(bound(tables.draft, project="p", annotator="n"))
 _SECRET = ("hash", "project", "pseudonym", "panel", "name_key")
 
 

@@ -114,8 +114,7 @@ class Screened:
     rank: int
     """Among all who were measured, the best first; 0 of somebody of whom nothing is known."""
     proposed: str
-    """The standing as it is for the best of whom nothing is below for certain, active where it was failed;
-    suspended for the others."""
+    """As it is (active where it was failed) for the best, who are below nothing for sure; else suspended."""
     reason: str
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from plaudit.collect.kinds import KINDS
@@ -69,25 +69,15 @@ def _prompt(node: Node, kind: Kind) -> Text:
 
 
 def _checked_common(node: Node) -> dict[str, Any]:
-    values = dict[str, Any]()
-    for name in _TEXTS:
-        value = node.optional(name)
-        if value is not None:
-            values[name] = value.text()
-    for name in _NUMBERS:
-        value = node.optional(name)
-        if value is not None:
-            values[name] = value.number()
-    probability = node.optional("probability")
-    if probability is not None:
-        values["probability"] = probability.number_between(0, 1)
-    qualify = node.optional("qualify")
-    if qualify is not None:
-        values["qualify"] = qualify.boolean()
-    metadata = node.optional("metadata")
-    if metadata is not None:
-        values["metadata"] = plain_object(metadata)
-    return values
+    readers: dict[str, Callable[[Node], Any]] = {
+        **dict.fromkeys(_TEXTS, Node.text),
+        **dict.fromkeys(_NUMBERS, Node.number),
+        "probability": lambda value: value.number_between(0, 1),
+        "qualify": Node.boolean,
+        "metadata": plain_object,
+    }
+    given = {name: node.optional(name) for name in readers}
+    return {name: readers[name](value) for name, value in given.items() if value is not None}
 
 
 def plain_object(node: Node) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -77,11 +77,6 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lines:
-    parts: Iterator[bytes]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
     method: str
     path: str
@@ -89,7 +84,7 @@ class Endpoint:
     scope: str
     """What the token must be allowed: label, review, read or manage; any, where every token will do."""
     handler: Callable[[Call], object]
-    """What is done; a UserError of it becomes an error's answer."""
+    """What is done, as JSON, or bytes that are lines of it; a UserError becomes an error's answer."""
     rules: Mapping[str, FieldRule] = field(default_factory=dict[str, FieldRule])
     """The fields that it takes, in the body or, of a GET, behind the question mark."""
     status: int = 200
@@ -268,15 +263,14 @@ def _adjudicate(call: Call) -> Receipt:
     return call.act(adjudicate, call.path["task"], label, reason=reason, key=key)
 
 
-def _export(call: Call) -> Lines:
+def _export(call: Call) -> bytes:
     wanted = {name: value for name, value in call.given.items() if name != "position" and value is not None}
     how = {"filters": Filters(**wanted), "position": call.given.get("position")}
     with tempfile.TemporaryDirectory() as folder:
         rows = Path(folder) / "rows.jsonl"
         snapshot = export(call.store, call.who.project, rows, actor=call.who.pseudonym, **how)
         first = json.dumps({"snapshot": snapshot_to_dict(snapshot)}, ensure_ascii=False).encode() + b"\n"
-        # As bytes, since the folder is gone before the first of them is sent.
-        return Lines(parts=iter((first, rows.read_bytes())))
+        return first + rows.read_bytes()
 
 
 _NAMED = {"assignment": TEXT, "key": TEXT}

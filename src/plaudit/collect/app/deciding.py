@@ -10,7 +10,7 @@ from plaudit.collect import review
 from plaudit.collect.adding import ADJUDICATION_REASONS, adjudicate, make_gold
 from plaudit.collect.answers import field_of_form, known_answer, label_from_form, values_of
 from plaudit.collect.app.managing import LabelRow, label_rows, manage_page, whole_number
-from plaudit.collect.app.pages import Answer, Page, Sent, Shown, Visit, fresh_key
+from plaudit.collect.app.pages import Answer, Sent, Shown, Visit, fresh_key, page
 from plaudit.collect.app.render import differences, speaker
 from plaudit.collect.app.saying import say_question
 from plaudit.collect.kinds import KINDS
@@ -154,9 +154,9 @@ def _quality(visit: Visit) -> Answer:
     )
 
 
-PAGES: tuple[Page, ...] = (
-    Page(method="GET", path="/manage/queue", scope="review", handler=_queue),
-    Page(method="POST", path="/manage/queue/{task}", scope="review", handler=_decide),
-    Page(method="GET", path="/manage/quality", scope="review", handler=_quality),
-    Page(method="GET", path="/manage/gaps", scope="read", handler=_gaps),
+PAGES = (
+    page("GET /manage/queue", "review", _queue),
+    page("POST /manage/queue/{task}", "review", _decide),
+    page("GET /manage/quality", "review", _quality),
+    page("GET /manage/gaps", "read", _gaps),
 )

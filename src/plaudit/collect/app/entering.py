@@ -11,12 +11,12 @@ from plaudit.collect.app.pages import (
     LANGUAGE_COOKIE,
     Answer,
     Cookie,
-    Page,
     Sent,
     Shown,
     Visit,
     fresh_key,
     local_address,
+    page,
 )
 from plaudit.collect.app.render import LANGUAGES
 from plaudit.collect.app.safety import RequestError, status_of
@@ -167,19 +167,19 @@ def _end_sessions(visit: Visit) -> Answer:
     return Sent(to="/account?done=sessions")
 
 
-PAGES: tuple[Page, ...] = (
-    Page(method="GET", path="/", scope="open", handler=_home),
-    Page(method="GET", path="/enter", scope="open", handler=_enter),
-    Page(method="POST", path="/enter", scope="open", handler=_sign_in, lane="password"),
-    Page(method="GET", path="/entered", scope="open", handler=_look_for_cookie),
-    Page(method="POST", path="/sign-out", scope="any", handler=_leave),
-    Page(method="GET", path="/join/{invite}", scope="open", handler=_look_at_invite),
-    Page(method="POST", path="/join/{invite}", scope="open", handler=_join, lane="password"),
-    Page(method="GET", path="/start/{secret}", scope="open", handler=_start),
-    Page(method="POST", path="/language", scope="open", handler=_set_language),
-    Page(method="GET", path="/account", scope="any", handler=_account),
-    Page(method="POST", path="/account/password", scope="any", handler=_change_password, lane="password"),
-    Page(method="POST", path="/account/sessions", scope="any", handler=_end_sessions),
+PAGES = (
+    page("GET /", "open", _home),
+    page("GET /enter", "open", _enter),
+    page("POST /enter", "open", _sign_in, lane="password"),
+    page("GET /entered", "open", _look_for_cookie),
+    page("POST /sign-out", "any", _leave),
+    page("GET /join/{invite}", "open", _look_at_invite),
+    page("POST /join/{invite}", "open", _join, lane="password"),
+    page("GET /start/{secret}", "open", _start),
+    page("POST /language", "open", _set_language),
+    page("GET /account", "any", _account),
+    page("POST /account/password", "any", _change_password, lane="password"),
+    page("POST /account/sessions", "any", _end_sessions),
 )
 
 
@@ -234,10 +234,10 @@ def _prefer(visit: Visit) -> Answer:
     return Sent(to="/preferences?notice=preferences")
 
 
-READING_PAGES: tuple[Page, ...] = (
-    Page(method="GET", path="/guidelines", scope="label", handler=_guidelines),
-    Page(method="POST", path="/guidelines/read", scope="label", handler=_read_guidelines),
-    Page(method="GET", path="/preferences", scope="label", handler=_preferences),
-    Page(method="POST", path="/preferences", scope="label", handler=_prefer),
-    Page(method="GET", path="/keys", scope="any", handler=lambda _: Shown(template="keys.html")),
+READING_PAGES = (
+    page("GET /guidelines", "label", _guidelines),
+    page("POST /guidelines/read", "label", _read_guidelines),
+    page("GET /preferences", "label", _preferences),
+    page("POST /preferences", "label", _prefer),
+    page("GET /keys", "any", lambda _: Shown(template="keys.html")),
 )

@@ -7,7 +7,7 @@ comes back with everything that was filled in, beside words that say what happen
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from plaudit.collect.answers import (
     label_from_form,
     values_of,
 )
-from plaudit.collect.app.pages import Answer, Page, Sent, Shown, Stream, Visit, fresh_key
+from plaudit.collect.app.pages import Answer, Sent, Shown, Stream, Visit, fresh_key, page
 from plaudit.collect.app.render import differences, speaker, words
 from plaudit.collect.app.safety import error_details, is_number
 from plaudit.collect.app.saying import say_label, say_moment, say_question, turns_of_label
@@ -447,22 +447,18 @@ def _beginning(shown: Mapping[str, Any], label: Mapping[str, Any]) -> str:
     return in_a_line(plain_text(text_of(prompt)) if prompt else turns[0]["message"] if turns else "")
 
 
-def _page(method: str, path: str, handler: Callable[[Visit], Answer]) -> Page:
-    return Page(method=method, path=path, scope="label", handler=handler)
-
-
-PAGES: tuple[Page, ...] = (
-    _page("GET", "/label", _label),
-    _page("POST", "/label", _submit),
-    _page("POST", "/label/draft", _draft),
-    _page("POST", "/label/skip", _skip),
-    _page("POST", "/label/undo", _undo),
-    _page("POST", "/label/note", lambda visit: _annotate(visit, "note", "noted")),
-    _page("POST", "/label/flag", lambda visit: _annotate(visit, "report", "reported")),
-    Page(method="POST", path="/label/turn", scope="label", handler=_turn, lane="model"),
-    Page(method="POST", path="/label/stream", scope="label", handler=_stream, script=True, lane="model"),
-    _page("POST", "/label/choose", _choose),
-    _page("GET", "/label/edit/{assignment}", lambda visit: _task_page(visit, _answered(visit))),
-    _page("POST", "/label/edit/{assignment}", _revise),
-    _page("GET", "/history", _history),
+PAGES = (
+    page("GET /label", "label", _label),
+    page("POST /label", "label", _submit),
+    page("POST /label/draft", "label", _draft),
+    page("POST /label/skip", "label", _skip),
+    page("POST /label/undo", "label", _undo),
+    page("POST /label/note", "label", lambda visit: _annotate(visit, "note", "noted")),
+    page("POST /label/flag", "label", lambda visit: _annotate(visit, "report", "reported")),
+    page("POST /label/turn", "label", _turn, lane="model"),
+    page("POST /label/stream", "label", _stream, script=True, lane="model"),
+    page("POST /label/choose", "label", _choose),
+    page("GET /label/edit/{assignment}", "label", lambda visit: _task_page(visit, _answered(visit))),
+    page("POST /label/edit/{assignment}", "label", _revise),
+    page("GET /history", "label", _history),
 )

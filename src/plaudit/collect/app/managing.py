@@ -13,7 +13,7 @@ from typing import Any
 
 from plaudit.collect import review
 from plaudit.collect.adding import add_tasks, close_task, make_gold
-from plaudit.collect.app.pages import Answer, File, Page, Sent, Shown, Visit
+from plaudit.collect.app.pages import Answer, File, Sent, Shown, Visit, page
 from plaudit.collect.app.safety import MOST_TASKS, RequestError, is_number, parse_json, status_of
 from plaudit.collect.app.saying import Described, describe
 from plaudit.collect.export import EmptyExportError, Filters, export
@@ -288,20 +288,15 @@ def _in_short(body: Mapping[str, Any] | None) -> str:
     return ", ".join(parts)[:300]
 
 
-PAGES: tuple[Page, ...] = (
-    Page(method="GET", path="/manage", scope="read", handler=_overview),
-    Page(method="GET", path="/manage/tasks", scope="read", handler=_tasks),
-    Page(method="GET", path="/manage/tasks/{task}", scope="read", handler=_task_page),
-    Page(method="POST", path="/manage/tasks/{task}/close", scope="manage", handler=_close),
-    Page(method="POST", path="/manage/tasks/{task}/gold", scope="manage", handler=_make_gold),
-    Page(method="GET", path="/manage/add", scope="manage", handler=_add_page),
-    Page(method="POST", path="/manage/add", scope="manage", handler=_add_tasks),
-    Page(
-        method="GET",
-        path="/manage/export",
-        scope="manage",
-        handler=lambda visit: _export_page(visit, chosen=Filters()),
-    ),
-    Page(method="POST", path="/manage/export", scope="manage", handler=_export),
-    Page(method="GET", path="/manage/log", scope="manage", handler=_log),
+PAGES = (
+    page("GET /manage", "read", _overview),
+    page("GET /manage/tasks", "read", _tasks),
+    page("GET /manage/tasks/{task}", "read", _task_page),
+    page("POST /manage/tasks/{task}/close", "manage", _close),
+    page("POST /manage/tasks/{task}/gold", "manage", _make_gold),
+    page("GET /manage/add", "manage", _add_page),
+    page("POST /manage/add", "manage", _add_tasks),
+    page("GET /manage/export", "manage", lambda visit: _export_page(visit, chosen=Filters())),
+    page("POST /manage/export", "manage", _export),
+    page("GET /manage/log", "manage", _log),
 )

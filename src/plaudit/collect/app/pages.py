@@ -236,6 +236,12 @@ class Page:
     most: int = MOST_FORM_BYTES
 
 
+def page(address: str, scope: str, handler: Callable[[Visit], Answer], **more: Any) -> Page:
+    """A page by its method and path, such as ``page("GET /label", "label", …)``."""
+    method, path = address.split()
+    return Page(method=method, path=path, scope=scope, handler=handler, **more)
+
+
 def page_routes(store: LabelStore, site: Site, pages: Sequence[Page]) -> list[Route]:
     return [Route(page.path, _serving(store, site, page), methods=[page.method]) for page in pages]
 

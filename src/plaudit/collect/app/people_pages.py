@@ -8,7 +8,7 @@ from typing import Any
 
 from plaudit.collect import review
 from plaudit.collect.app.managing import manage_page
-from plaudit.collect.app.pages import Answer, File, Form, Page, Sent, Shown, Visit, fresh_key, local_address
+from plaudit.collect.app.pages import Answer, File, Form, Sent, Shown, Visit, fresh_key, local_address, page
 from plaudit.collect.app.safety import status_of
 from plaudit.collect.own import qualification
 from plaudit.collect.people import SCOPES, STANDINGS, Panel, end_invite, make_invite, revoke, set_standing
@@ -191,20 +191,15 @@ def _pay(visit: Visit) -> Answer:
     return File(name="pay.csv", content=sheet.encode("utf-8-sig"), media_type="text/csv; charset=utf-8")
 
 
-PAGES: tuple[Page, ...] = (
-    Page(method="GET", path="/manage/people", scope="review", handler=_people),
-    Page(
-        method="GET",
-        path="/manage/people/{person}",
-        scope="review",
-        handler=lambda visit: _person_page(visit, _person_row(visit)),
-    ),
-    Page(method="POST", path="/manage/people/{person}/standing", scope="review", handler=_set_standing),
-    Page(method="POST", path="/manage/people/{person}/sessions", scope="manage", handler=_end_sessions),
-    Page(method="POST", path="/manage/people/{person}/export", scope="manage", handler=_export_person),
-    Page(method="POST", path="/manage/people/{person}/erase", scope="manage", handler=_erase),
-    Page(method="GET", path="/manage/invites", scope="manage", handler=_invites_page),
-    Page(method="POST", path="/manage/invites", scope="manage", handler=_invite),
-    Page(method="POST", path="/manage/invites/end", scope="manage", handler=_end_invite),
-    Page(method="GET", path="/manage/pay.csv", scope="manage", handler=_pay),
+PAGES = (
+    page("GET /manage/people", "review", _people),
+    page("GET /manage/people/{person}", "review", lambda visit: _person_page(visit, _person_row(visit))),
+    page("POST /manage/people/{person}/standing", "review", _set_standing),
+    page("POST /manage/people/{person}/sessions", "manage", _end_sessions),
+    page("POST /manage/people/{person}/export", "manage", _export_person),
+    page("POST /manage/people/{person}/erase", "manage", _erase),
+    page("GET /manage/invites", "manage", _invites_page),
+    page("POST /manage/invites", "manage", _invite),
+    page("POST /manage/invites/end", "manage", _end_invite),
+    page("GET /manage/pay.csv", "manage", _pay),
 )

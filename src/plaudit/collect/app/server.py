@@ -24,13 +24,13 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from plaudit import __version__
 from plaudit.collect.app import deciding, entering, labelling_pages, managing, people_pages, safety, setting
-from plaudit.collect.app.api import ENDPOINTS, JOIN_RULES, PREFIX, Call, Endpoint, Lines, join_by_invite
+from plaudit.collect.app.api import ENDPOINTS, JOIN_RULES, PREFIX, Call, Endpoint, join_by_invite
 from plaudit.collect.app.pages import Page, Site, Solo, page_routes, refused_outright
 from plaudit.collect.app.render import static_file
 from plaudit.collect.people import Identity, identity_of, record_refusal
@@ -156,8 +156,8 @@ def _answer(store: LabelStore, endpoint: Endpoint, request: Request, content: by
                 record_refusal, error.tried_in, who.pseudonym, f"{endpoint.method} {endpoint.path}: {error}"
             )
         raise
-    if isinstance(found, Lines):
-        return StreamingResponse(found.parts, endpoint.status, media_type="application/jsonl")
+    if isinstance(found, bytes):
+        return Response(found, endpoint.status, media_type="application/jsonl")
     return _json(asdict(found) if isinstance(found, Receipt) else found, endpoint.status)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from plaudit.collect import review
 from plaudit.collect.adding import set_project, settings_seq
 from plaudit.collect.app.managing import manage_page, whole_number
-from plaudit.collect.app.pages import Answer, Form, Page, Sent, Shown, Visit
+from plaudit.collect.app.pages import Answer, Form, Sent, Shown, Visit, page
 from plaudit.collect.app.safety import status_of
 from plaudit.collect.project import Project, guidelines_version
 from plaudit.collect.refusals import ChangedMeanwhileError, FieldError, check_choice
@@ -166,7 +166,7 @@ def _set(visit: Visit) -> Answer:
     return Sent(to="/manage/settings?saved=yes")
 
 
-PAGES: tuple[Page, ...] = (
-    Page(method="GET", path="/manage/settings", scope="read", handler=_settings_page),
-    Page(method="POST", path="/manage/settings", scope="manage", handler=_set),
+PAGES = (
+    page("GET /manage/settings", "read", _settings_page),
+    page("POST /manage/settings", "manage", _set),
 )

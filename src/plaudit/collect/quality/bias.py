@@ -20,14 +20,7 @@ import numpy as np
 
 from plaudit.collect.quality.result import Drift, Figure, Odds
 from plaudit.collect.quality.skill import FIRST, TIE, Votes
-from plaudit.evaluation.stats import (
-    ALWAYS_PREFERRED,
-    COLLINEAR,
-    NEVER_DIFFERS,
-    NEVER_PREFERRED,
-    holm,
-    wilson_interval,
-)
+from plaudit.evaluation import stats
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
@@ -117,7 +110,7 @@ def share(hits: Sequence[bool] | np.ndarray) -> Figure:
     if not len(hits):
         return Figure(value=None, reason=NOTHING)
     value = float(np.mean(hits))
-    low, high = wilson_interval(value, len(hits))
+    low, high = stats.wilson_interval(value, len(hits))
     return Figure(value=value, low=low, high=high, n=len(hits))
 
 
@@ -140,7 +133,7 @@ def clustered_share(hit_B: Bool[np.ndarray, " B"], prompt_B: Int[np.ndarray, " B
     variance = float((error_G**2).sum()) / len(hit_B) ** 2
     # Where all are alike nothing varies, and prompts are what there is.
     worth = value * (1 - value) / variance if variance > 0 else len(error_G)
-    low, high = wilson_interval(value, max(1, min(len(hit_B), worth)))  # type: ignore[arg-type]
+    low, high = stats.wilson_interval(value, max(1, min(len(hit_B), worth)))  # type: ignore[arg-type]
     return Figure(value=value, low=low, high=high, n=len(hit_B))
 
 
@@ -234,13 +227,12 @@ def _faults(gap_BF: Float[np.ndarray, "B F"], y_B: Float[np.ndarray, " B"]) -> l
         earlier = [other for other in range(feature) if not faults[other]]
         design_BF = gap_BF[:, [*earlier, feature]]
         if not differs_B.any():
-            faults.append(NEVER_DIFFERS)
+            faults.append(stats.NEVER_DIFFERS)
         elif agrees_B.all() or not agrees_B.any():
-            faults.append(
-                f"{ALWAYS_PREFERRED if agrees_B.all() else NEVER_PREFERRED} it, so its odds have no end"
-            )
+            preferred = stats.ALWAYS_PREFERRED if agrees_B.all() else stats.NEVER_PREFERRED
+            faults.append(f"{preferred} it, so its odds have no end")
         elif np.linalg.matrix_rank(design_BF.T @ design_BF) <= len(earlier):
-            faults.append(COLLINEAR)
+            faults.append(stats.COLLINEAR)
         else:
             faults.append("")
     return faults
@@ -328,7 +320,7 @@ def _odds(found: PlaceFit, index: int, n: int) -> Figure:
 
 def holm_of_known(p: Sequence[float | None]) -> list[float | None]:
     """P-values corrected for how many are known; None stays None."""
-    corrected = iter(holm([value for value in p if value is not None]))
+    corrected = iter(stats.holm([value for value in p if value is not None]))
     return [None if value is None else next(corrected) for value in p]
 
 
