@@ -168,13 +168,13 @@ def full_tensor(tensor: Tensor) -> Tensor:
 
 def copy_into(target: Tensor, values: Tensor) -> None:
     if isinstance(target, DTensor):
-        begin, end = own_rows(target)
+        begin, end = local_rows(target)
         target.to_local().copy_(values[begin:end])
     else:
         target.copy_(values)
 
 
-def own_rows(tensor: DTensor) -> tuple[int, int]:
+def local_rows(tensor: DTensor) -> tuple[int, int]:
     """Where the rows of this rank begin and end, as FSDP2 cuts; a short tensor leaves the last with none."""
     mesh, rows = tensor.device_mesh, tensor.shape[0]
     place, most = mesh.get_local_rank(mesh.ndim - 1), -(-rows // mesh.size(mesh.ndim - 1))

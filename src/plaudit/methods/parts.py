@@ -17,7 +17,7 @@ from transformers import (
     PreTrainedModel,
 )
 
-from plaudit.engine.distributed import Ranks, own_rows, shard_module
+from plaudit.engine.distributed import Ranks, local_rows, shard_module
 from plaudit.files.hub import ADAPTER_FOLDER
 from plaudit.files.model_folder import check_weight_files
 from plaudit.models.first_layers import keep_first_layers
@@ -189,7 +189,7 @@ def _exchange(model: nn.Module, by_id: Mapping[int, nn.Parameter]) -> None:
 
 def _own_part(weight: nn.Parameter, stored: Any, device: torch.device) -> nn.Parameter:
     assert isinstance(weight, DTensor)
-    begin, end = own_rows(weight)
+    begin, end = local_rows(weight)
     part = stored[begin:end].to(device, weight.dtype)
     whole = {"shape": weight.shape, "stride": weight.stride()}
     rows_here = DTensor.from_local(part, weight.device_mesh, weight.placements, run_check=False, **whole)

@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from plaudit.data.judging import Task
 from plaudit.rewards.load import load_reward
 from tests.engine.distributed.runs import Run, run_all
-from tests.engine.distributed.test_same_numbers import TOLERANCE, Trained, apart, in_groups, lines
+from tests.engine.distributed.test_same_numbers import TOLERANCE, Trained, apart, files_of, in_groups, lines
 from tests.methods.reward_model.rows import make_files
 
 pytestmark = pytest.mark.slow
@@ -130,8 +130,7 @@ def test_the_folder_of_two_ranks_is_the_reward_of_one(
     trained: Callable[[str], Trained], manner: str, way: str
 ) -> None:
     folder, together = (trained(manner).folder / name for name in (manner, f"{manner} {way}"))
-    names, others = ({str(p.relative_to(run)) for p in run.rglob("*")} for run in (folder, together))
-    assert names == others
+    assert files_of(folder) == files_of(together)
     task = Task(prompt="1 the cat?", answers=(" two dogs.", " a red mat."), ended=(True, True))
     one, other = (load_reward(run, device="cpu").scores([task])[0] for run in (folder, together))
     assert other == pytest.approx(one, abs=1e-6)

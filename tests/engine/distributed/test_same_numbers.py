@@ -122,6 +122,11 @@ def lines(run: Path) -> list[dict[str, Any]]:
     return [{name: value for name, value in line.items() if name != "timing"} for line in found]
 
 
+def files_of(run: Path) -> set[str]:
+    """The files of a run folder; of a checkpoint each rank may have written its rows."""
+    return {re.sub(r"-0000.-of-00002", "", str(path.relative_to(run))) for path in run.rglob("*")}
+
+
 def apart(found: object, expected: object) -> float:
     """How far two figures are apart, relative to the expected one; whole numbers must be the same."""
     assert type(found) is type(expected)
@@ -184,14 +189,7 @@ def test_only_the_first_rank_speaks(trained: Callable[[str], Trained], manner: s
 
 @pytest.mark.parametrize("way", WAYS)
 def test_the_folder_of_two_ranks_is_the_folder_of_one(trained: Callable[[str], Trained], way: str) -> None:
-    alone, together = (
-        {
-            # Of a checkpoint each rank writes its rows.
-            re.sub(r"-0000.-of-00002", "", str(path.relative_to(trained("plain").folder / name)))
-            for path in (trained("plain").folder / name).rglob("*")
-        }
-        for name in ("plain", f"plain {way}")
-    )
+    alone, together = (files_of(trained("plain").folder / name) for name in ("plain", f"plain {way}"))
     assert together == alone
 
 

@@ -429,8 +429,9 @@ def _load_verified(path: Path, expected: TensorShapes | None, ranks: Ranks) -> T
     }
     if mismatches := shape_mismatches(tensors, expected or {}):
         more = "" if len(mismatches) <= 5 else f"; and {len(mismatches) - 5} more"
-        shown = "; ".join(mismatches[:5]) + more
-        raise DamagedCheckpointError(f"its tensors are not those of this run: {shown}")
+        raise DamagedCheckpointError(
+            f"its tensors are not those of this run: {'; '.join(mismatches[:5])}{more}"
+        )
     facts = exact_json.loads((path / "state.json").read_bytes())["facts"]
     return TrainState(step=verified.step, tensors=tensors, facts=facts)
 

@@ -23,7 +23,7 @@ from torch.distributed.tensor import DTensor
 
 from plaudit.engine.checkpoint.save import TensorShapes, TrainState
 from plaudit.engine.checkpoint.tensors import StoredPart, stored_kind
-from plaudit.engine.distributed import Ranks, copy_into, own_rows
+from plaudit.engine.distributed import Ranks, copy_into, local_rows
 from plaudit.engine.optimizer import trained_parameters
 from plaudit.engine.step import Stepper
 from plaudit.engine.step_report import Number
@@ -274,7 +274,7 @@ def snapshot(
         "chance": gather_rng_states(stepper.ranks),
         **{name: part.tensors() for name, part in stateful.items()},
     }
-    pieces = {name: own_piece(part, stepper.ranks) for name, part in parts.items()}
+    pieces = {name: local_piece(part, stepper.ranks) for name, part in parts.items()}
     written = {name: piece for name, piece in pieces.items() if piece is not None}
     return TrainState(
         step=step,
@@ -288,7 +288,7 @@ WHOLE = (0, 1)
 """The place of a part that is not divided."""
 
 
-def own_piece(
+def local_piece(
     tensors: Mapping[str, Tensor], ranks: Ranks
 ) -> tuple[Mapping[str, Tensor], tuple[int, int]] | None:
     """What this rank writes of a part, and which piece of how many that is; None where others write it."""
@@ -298,11 +298,11 @@ def own_piece(
     piece, is_copy = mesh.get_local_rank(mesh.ndim - 1), mesh.ndim > 1 and mesh.get_local_rank(0) > 0
     if is_copy:
         return None
-    own = {name: t.to_local() if isinstance(t, DTensor) else t for name, t in tensors.items()}
+    local = {name: t.to_local() if isinstance(t, DTensor) else t for name, t in tensors.items()}
     if piece:
         # What is not divided the first one writes; and where rows are few, the last ones have none.
-        own = {name: t for name, t in own.items() if isinstance(tensors[name], DTensor) and t.numel()}
-    return own, (piece, mesh.size(mesh.ndim - 1))
+        local = {name: t for name, t in local.items() if isinstance(tensors[name], DTensor) and t.numel()}
+    return local, (piece, mesh.size(mesh.ndim - 1))
 
 
 def expected_shapes(module: nn.Module) -> TensorShapes:
@@ -327,7 +327,7 @@ def load_snapshot(
 def restore(target: Tensor, saved: Mapping[str, Tensor], name: str) -> None:
     """Give a tensor its saved numbers; of a divided one only this rank's rows are read."""
     if isinstance(target, DTensor) and isinstance(saved, StoredPart):
-        target.to_local().copy_(saved.rows(name, *own_rows(target)))
+        target.to_local().copy_(saved.rows(name, *local_rows(target)))
     else:
         copy_into(target, saved[name])
 

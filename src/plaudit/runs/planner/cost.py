@@ -327,7 +327,7 @@ class Transfer:
 def transfers(cost: RunCost) -> tuple[Transfer, ...]:
     """What processes read and write: models at the start, a checkpoint, both of a run that goes on."""
     share, checkpoint = shares(cost.request.config, cost.schedule), cost.disk[0].bytes
-    models, own = _bytes_of_models(cost, share), checkpoint // share
+    models, part = _bytes_of_models(cost, share), checkpoint // share
     parts = f"of each model that is divided 1/{share}" if share > 1 else "all files of every model"
     writer, rows = (
         "the process writes it" if cost.schedule.ranks == 1 else "the first process writes it",
@@ -337,8 +337,8 @@ def transfers(cost: RunCost) -> tuple[Transfer, ...]:
         writer, rows = f"each of {share} processes writes its rows", "its rows"
     kinds = (
         ("load", models, f"each process reads {parts}"),
-        ("save", own, f"weights that learn and moments: {writer}"),
-        ("go on", models + own, f"each process reads the models, and {rows} of the checkpoint"),
+        ("save", part, f"weights that learn and moments: {writer}"),
+        ("go on", models + part, f"each process reads the models, and {rows} of the checkpoint"),
     )
     rate = cost.request.machine.disk_rate
     return tuple(
