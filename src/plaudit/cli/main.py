@@ -58,7 +58,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("plaudit: stopped", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        if not _is_pipe_closed():
+        # Whether nobody reads standard output any more (``plaudit … | head``).
+        poll = select.poll()
+        poll.register(sys.stdout.fileno(), select.POLLOUT)
+        if not any(event & select.POLLERR for _, event in poll.poll(0)):
             raise
         # Python flushes once more at its end: let it do so into nothing.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -132,10 +135,3 @@ def _refuse_method_as_verb(words: Sequence[str]) -> None:
             f"{words[0]} is a way to train: plaudit train {words[0]} --help says how "
             f"(plaudit check {words[0]} looks it over, plaudit plan {words[0]} says what it costs)"
         )
-
-
-def _is_pipe_closed() -> bool:
-    """Whether nobody reads standard output any more (``plaudit … | head``)."""
-    poll = select.poll()
-    poll.register(sys.stdout.fileno(), select.POLLOUT)
-    return any(event & select.POLLERR for _, event in poll.poll(0))

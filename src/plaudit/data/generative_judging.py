@@ -22,15 +22,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal
 
-from plaudit.data.records import (
-    Demonstration,
-    Message,
-    Record,
-    Text,
-    assistant_turn,
-    plain_text,
-    user_turn,
-)
+from plaudit.data.records import Demonstration, Message, Record, Text, assistant_turn, plain_text, user_turn
 from plaudit.data.transforms import DemonstrationSet, LeftOut, judged_answers, preference_pairs
 from plaudit.errors import UserError
 

@@ -160,7 +160,13 @@ def _read_message(node: Node) -> Message:
     if role not in ROLES:
         roles = ", ".join((*ROLES, *_OTHER_ROLES, *_CALLING_ROLES))
         raise name.error("unknown role", f"one of {roles} (or say which it is: --roles {name.text()}=user)")
-    calls = _read_message_calls(node, role)
+    several, single = (node.optional(name) for name in _CALL_FIELDS)
+    calls = () if several is None else read_tool_calls(several)
+    calls += () if single is None else (_read_call(single),)
+    if calls and role != "assistant":
+        field = _CALL_FIELDS[several is None]
+        expected = f"no call: a turn of the {role} calls nothing"
+        raise BadRowError("wrong value", f"{node.path}.{field}", expected=expected, found="a call")
     content = _first(node, WORDS_FIELDS) if calls else _either(node, WORDS_FIELDS)
     reasoning = _first(node, _REASONING_FIELDS)
     return Message(
@@ -180,17 +186,6 @@ def _calling_turn(node: Node) -> Message:
     listed = calls if isinstance(calls.value, list) else Node(value=[calls.value], path=calls.path)
     trained = _is_trained(node, "assistant")
     return Message(role="assistant", content="", tool_calls=read_tool_calls(listed), trained=trained)
-
-
-def _read_message_calls(node: Node, role: str) -> tuple[ToolCall, ...]:
-    several, single = (node.optional(name) for name in _CALL_FIELDS)
-    calls = () if several is None else read_tool_calls(several)
-    calls += () if single is None else (_read_call(single),)
-    if calls and role != "assistant":
-        field = _CALL_FIELDS[several is None]
-        expected = f"no call: a turn of the {role} calls nothing"
-        raise BadRowError("wrong value", f"{node.path}.{field}", expected=expected, found="a call")
-    return calls
 
 
 def read_tool_calls(node: Node) -> tuple[ToolCall, ...]:

@@ -405,7 +405,12 @@ def win_rate_at_equal_features(
         )
     # With the intercept among the columns: θ itself can be what has no end.
     rows_B = _undecided_rows(design_BC, verdict_B)
-    columns = _independent_columns(design_BC[rows_B])
+    x_BC = design_BC[rows_B]
+    columns: list[int] = []
+    # Of no rows no column is independent, and not every numpy gives a matrix without rows a rank.
+    for column in range(x_BC.shape[1] if len(x_BC) else 0):
+        if np.linalg.matrix_rank(x_BC[:, [*columns, column]]) > len(columns):
+            columns.append(column)
     # The intercept is the last column; where those before it make it up, θ is not identified.
     if design_BC.shape[1] - 1 not in columns:
         return ControlledWinRate(value=None, reason=CONSTANT_DIFFERENCE if rows_B.all() else FULLY_PREDICTED)
@@ -436,15 +441,6 @@ def _undecided_rows(
             break
         undecided_B &= ~decided_B
     return undecided_B
-
-
-def _independent_columns(x_BC: Float[np.ndarray, "B C"]) -> list[int]:
-    columns: list[int] = []
-    # Of no rows no column is independent, and not every numpy gives a matrix without rows a rank.
-    for column in range(x_BC.shape[1] if len(x_BC) else 0):
-        if np.linalg.matrix_rank(x_BC[:, [*columns, column]]) > len(columns):
-            columns.append(column)
-    return columns
 
 
 def _needs_more_prompts(prompt_B: Int[np.ndarray, " B"], size: int) -> bool:

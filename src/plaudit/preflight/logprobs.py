@@ -425,7 +425,9 @@ def _compare_layouts(
             except PackingError as error:
                 return check.failed(f"this model cannot be {words}: {error}")
             difference = token_difference(layout_NT, plain_NT, batch)
-            if difference.largest > _layout_tolerance(model, plain_NT):
+            scale = 1.0 if isinstance(model, Policy) else max(1.0, float(plain_NT.abs().max()))
+            half = HALF_PRECISION_MAX_ROUNDINGS * torch.finfo(torch.bfloat16).eps
+            if difference.largest > ROUNDING.get(model.backbone.compute_dtype, half) * scale:
                 return check.failed(
                     f"{difference.origin}: {words}, {_score_name(model)} differ by "
                     f"{difference.largest:.2g} from those of "
@@ -455,12 +457,6 @@ def _with_more_completions(examples: Sequence[Example], answers: int) -> list[Ex
     first_completion, *other_completions = first.completions
     longer = replace(first_completion, ids=first_completion.ids * 2, mask=first_completion.mask * 2)
     return [replace(first, completions=(longer, *other_completions)), *rest]
-
-
-def _layout_tolerance(model: Model, plain_NT: Tensor) -> float:
-    scale = 1.0 if isinstance(model, Policy) else max(1.0, float(plain_NT.abs().max()))
-    half = HALF_PRECISION_MAX_ROUNDINGS * torch.finfo(torch.bfloat16).eps
-    return ROUNDING.get(model.backbone.compute_dtype, half) * scale
 
 
 def _first_row_loss(subject: check.PreflightSubject) -> str:

@@ -122,7 +122,10 @@ def _compare_positions(
             difference = float("inf") if score is None else abs(score - row.plain_score)
             furthest = max(furthest, difference)
             # Turned round, so that a NaN fails.
-            if not difference <= _score_tolerance(model, scored_rows):
+            # The tolerance for rounding, in units of the head's own output, which an offset may hide.
+            normal = model.normalisation
+            largest = max(abs(row.plain_score * normal.scale + normal.offset) for row in scored_rows)
+            if not difference <= tolerance(model) * largest / normal.scale:
                 score_text = "no verdict" if score is None else f"the score {score:.4g}"
                 fault = (
                     f"{row.origin}: {variant} it has {score_text}, and the row alone has "
@@ -181,13 +184,6 @@ def _transformers_classifier_scores(
             position_ids=(mask_NL.cumsum(-1) - 1).clamp(min=0),
         ).logits
     return model.normalisation.apply(raw_N1[:, 0]).tolist()
-
-
-def _score_tolerance(model: RewardModel, scored_rows: Sequence[PlainlyScoredRow]) -> float:
-    """The tolerance for rounding, in units of the head's own output, which an offset may hide."""
-    normal = model.normalisation
-    largest = max(abs(row.plain_score * normal.scale + normal.offset) for row in scored_rows)
-    return tolerance(model) * largest / normal.scale
 
 
 RENDERED_ROWS = 4

@@ -276,7 +276,12 @@ def check_overfits(subject: PreflightSubject) -> Result:
     for share in RELATIVE_UPDATES:
         with preserve_weights(trial.job.module):
             # A first step is about proportional to its rate, so this one moves weights by the wanted share.
-            losses = _losses(trial, trial.job.learning_rate * share / first)
+            stepper, losses = trial_stepper(trial.job), list[float]()
+            for _ in range(OVERFIT_STEPS + 1):
+                outcome = take_step(stepper, trial.batch, trial.job.learning_rate * share / first)
+                losses.append(float(values_of(outcome.metrics)["loss"]))
+                if outcome.fault is not None or _has_decreased(losses):
+                    break
         change = f"from {losses[0]:.4g} to {losses[-1]:.4g} (steps: {len(losses) - 1})"
         if _has_decreased(losses):
             return passed(f"{trial.description}: the loss falls {change}")
@@ -375,16 +380,6 @@ def _relative_update(trial: TrialStep, original: Mapping[str, Tensor]) -> float 
     size = _gradient_norm([original[name] for name in learning])
     change = _gradient_norm([item.detach() - original[name] for name, item in learning.items()])
     return change / size if change else failed(f"a step at the rate {job.learning_rate:g} moves no weight")
-
-
-def _losses(trial: TrialStep, rate: float) -> list[float]:
-    stepper, losses = trial_stepper(trial.job), list[float]()
-    for _ in range(OVERFIT_STEPS + 1):
-        outcome = take_step(stepper, trial.batch, rate)
-        losses.append(float(values_of(outcome.metrics)["loss"]))
-        if outcome.fault is not None or _has_decreased(losses):
-            break
-    return losses
 
 
 def _has_decreased(losses: list[float]) -> bool:

@@ -328,7 +328,15 @@ def make_encoder(
     info = model if isinstance(model, TokenizerInfo) else load_tokenizer(model)
     trained_turns = parse_turns(turns)
     source = info.template if template is None else template
-    text_use = _text_use(info, text)
+    # What was asked for, kept with the tokenizer that is saved; else what the model was trained with.
+    settings = info.tokenizer.init_kwargs
+    choice = settings.get(TEXT_SETTING, "chat") if text is None else text
+    if choice not in ("chat", "raw"):
+        where = f"{TEXT_SETTING} of the tokenizer's files" if text is None else "text"
+        raise UserError(f"{where} is {choice!r}; it is 'chat' (a string is a user's turn) or 'raw'")
+    if text is not None:
+        settings[TEXT_SETTING] = choice
+    text_use = "raw" if choice == "raw" else "chat"
     chat_format, notes = None, ()
     if source is not None:
         try:
@@ -346,18 +354,6 @@ def make_encoder(
         read_extras=read_extras,
         text=text_use,
     )
-
-
-def _text_use(info: TokenizerInfo, text: str | None) -> TextUse:
-    """What was asked for, kept with the tokenizer that is saved; else what the model was trained with."""
-    settings = info.tokenizer.init_kwargs
-    choice = settings.get(TEXT_SETTING, "chat") if text is None else text
-    if choice not in ("chat", "raw"):
-        where = f"{TEXT_SETTING} of the tokenizer's files" if text is None else "text"
-        raise UserError(f"{where} is {choice!r}; it is 'chat' (a string is a user's turn) or 'raw'")
-    if text is not None:
-        settings[TEXT_SETTING] = choice
-    return "raw" if choice == "raw" else "chat"
 
 
 def read_template(path: Path) -> str:

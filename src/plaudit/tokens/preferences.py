@@ -8,15 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
 from typing import Any
 
-from plaudit.data.records import (
-    Comparison,
-    Ranking,
-    Rating,
-    Steps,
-    Text,
-    answer_to,
-    preference_probability,
-)
+from plaudit.data.records import Comparison, Ranking, Rating, Steps, Text, answer_to, preference_probability
 from plaudit.errors import UserError
 from plaudit.tokens.batch import Completion, Example
 from plaudit.tokens.encode import EncodedRow, EncodedRows, Encoder, encode_each, encode_record_with_notes

@@ -6,16 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from plaudit.data.records import (
-    Demonstration,
-    Prompt,
-    Record,
-    Task,
-    Text,
-    answer_to,
-    pictures,
-    plain_text,
-)
+from plaudit.data.records import Demonstration, Prompt, Record, Task, Text, answer_to, pictures, plain_text
 from plaudit.errors import UserError
 from plaudit.tokens.batch import Extra, Extras, prompt_id
 from plaudit.tokens.encode import EncodedRows, Encoder, RefusedRow
@@ -79,7 +70,12 @@ def encode_prompt_records(
     repeated = 0
     for record in records:
         try:
-            prompt = _encode_record(record, encoder)
+            prompt = replace(
+                encode_prompt(record.prompt, encoder),
+                reference_answer=reference_answer(record),
+                metadata=record.metadata if isinstance(record, Prompt) else {},
+                origin=record.origin,
+            )
         except EndlessTemplateError:
             raise
         except UserError as error:
@@ -109,7 +105,14 @@ def encode_prompt(prompt: Text, encoder: Encoder) -> EncodedPrompt:
     A prompt to which there is nothing to answer is refused.
     """
     chat_format, turns = encoder.chat_format, encoder.prompt_as_turns(prompt)
-    _refuse_unanswerable(turns)
+    last = turns if isinstance(turns, str) else plain_text(turns[-1:])
+    if not last.strip() and not pictures(turns[-1:]):
+        raise UserError("the prompt is empty; write at least one word")
+    if not isinstance(turns, str) and turns[-1].role not in ("user", "tool"):
+        raise UserError(
+            f"the conversation ends with a turn of the {turns[-1].role}, so there is nothing to answer; "
+            "let it end with the user's"
+        )
     if not isinstance(turns, str) and chat_format is not None:
         # Said when rows are read: at sampling time a lost system turn would just give odd answers.
         check_turns(chat_format.template, turns)
@@ -117,26 +120,6 @@ def encode_prompt(prompt: Text, encoder: Encoder) -> EncodedPrompt:
     return EncodedPrompt(text=prompt, prompt=ids, extras=extras)
 
 
-def _refuse_unanswerable(prompt: Text) -> None:
-    last = prompt if isinstance(prompt, str) else plain_text(prompt[-1:])
-    if not last.strip() and not pictures(prompt[-1:]):
-        raise UserError("the prompt is empty; write at least one word")
-    if not isinstance(prompt, str) and prompt[-1].role not in ("user", "tool"):
-        raise UserError(
-            f"the conversation ends with a turn of the {prompt[-1].role}, so there is nothing to answer; "
-            "let it end with the user's"
-        )
-
-
 def reference_answer(record: Record) -> str | None:
     """What a rule holds answers against, where the row has it; of a demonstration its result alone."""
     return record.answer if isinstance(record, Prompt | Demonstration) else None
-
-
-def _encode_record(record: Record, encoder: Encoder) -> EncodedPrompt:
-    return replace(
-        encode_prompt(record.prompt, encoder),
-        reference_answer=reference_answer(record),
-        metadata=record.metadata if isinstance(record, Prompt) else {},
-        origin=record.origin,
-    )

@@ -375,7 +375,11 @@ def tokenizer_info(
     # Found by trying: `add_bos_token` in the files and what the fast tokenizer does often disagree.
     plain = tokenizer.encode("a", add_special_tokens=False)
     with_specials = tokenizer.encode("a", add_special_tokens=True)
-    specials = _specials(tokenizer, stops)
+    marked = {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special}
+    # Some models stop at tokens that their tokenizer does not mark as special.
+    ends = {str(tokenizer.convert_ids_to_tokens(stop)) for stop in stops if stop < len(tokenizer)}
+    every = marked | ends | set(tokenizer.all_special_tokens)
+    specials = tuple(sorted(every, key=lambda text: (-len(text), text)))
     added = {str(token) for token in tokenizer.added_tokens_decoder.values()}
     return TokenizerInfo(
         tokenizer=tokenizer,
@@ -407,14 +411,6 @@ def _template_of(tokenizer: PreTrainedTokenizerBase) -> str | None:
             raise UserError(f"the folder's chat templates are {names}, none is 'default'; give one by file")
         return template["default"]
     return template
-
-
-def _specials(tokenizer: PreTrainedTokenizerBase, stops: Sequence[int]) -> tuple[str, ...]:
-    marked = {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special}
-    # Some models stop at tokens that their tokenizer does not mark as special.
-    ends = {str(tokenizer.convert_ids_to_tokens(stop)) for stop in stops if stop < len(tokenizer)}
-    every = marked | ends | set(tokenizer.all_special_tokens)
-    return tuple(sorted(every, key=lambda text: (-len(text), text)))
 
 
 def _declared_stops(folder: Path) -> Iterator[int]:

@@ -10,13 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from statistics import fmean
 
-from plaudit.data.fields import (
-    BadRowError,
-    Node,
-    describe_value,
-    optional_name,
-    optional_number,
-)
+from plaudit.data.fields import BadRowError, Node, describe_value, optional_name, optional_number
 from plaudit.data.formats.layout import (
     NUMBER,
     OBJECT,

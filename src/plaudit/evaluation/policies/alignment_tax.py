@@ -183,7 +183,13 @@ def run_harness(model: Path, harness: HarnessTasks) -> tuple[TaskItem, ...]:
         include_path=None if harness.folder is None else str(harness.folder),
         include_defaults=harness.folder is None,
     )
-    _check_tasks(harness, manager.all_tasks)
+    names = set(manager.all_tasks)
+    if harness.folder is not None and not harness.folder.is_dir():
+        raise UserError(f"{harness.folder}: there is no such folder; it is to hold the YAML files of tasks")
+    for task in harness.tasks:
+        if task not in names:
+            where = "lm-evaluation-harness" if harness.folder is None else str(harness.folder)
+            raise UserError(f"there is no task {task} in {where}{did_you_mean(task, names)}")
     results: Any = simple_evaluate(
         model="hf",
         model_args={"pretrained": str(model), "trust_remote_code": False},
@@ -231,13 +237,3 @@ def items_from_samples(
             prompt=str(sample["doc_hash"]),
             score=float(value) if higher_is_better.get(metric) is not False else -float(value),
         )
-
-
-def _check_tasks(harness: HarnessTasks, available: Iterable[str]) -> None:
-    names = set(available)
-    if harness.folder is not None and not harness.folder.is_dir():
-        raise UserError(f"{harness.folder}: there is no such folder; it is to hold the YAML files of tasks")
-    for task in harness.tasks:
-        if task not in names:
-            where = "lm-evaluation-harness" if harness.folder is None else str(harness.folder)
-            raise UserError(f"there is no task {task} in {where}{did_you_mean(task, names)}")

@@ -15,12 +15,7 @@ from plaudit.evaluation.policies import WRITTEN
 from plaudit.evaluation.policies.calibration import PolicyCalibration, policy_calibration
 from plaudit.evaluation.policies.diversity import measure_diversity
 from plaudit.evaluation.policies.generate import EvaluationPrompt, GenerationSettings, PolicyCompletions
-from plaudit.evaluation.policies.kl import (
-    CompletionScores,
-    estimate_kl,
-    mean_entropy,
-    prompt_index,
-)
+from plaudit.evaluation.policies.kl import CompletionScores, estimate_kl, mean_entropy, prompt_index
 from plaudit.evaluation.policies.result import (
     CategoryFigure,
     PassAtK,

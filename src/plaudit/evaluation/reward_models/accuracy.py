@@ -318,7 +318,12 @@ def reward_calibration(table: PairColumns, *, bins: int = RELIABILITY_BINS) -> r
     q_B = sigmoid(gap_B)
     confidence_B = sigmoid(np.abs(gap_B))
     correct_B = np.where(gap_B > 0, p_first_B, np.where(gap_B < 0, 1 - p_first_B, 0.5))
-    mass_bins = reliability_by_mass(confidence_B, correct_B, bins=bins)
+    # As many predictions in each bin; those that are equally sure are never parted.
+    bin_B = equal_mass_bins(confidence_B, bins=bins)
+    parts = ((confidence_B[bin_B == b], correct_B[bin_B == b]) for b in np.unique(bin_B))
+    mass_bins = tuple(
+        _reliability_bin(sure_B, right_B, sure_B.min(), sure_B.max()) for sure_B, right_B in parts
+    )
     width_bins = reliability_by_width(confidence_B, correct_B, bins=bins)
     # −log σ(x) = log(1 + e⁻ˣ), finite at any margin.
     loss_B = p_first_B * np.logaddexp(0, -gap_B) + (1 - p_first_B) * np.logaddexp(0, gap_B)
@@ -365,15 +370,6 @@ def equal_mass_bins(
     # Many equal values give equal quantiles: one cut, for a bin between them would be empty.
     cuts = np.unique(np.quantile(confidence_B, np.linspace(0, 1, bins + 1)))
     return np.searchsorted(cuts[1:-1], confidence_B, side="left")
-
-
-def reliability_by_mass(
-    confidence_B: Float[np.ndarray, " B"], correct_B: Float[np.ndarray, " B"], *, bins: int = RELIABILITY_BINS
-) -> tuple[Bin, ...]:
-    """As many predictions in each bin; those that are equally sure are never parted."""
-    bin_B = equal_mass_bins(confidence_B, bins=bins)
-    parts = ((confidence_B[bin_B == b], correct_B[bin_B == b]) for b in np.unique(bin_B))
-    return tuple(_reliability_bin(sure_B, right_B, sure_B.min(), sure_B.max()) for sure_B, right_B in parts)
 
 
 def reliability_by_width(

@@ -100,22 +100,6 @@ _CAUTION = (
 )
 
 
-def with_sentence(
-    probe: Probe, feature: Feature, *, faults: tuple[str | None, str | None], has_worth: bool
-) -> Probe:
-    model_fault, annotator_words = faults
-    if model_fault == annotator_words == stats.NEVER_DIFFERS:
-        return replace(probe, words=_ORDER_UNKNOWN if feature.name == "place" else stats.NEVER_DIFFERS)
-    annotator_words = _annotators_sentence(probe.annotators, annotator_words, feature)
-    model_words = _model_sentence(
-        probe.model, model_fault, feature, " at equal worth" if has_worth and feature.name != "worth" else ""
-    )
-    excess_words = ""
-    if probe.beyond is not None:
-        excess_words = f"; over what their taste explains {_odds_text(probe.beyond)}"
-    return replace(probe, words=f"{model_words}; its annotators {annotator_words}{excess_words}")
-
-
 def _model_sentence(odds: Odds | None, fault: str | None, feature: Feature, condition: str) -> str:
     if odds is None:
         preferred_label = {
@@ -267,12 +251,20 @@ def _probe_feature(
         beyond=_odds_beyond_taste(fitted, index) if has_worth and index else None,
         words="",
     )
-    return with_sentence(
-        probe,
+    model_fault, annotator_words = model.faults.get(index), annotators.faults.get(index)
+    if model_fault == annotator_words == stats.NEVER_DIFFERS:
+        return replace(probe, words=_ORDER_UNKNOWN if column.feature.name == "place" else stats.NEVER_DIFFERS)
+    annotator_words = _annotators_sentence(probe.annotators, annotator_words, column.feature)
+    model_words = _model_sentence(
+        probe.model,
+        model_fault,
         column.feature,
-        faults=(model.faults.get(index), annotators.faults.get(index)),
-        has_worth=has_worth,
+        " at equal worth" if has_worth and column.feature.name != "worth" else "",
     )
+    excess_words = ""
+    if probe.beyond is not None:
+        excess_words = f"; over what their taste explains {_odds_text(probe.beyond)}"
+    return replace(probe, words=f"{model_words}; its annotators {annotator_words}{excess_words}")
 
 
 def _odds_of(fitted: stats.RegressionFit, weights: dict[int, float]) -> Odds:

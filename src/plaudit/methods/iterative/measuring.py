@@ -38,12 +38,7 @@ from plaudit.evaluation.shares import sign_flip_test
 from plaudit.evaluation.stats import Estimate, Resampling, bootstrap_mean, wilson_interval
 from plaudit.files import atomic, exact_json
 from plaudit.methods.iterative.config import LoopConfig, LoopSettings
-from plaudit.methods.iterative.rounds import (
-    draw_answers,
-    load_prompts,
-    read_answers,
-    round_sampler,
-)
+from plaudit.methods.iterative.rounds import draw_answers, load_prompts, read_answers, round_sampler
 from plaudit.rewards.base import Reward
 from plaudit.rewards.comparing import compares_pairs, in_both_orders, judge_named
 from plaudit.rewards.kinds import FEEDBACK, JudgeSettings

@@ -28,12 +28,7 @@ from plaudit.engine.metrics import Metric, mean_metric
 from plaudit.engine.sinks.console import ConsoleSink
 from plaudit.engine.step import StepCheck
 from plaudit.errors import UserError
-from plaudit.losses.ratio import (
-    WeightBounds,
-    effective_share,
-    log_ratio,
-    truncated_importance_weight,
-)
+from plaudit.losses.ratio import WeightBounds, effective_share, log_ratio, truncated_importance_weight
 from plaudit.methods.algorithm import usable
 from plaudit.methods.policy.batch import (
     KL_METRICS,

@@ -23,7 +23,6 @@ from plaudit.engine.step import InterruptCheck, ObjectiveResult, merge_over_rank
 from plaudit.errors import UserError
 from plaudit.losses.divergence import full_vocabulary_kl, k3
 from plaudit.losses.ratio import completion_log_ratio, log_ratio
-from plaudit.methods.policy.batch import Round
 from plaudit.methods.policy.collect import (
     RewardSource,
     RolloutSampler,
@@ -245,7 +244,12 @@ class RolloutTrial:
         description = f"a round of {answers} short answers"
         if not bool(policy_round.experience.advantage_NT.any()):
             # As good as each other, so that nothing could be learnt of them.
-            policy_round = _with_alternating_advantages(policy_round, answers)
+            advantage_NT = policy_round.experience.advantage_NT
+            sign_N = 1 - 2 * torch.arange(answers).remainder(2)
+            alternating_NT = sign_N[:, None].expand_as(advantage_NT).to(advantage_NT)
+            policy_round = replace(
+                policy_round, experience=replace(policy_round.experience, advantage_NT=alternating_NT)
+            )
             description += ", called good and bad in turn"
         # As later updates: what is checked at a first one holds only while no weight has moved.
         later = (
@@ -260,13 +264,6 @@ class RolloutTrial:
         """Likelihood of given text under the policy: what is minimised, and the pieces."""
         pieces = microbatches_of(examples, self.rounds.ranks, sum(example.tokens for example in examples))
         return likelihood_objective(self.models.policy), pieces
-
-
-def _with_alternating_advantages(policy_round: Round, answers: int) -> Round:
-    advantage_NT = policy_round.experience.advantage_NT
-    sign_N = 1 - 2 * torch.arange(answers).remainder(2)
-    alternating_NT = sign_N[:, None].expand_as(advantage_NT).to(advantage_NT)
-    return replace(policy_round, experience=replace(policy_round.experience, advantage_NT=alternating_NT))
 
 
 def _small_rounds(rounds: RolloutRounds) -> RolloutRounds:

@@ -25,12 +25,7 @@ from plaudit.engine.step import InterruptCheck, ObjectiveResult
 from plaudit.errors import UserError
 from plaudit.losses.divergence import k2, k3
 from plaudit.methods.data import EncodedData, Rows, load_rows
-from plaudit.methods.models import (
-    matrix_sizes,
-    prepare_policy,
-    shard_or_broadcast,
-    write_model,
-)
+from plaudit.methods.models import matrix_sizes, prepare_policy, shard_or_broadcast, write_model
 from plaudit.methods.policy import iterations
 from plaudit.methods.policy.algorithms import OWN
 from plaudit.methods.policy.collect import (

@@ -241,7 +241,13 @@ class TrpoStep:
             _set_parameters(trained, start_D - difference * v_D)
             behind = [self._logp(microbatch) for microbatch in microbatches]
             changes = [(two_NT - one_NT) / 2 for two_NT, one_NT in zip(ahead, behind, strict=True)]
-            moved = self._root_mean_square(changes, microbatches)
+            # Of all tokens of all ranks, so that every rank takes the same step.
+            metrics: list[Metric] = []
+            for change_NT, microbatch in zip(changes, microbatches, strict=True):
+                mask_NT = microbatch.round.batch(microbatch.groups)[0].mask_NT
+                square = change_NT.detach().double().square().sum()
+                metrics.append(mean_metric("square", square, int(mask_NT.sum())))
+            moved = math.sqrt(float(values_of(merge_over_ranks(metrics, self._ranks))["square"]))
             # By the length that was gone, which is not the next one's where none is accepted.
             slopes = [change_NT / difference for change_NT in changes]
             # Nothing moves along a flat direction, however far one goes.
@@ -251,17 +257,6 @@ class TrpoStep:
             difference *= min(max(wanted / moved, 1e-3), 1e3) if math.isfinite(moved) else 1e-3
         self._difference_per_norm = difference * norm
         return slopes
-
-    def _root_mean_square(
-        self, changes: Sequence[Float[Tensor, "N T"]], microbatches: Sequence[PolicyMicrobatch]
-    ) -> float:
-        """Of all tokens of all ranks, so that every rank takes the same step."""
-        metrics: list[Metric] = []
-        for change_NT, microbatch in zip(changes, microbatches, strict=True):
-            mask_NT = microbatch.round.batch(microbatch.groups)[0].mask_NT
-            square = change_NT.detach().double().square().sum()
-            metrics.append(mean_metric("square", square, int(mask_NT.sum())))
-        return math.sqrt(float(values_of(merge_over_ranks(metrics, self._ranks))["square"]))
 
     def _logp(self, microbatch: PolicyMicrobatch) -> Float[Tensor, "N T"]:
         batch = microbatch.round.batch(microbatch.groups)[0].to(self._models.policy.device)

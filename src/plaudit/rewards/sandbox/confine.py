@@ -158,7 +158,14 @@ def _guarded_call(name: str, pid: int) -> list[FilterInstruction]:
     if name in _ALLOWED:
         return _allow_values(*_ALLOWED[name])
     if name == "clone":
-        return _allow_threads()
+        return [
+            (_LOAD, 0, 0, _low_half_offset(0)),
+            (_BITS, 3, 0, _NAMESPACES),
+            (_AND, 0, 0, _THREAD_FLAGS),
+            (_EQUAL, 0, 1, _THREAD_FLAGS),
+            (_RETURN, 0, 0, _ALLOW),
+            (_RETURN, 0, 0, _REFUSE),
+        ]
     # kill and tgkill: its own number alone, as 0 and -1 would reach the group or all the user's processes.
     return _allow_stream_pair() if name == "socketpair" else _allow_values(0, (pid,))
 
@@ -170,17 +177,6 @@ def _allow_values(argument: int, values: Sequence[int]) -> list[FilterInstructio
         # A jump counts from the next instruction: over the values left and the refusal, to the allowance.
         steps.append((_EQUAL, len(values) - place, 0, value))
     return [*steps, (_RETURN, 0, 0, _REFUSE), (_RETURN, 0, 0, _ALLOW)]
-
-
-def _allow_threads() -> list[FilterInstruction]:
-    return [
-        (_LOAD, 0, 0, _low_half_offset(0)),
-        (_BITS, 3, 0, _NAMESPACES),
-        (_AND, 0, 0, _THREAD_FLAGS),
-        (_EQUAL, 0, 1, _THREAD_FLAGS),
-        (_RETURN, 0, 0, _ALLOW),
-        (_RETURN, 0, 0, _REFUSE),
-    ]
 
 
 def _allow_stream_pair() -> list[FilterInstruction]:

@@ -205,7 +205,12 @@ class Peer:
                 # One for each object, so that `is` holds.
                 handle = self._handles.setdefault(number, Handle(_State(self, number, kind)))
                 if kind == "copy":
-                    return _copy(plain.unpack(content, self._resolve), _state(handle))
+                    data = plain.unpack(content, self._resolve)
+                    if type(data) not in _COPY_CLASSES:
+                        raise ValueError("no value")
+                    copy = _COPY_CLASSES[type(data)](data)
+                    copy.__dict__[_STATE] = _state(handle)
+                    return copy
                 return _generate(handle) if kind == "generator" else handle
             case _:
                 raise ValueError("no value")
@@ -409,7 +414,14 @@ def _compare(name: str, left: object, right: object) -> bool:
     if state.peer.trusts:
         return bool(state.peer.request(name, left, right))
     if type(left) is Handle and type(right) is Handle:
-        return _compare_objects(name, state, left, right)
+        holds = state.peer.request(name, left, right) is True
+        if name == "eq" and (not holds or left is right):
+            return holds
+        # Only their owner can compare them, but it is believed where the data says the same.
+        with contextlib.suppress(TypeError):
+            if bool(plain.OPERATIONS[name](_data(left), _data(right))) == holds:
+                return holds
+        raise state.peer.refuse("objects that compare otherwise than what they are made of")
     if state.is_open and state.has_data:
         return bool(plain.OPERATIONS[name](_data(left), _data(right)))
     # An object is no plain data, unless its class says otherwise, or arithmetic with plain data made it.
@@ -417,17 +429,6 @@ def _compare(name: str, left: object, right: object) -> bool:
     if name == "eq" and (left is None or right is None or is_other):
         return False
     raise state.peer.refuse(_NO_DATA)
-
-
-def _compare_objects(name: str, state: _State, left: object, right: object) -> bool:
-    holds = state.peer.request(name, left, right) is True
-    if name == "eq" and (not holds or left is right):
-        return holds
-    # Only their owner can compare them, but it is believed where the data says the same.
-    with contextlib.suppress(TypeError):
-        if bool(plain.OPERATIONS[name](_data(left), _data(right))) == holds:
-            return holds
-    raise state.peer.refuse("objects that compare otherwise than what they are made of")
 
 
 def _by_owner(name: str, handle: Handle, *args: object) -> Any:
@@ -505,11 +506,3 @@ def _method_or_field(name: str) -> Callable[[Any], object]:
 
 
 _COPY_CLASSES: Mapping[type, type] = {kind: _copy_class(kind) for kind in plain.PLAIN}
-
-
-def _copy(data: object, state: _State) -> object:
-    if type(data) not in _COPY_CLASSES:
-        raise ValueError("no value")
-    copy = _COPY_CLASSES[type(data)](data)
-    copy.__dict__[_STATE] = state
-    return copy

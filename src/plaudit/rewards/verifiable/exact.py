@@ -58,7 +58,14 @@ def marked_result(answer: str) -> str | None:
     tail = tail if tagged is None else tagged
     boxes = list(_BOXED.finditer(tail))
     if boxes:
-        return _braced_content(tail, boxes[-1].end())
+        # Up to the brace that closes the box; None where there is none.
+        start = boxes[-1].end()
+        depth = 1
+        for at in range(start, len(tail)):
+            depth += {"{": 1, "}": -1}.get(tail[at], 0)
+            if depth == 0:
+                return tail[start:at].strip()
+        return None
     if "####" in tail:
         after = tail.rpartition("####")[2].strip()
         return after.splitlines()[0].strip() if after else None
@@ -104,16 +111,6 @@ def _last_tagged(text: str) -> str | None:
         opened = _OPENED.search(part)
         if opened:
             return part[opened.end() :]
-    return None
-
-
-def _braced_content(text: str, start: int) -> str | None:
-    """Up to the brace that closes the one before ``start``; None where there is none."""
-    depth = 1
-    for at in range(start, len(text)):
-        depth += {"{": 1, "}": -1}.get(text[at], 0)
-        if depth == 0:
-            return text[start:at].strip()
     return None
 
 

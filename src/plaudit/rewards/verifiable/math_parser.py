@@ -387,19 +387,15 @@ def split_unit(text: str, *, has_unit: bool = False) -> tuple[str, Unit | None]:
         value, gap, mark, unit = match.groups()[:4]
         # m is a unit where it is marked as words, and m/s behind a gap.
         if mark or re.search(r"[A-Za-z]{2}", unit) or (gap and (has_unit or "/" in unit)):
-            return value, _measure(unit)
+            size, powers = Fraction(1), Counter[str]()
+            for divides, power_word, name, exponent in _UNIT_PART.findall(unit):
+                power = int(exponent or {"": 1, "c": 3, "s": 2}[power_word[:1]]) * (-1 if divides else 1)
+                kind, factor = _UNITS[name]
+                size *= factor**power
+                powers[kind] += power
+            return value, (size, frozenset(powers.items()))
     match = _WORDS.match(text)
     return (match[1] or match[2] if match else text).replace("§", " "), None
-
-
-def _measure(text: str) -> Unit:
-    size, powers = Fraction(1), Counter[str]()
-    for divides, power_word, name, exponent in _UNIT_PART.findall(text):
-        power = int(exponent or {"": 1, "c": 3, "s": 2}[power_word[:1]]) * (-1 if divides else 1)
-        kind, factor = _UNITS[name]
-        size *= factor**power
-        powers[kind] += power
-    return size, frozenset(powers.items())
 
 
 def _repeating_decimal(whole: str, start: str, repeated: str) -> str:
