@@ -30,15 +30,7 @@ from plaudit.data.fields import (
 )
 from plaudit.data.tables import READING_FAULTS, arrow_rows, csv_rows, object_rows, parquet_rows, pick_split
 from plaudit.errors import UserError
-from plaudit.files import hub
-from plaudit.files.data_sets import (
-    ROW_ENDINGS,
-    SEVERAL,
-    card_front,
-    declared_splits,
-    holds_rows,
-    registered_set,
-)
+from plaudit.files import data_sets, hub
 from plaudit.files.exact_json import RepeatedKeyError, object_of_pairs
 from plaudit.files.model_folder import refuse_special_file
 
@@ -245,7 +237,7 @@ def folder_rows(path: Path, limit: int, split: str | None) -> Iterator[RawRow]:
         children = ", ".join(sorted(child.name for child in path.iterdir())[:5]) or "nothing"
         raise UserError(
             f"{path}: a folder, but not one that datasets saved, and no file of rows lies in it (it holds "
-            f"{children}); rows are {', '.join(ROW_ENDINGS)}"
+            f"{children}); rows are {', '.join(data_sets.ROW_ENDINGS)}"
         )
     try:
         import datasets
@@ -270,12 +262,12 @@ def _repository_splits(folder: Path) -> Mapping[str, Sequence[Path]]:
     if any((folder / name).exists() for name in _SAVED_BY_DATASETS):
         return {}
     names = [file.relative_to(folder).as_posix() for file in sorted(folder.rglob("*")) if file.is_file()]
-    card = card_front(folder / "README.md", folder) if "README.md" in names else {}
+    card = data_sets.card_front(folder / "README.md", folder) if "README.md" in names else {}
     if card.get("configs"):
         word = hub.HubWord(kind="dataset", repo=str(folder), revision="main")
-        splits = declared_splits(word, names, card)
+        splits = data_sets.declared_splits(word, names, card)
     else:
-        splits = _named_splits(name for name in names if holds_rows(name))
+        splits = _named_splits(name for name in names if data_sets.holds_rows(name))
     return {split: [folder / name for name in found] for split, found in splits.items()}
 
 
@@ -364,7 +356,7 @@ _READERS = {
     "arrow": arrow_rows,
 }
 READERS: Mapping[str, Callable[[Path, int], Iterator[RawRow]]] = {
-    ending: _READERS[ending.split(".")[1]] for ending in ROW_ENDINGS
+    ending: _READERS[ending.split(".")[1]] for ending in data_sets.ROW_ENDINGS
 }
 
 
@@ -379,7 +371,7 @@ def raw_rows(source: Source, *, split: str | None = None, limit: int = ROW_LIMIT
     path = hub.local_path(source, "dataset", split=split)
     # The split of such a folder was chosen when it was made.
     split = None if hub.name_on_hub(path) else split
-    if (registered := registered_set(path, split)) is not None:
+    if (registered := data_sets.registered_set(path, split)) is not None:
         path, split = registered[0], None
     _refuse_no_file(path)
     if not os.access(path, os.R_OK):
@@ -404,7 +396,7 @@ def _refuse_no_file(path: Path) -> None:
     except OSError as error:
         raise UserError(f"{str(path)[:80]}…: no name of a file ({error.strerror})") from error
     if not there:
-        if SEVERAL in str(path):
+        if data_sets.SEVERAL in str(path):
             raise UserError(f"{path}: several sources are taken by training alone, in --data and --prompts")
         raise UserError(f"{path}: no such file{_near_path_hint(path)}")
 

@@ -16,16 +16,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from plaudit.data.columns import (
-    check_columns,
-    field_names,
-    label_field,
-    readable_nodes,
-    rename,
-    unread_fault,
-    unread_note,
-    with_label,
-)
+from plaudit.data import columns
 from plaudit.data.fields import BadRowError, LeftOutError, Node, Problem, RawRow, describe_value, join_names
 from plaudit.data.files import Source, raw_rows, source_name
 from plaudit.data.formats.layout import (
@@ -81,7 +72,7 @@ class Detection:
 
 def detect_format(rows: Sequence[RawRow], name: str) -> Detection:
     """The layout that at least half of the first rows have and that no narrower one explains better."""
-    nodes = readable_nodes(rows)
+    nodes = columns.readable_nodes(rows)
     if not nodes:
         raise UserError(f"{name}: none of the first {len(rows)} rows can be read.{_first_problem(rows)}")
     match_counts = {each.name: sum(map(each.matches, nodes)) for each in FORMATS}
@@ -97,7 +88,7 @@ def detect_format(rows: Sequence[RawRow], name: str) -> Detection:
         names = " or ".join(row_format.name for row_format in narrowest)
         raise UserError(
             f"{name}: the rows could be {' or '.join(row_format.title for row_format in narrowest)} "
-            f"(fields: {join_names(field_names(nodes))}); say which with --format {names}"
+            f"(fields: {join_names(columns.field_names(nodes))}); say which with --format {names}"
         )
     narrow = narrowest[0]
     share = "the rows" if match_counts[narrow.name] == len(nodes) else "most rows"
@@ -110,12 +101,12 @@ def detection_by_name(format_name: str, rows: Sequence[RawRow], name: str) -> De
     row_format = format_named(format_name)
     return Detection(
         row_format=row_format,
-        sentence=_format_sentence(row_format, readable_nodes(rows), name, "as --format says"),
+        sentence=_format_sentence(row_format, columns.readable_nodes(rows), name, "as --format says"),
     )
 
 
 def _format_sentence(row_format: RowFormat, nodes: Sequence[Node], name: str, because: str) -> str:
-    note = unread_note(row_format, nodes, field_names(nodes))
+    note = columns.unread_note(row_format, nodes, columns.field_names(nodes))
     return f"{name}: read as {row_format.title} ({row_format.name}), {because}.{note}"
 
 
@@ -136,7 +127,7 @@ def _field_type_text(name: str, field_type: FieldType, nodes: Sequence[Node]) ->
 
 
 def _unknown_format_message(nodes: Sequence[Node], name: str) -> str:
-    fields = field_names(nodes)
+    fields = columns.field_names(nodes)
     examples = [f"{field} ({_example_text(field, nodes)})" for field in fields]
     fields_text = f"the fields {join_names(examples, 16)}" if examples else "no field"
     nearest = sorted(FORMATS, key=lambda row_format: -_similarity(row_format, fields))[:3]
@@ -268,19 +259,19 @@ def open_rows(
     first_rows = list(islice(rows, DETECTION_ROWS))
     if not first_rows:
         raise UserError(f"{name}: there is no row in it")
-    check_columns(first_rows, options, name)
-    first_rows = [rename(row, options) for row in first_rows]
+    columns.check_columns(first_rows, options, name)
+    first_rows = [columns.rename(row, options) for row in first_rows]
     detection = (
         detect_format(first_rows, name) if format is None else detection_by_name(format, first_rows, name)
     )
     # The rows that decided the layout are taken from the iterator already.
-    later_rows = (rename(row, options) for row in rows)
-    row_format, nodes = detection.row_format, readable_nodes(first_rows)
-    label = label_field(row_format, nodes, options)
+    later_rows = (columns.rename(row, options) for row in rows)
+    row_format, nodes = detection.row_format, columns.readable_nodes(first_rows)
+    label = columns.label_field(row_format, nodes, options)
     all_rows = chain(first_rows, later_rows)
     joined = all_rows if row_format.join is None else row_format.join(all_rows)
     parsed_rows = (_parse_row(row, row_format, options, label) for row in joined)
-    unread = unread_fault(row_format, nodes, options)
+    unread = columns.unread_fault(row_format, nodes, options)
     return RowStream(detection=detection, rows=parsed_rows, unread_text=unread)
 
 
@@ -344,7 +335,7 @@ def _parse_row(row: RawRow, row_format: RowFormat, options: ReadOptions, label: 
         if row_format.is_generic:
             records = tuple(_with_turns_of_transcript(record) for record in records)
             records = tuple(_with_system_turn(record, node) for record in records)
-        records = tuple(with_label(record, node, label) for record in records)
+        records = tuple(columns.with_label(record, node, label) for record in records)
         records = tuple(_with_tools(record, node) for record in records)
     except BadRowError as error:
         return ParsedRow(raw=row, problem=error.problem_at(row.origin))

@@ -30,28 +30,10 @@ from plaudit.data.records import (
     user_turn,
 )
 from plaudit.errors import UserError
+from plaudit.tokens import chat_template, tokenizer
 from plaudit.tokens.batch import Completion, Example, Extras, ExtrasReader
-from plaudit.tokens.chat_template import (
-    CONTROL_TOKEN_CUT,
-    CONTROL_TOKEN_TEXT,
-    ChatFormat,
-    RenderedConversation,
-    Turns,
-    chat_format_of,
-    parse_turns,
-    render_conversation,
-    without_end,
-)
 from plaudit.tokens.parallel import MANY_ROWS, Workshop
 from plaudit.tokens.rendering import EndlessTemplateError, syntax_fault
-from plaudit.tokens.tokenizer import (
-    TEXT_SETTING,
-    PromptContinuation,
-    TextPiece,
-    TokenizerInfo,
-    load_tokenizer,
-    tokenise_pieces,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,11 +111,11 @@ class Encoder:
     Example: ``make_encoder("models/chat", turns="last").encode_prompt("Hello")``
     """
 
-    info: TokenizerInfo
+    info: tokenizer.TokenizerInfo
     """The tokenizer."""
-    chat_format: ChatFormat | None
+    chat_format: chat_template.ChatFormat | None
     """How conversations are written; None when the model has no chat template."""
-    turns: Turns
+    turns: chat_template.Turns
     """Which answers of a longer conversation are trained."""
     notes: tuple[str, ...]
     """What is worth knowing about the template, once for all rows."""
@@ -193,7 +175,7 @@ class Encoder:
         turns = self.prompt_as_turns(prompt)
         if not any(token in plain_text(turns) for token in self.info.control):
             return None
-        return CONTROL_TOKEN_TEXT if isinstance(turns, str) else CONTROL_TOKEN_CUT
+        return chat_template.CONTROL_TOKEN_TEXT if isinstance(turns, str) else chat_template.CONTROL_TOKEN_CUT
 
     def prompt_words(self, prompt: Text) -> Text:
         """The words of a prompt, with whatever stands there for a picture."""
@@ -235,7 +217,7 @@ class Encoder:
         # All answers share the prompt, so one look decides the BOS of all.
         first_token = self._first_token(conversations[0].prompt)
         pieces = [conversation.pieces for conversation in conversations]
-        tokens = tokenise_pieces(self.info, conversations[0].prompt, pieces, first_token)
+        tokens = tokenizer.tokenise_pieces(self.info, conversations[0].prompt, pieces, first_token)
         notes = [note for conversation in conversations for note in conversation.notes]
         notes += [BOUNDARY_MERGED for token in tokens if token.is_separate]
         notes += [END_TOKEN_ADDED for rendered in conversations if rendered.chat and rendered.end is None]
@@ -252,22 +234,24 @@ class Encoder:
             bos=self.info.bos,
         )
 
-    def _render(self, prompt: Text, completion: Text) -> RenderedConversation:
+    def _render(self, prompt: Text, completion: Text) -> chat_template.RenderedConversation:
         if isinstance(prompt, str) and isinstance(completion, str):
             # An end that the row wrote itself is taken off, or the model would learn to end twice.
             eos = str(self.info.tokenizer.convert_ids_to_tokens(self._require_eos()))
-            words = without_end(completion, (eos,))
+            words = chat_template.without_end(completion, (eos,))
             has_control = any(token in prompt or token in words for token in self.info.control)
-            return RenderedConversation(
+            return chat_template.RenderedConversation(
                 prompt=prompt,
-                pieces=(TextPiece(text=words, trained=True),),
-                notes=(CONTROL_TOKEN_TEXT,) if has_control else (),
+                pieces=(tokenizer.TextPiece(text=words, trained=True),),
+                notes=(chat_template.CONTROL_TOKEN_TEXT,) if has_control else (),
             )
         if isinstance(prompt, str) or isinstance(completion, str):
             raise UserError("one side is plain text and the other a conversation; make both the same kind")
-        return render_conversation(self._require_chat_format(), prompt, completion, self.turns)
+        return chat_template.render_conversation(self._require_chat_format(), prompt, completion, self.turns)
 
-    def _with_end_token(self, conversation: RenderedConversation, tokens: PromptContinuation) -> Completion:
+    def _with_end_token(
+        self, conversation: chat_template.RenderedConversation, tokens: tokenizer.PromptContinuation
+    ) -> Completion:
         """The answer with its one end-of-turn token: the template's, or one that is added."""
         if conversation.end is None:
             end = self._require_chat_format().ending.id if conversation.chat else self._require_eos()
@@ -280,7 +264,7 @@ class Encoder:
             )
         return Completion(ids=tokens.ids, mask=tokens.mask, finished=True)
 
-    def _require_chat_format(self) -> ChatFormat:
+    def _require_chat_format(self) -> chat_template.ChatFormat:
         if self.chat_format is None:
             raise UserError(
                 "the rows are conversations, but the model's tokenizer has no chat template; take a model "
@@ -311,7 +295,7 @@ class Encoder:
 
 
 def make_encoder(
-    model: str | Path | TokenizerInfo,
+    model: str | Path | tokenizer.TokenizerInfo,
     *,
     turns: str = "all",
     template: str | None = None,
@@ -325,22 +309,22 @@ def make_encoder(
     (``{"enable_thinking": False}``); ``read_extras`` reads the pictures of prompts; ``text`` is chat or raw,
     and without it what the model was trained with.
     """
-    info = model if isinstance(model, TokenizerInfo) else load_tokenizer(model)
-    trained_turns = parse_turns(turns)
+    info = model if isinstance(model, tokenizer.TokenizerInfo) else tokenizer.load_tokenizer(model)
+    trained_turns = chat_template.parse_turns(turns)
     source = info.template if template is None else template
     # What was asked for, kept with the tokenizer that is saved; else what the model was trained with.
     settings = info.tokenizer.init_kwargs
-    choice = settings.get(TEXT_SETTING, "chat") if text is None else text
+    choice = settings.get(tokenizer.TEXT_SETTING, "chat") if text is None else text
     if choice not in ("chat", "raw"):
-        where = f"{TEXT_SETTING} of the tokenizer's files" if text is None else "text"
+        where = f"{tokenizer.TEXT_SETTING} of the tokenizer's files" if text is None else "text"
         raise UserError(f"{where} is {choice!r}; it is 'chat' (a string is a user's turn) or 'raw'")
     if text is not None:
-        settings[TEXT_SETTING] = choice
+        settings[tokenizer.TEXT_SETTING] = choice
     text_use = "raw" if choice == "raw" else "chat"
     chat_format, notes = None, ()
     if source is not None:
         try:
-            chat_format, notes = chat_format_of(info, source, variables or {})
+            chat_format, notes = chat_template.chat_format_of(info, source, variables or {})
         except UserError as error:
             # The trial conversation is nobody's row: whose template it is has to be said.
             raise UserError(f"{info.tokenizer.name_or_path or 'the tokenizer'}: {error}") from error

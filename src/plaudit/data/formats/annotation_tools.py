@@ -19,19 +19,7 @@ from plaudit.data.fields import (
     optional_items,
     optional_name,
 )
-from plaudit.data.formats.layout import (
-    OBJECT,
-    OBJECTS,
-    TEXT,
-    AnnotationInfo,
-    FieldType,
-    ReadOptions,
-    RowFormat,
-    other_fields,
-    ranks_of,
-    read_response,
-    require_different,
-)
+from plaudit.data.formats import layout
 from plaudit.data.records import Comparison, Demonstration, Ranking, Rating, Record, Text
 from plaudit.data.turns import is_messages, read_prompt
 
@@ -49,8 +37,8 @@ class Response:
     """What ``--leave-out`` calls it."""
 
     @property
-    def who(self) -> AnnotationInfo:
-        return AnnotationInfo(annotator=self.annotator, group=None, category=None)
+    def who(self) -> layout.AnnotationInfo:
+        return layout.AnnotationInfo(annotator=self.annotator, group=None, category=None)
 
     def unreadable(self, expected: str) -> BadRowError:
         advice = f"{expected} (or leave it out by name: --leave-out {self.option})"
@@ -97,7 +85,7 @@ def _shown(fields: Node, skipped: Sequence[str] = ()) -> Shown:
     return Shown(
         prompt=prompt,
         answers={
-            name: read_response(node, prompt)
+            name: layout.read_response(node, prompt)
             for name, node in nodes.items()
             if node is not None and isinstance(node.value, str) and node.value.strip()
         },
@@ -115,7 +103,7 @@ def _compared(chosen: str, response: Response, shown: Shown) -> Iterator[Compari
 
 def _comparison(names: tuple[str, str], response: Response, shown: Shown, *, tie: bool = False) -> Comparison:
     chosen, rejected = (shown.answers[name] for name in names)
-    require_different(chosen, rejected, ", ".join(names))
+    layout.require_different(chosen, rejected, ", ".join(names))
     return Comparison(
         prompt=shown.prompt,
         chosen=chosen,
@@ -125,21 +113,21 @@ def _comparison(names: tuple[str, str], response: Response, shown: Shown, *, tie
     )
 
 
-def _argilla(row: Node, options: ReadOptions) -> Iterable[Record]:
+def _argilla(row: Node, options: layout.ReadOptions) -> Iterable[Record]:
     shown = _shown(row.get("fields"))
     responses = row.get("responses")
     listed = _by_user(responses) if isinstance(responses.value, list | tuple) else _by_question(responses)
     return _answered(listed, shown, options)
 
 
-def _argilla_flat(row: Node, options: ReadOptions) -> Iterable[Record]:
+def _argilla_flat(row: Node, options: layout.ReadOptions) -> Iterable[Record]:
     """What Argilla gives to `datasets`: fields, metadata and the answers to each question as columns."""
     columns = [name for name in row.fields() if re.search(r"\.(responses|suggestion)(\.\w+)?$", name)]
     shown = _shown(row, skipped=("id", "_server_id", "status", *columns))
     return _answered(_by_column(row, columns), shown, options)
 
 
-def _answered(listed: Iterator[Response], shown: Shown, options: ReadOptions) -> Iterator[Record]:
+def _answered(listed: Iterator[Response], shown: Shown, options: layout.ReadOptions) -> Iterator[Record]:
     # Before anything is read: what is left out by name may have any shape.
     given = [response for response in listed if response.option not in options.leave_out]
     for response in given:
@@ -214,7 +202,7 @@ def _argilla_records(response: Response, shown: Shown) -> Iterator[Record]:
     if isinstance(value, list | tuple):
         yield _argilla_ranking(response, shown)
     elif isinstance(value, str) and not shown.answers:
-        completion = read_response(response.value, shown.prompt)
+        completion = layout.read_response(response.value, shown.prompt)
         yield Demonstration(prompt=shown.prompt, completion=completion, **response.who)
     elif isinstance(value, str) and value in shown.answers:
         yield from _compared(value, response, shown)
@@ -263,7 +251,7 @@ def _argilla_rating(response: Response, shown: Shown) -> Rating:
     )
 
 
-def _label_studio(row: Node, options: ReadOptions) -> Iterator[Record]:
+def _label_studio(row: Node, options: layout.ReadOptions) -> Iterator[Record]:
     data = row.get("data")
     for annotation in row.get("annotations").items():
         for response, target in _regions(annotation):
@@ -271,11 +259,14 @@ def _label_studio(row: Node, options: ReadOptions) -> Iterator[Record]:
                 yield from _label_studio_records(response, data, target)
 
 
-def _label_studio_min(row: Node, options: ReadOptions) -> Iterator[Record]:
+def _label_studio_min(row: Node, options: layout.ReadOptions) -> Iterator[Record]:
     """The fields of a task and the values of its controls beside each other, a row for each annotation."""
     controls = [name for name in row.fields() if _is_control(row.optional(name))]
     bookkeeping = ("annotator", "created_at", "updated_at")
-    data, person = Node(value=other_fields(row, *controls, *bookkeeping)), _person(row.optional("annotator"))
+    data, person = (
+        Node(value=layout.other_fields(row, *controls, *bookkeeping)),
+        _person(row.optional("annotator")),
+    )
     for name in controls:
         for value in row.get(name).items():
             response = Response(question=name, value=value, annotator=person, option=name)
@@ -352,7 +343,7 @@ def _ranker(response: Response, data: Node, target: str) -> Iterator[Ranking]:
         if node.name() not in items or node.name() in before:
             raise node.error("wrong value", f"each id once, of {join_names([*items])}")
         item = items[node.name()]
-        completions.append(read_response(item.optional("body") or item.get("title"), prompt))
+        completions.append(layout.read_response(item.optional("body") or item.get("title"), prompt))
     ranks = tuple(float(i + 1) for i in range(len(order)))
     yield Ranking(prompt=prompt, completions=tuple(completions), ranks=ranks, **response.who)
 
@@ -383,16 +374,16 @@ def _items(data: Node, target: str) -> dict[str, Node]:
     return {item.get("id").name(): item for item in data.get(name).items()}
 
 
-def _prodigy(row: Node, options: ReadOptions) -> Iterable[Record]:
+def _prodigy(row: Node, options: layout.ReadOptions) -> Iterable[Record]:
     listed = row.get("options").items()
     accepted = {item.name() for item in optional_items(row, "accept")}
     good = [option.get("id").name() in accepted for option in listed]
     if row.get("answer").value != "accept" or all(good) or not any(good):
         raise LeftOutError("tasks in which no option was accepted above another")
     prompt = read_prompt(row.get("text"))
-    completions = tuple(read_response(option.get("text"), prompt) for option in listed)
+    completions = tuple(layout.read_response(option.get("text"), prompt) for option in listed)
     who = optional_name(row, "_annotator_id")
-    return (Ranking(prompt=prompt, completions=completions, ranks=ranks_of(good), annotator=who),)
+    return (Ranking(prompt=prompt, completions=completions, ranks=layout.ranks_of(good), annotator=who),)
 
 
 def _person(node: Node | None) -> str | None:
@@ -409,46 +400,46 @@ def _is_name(node: Node) -> bool:
     return isinstance(node.value, str | int | Mapping) and not isinstance(node.value, bool)
 
 
-_LIST = FieldType(name="a list", matches=lambda node: isinstance(node.value, list | tuple))
-_RESPONSES = FieldType(
+_LIST = layout.FieldType(name="a list", matches=lambda node: isinstance(node.value, list | tuple))
+_RESPONSES = layout.FieldType(
     name="an object or a list", matches=lambda node: isinstance(node.value, Mapping | list | tuple)
 )
-_PERSON = FieldType(name="a person", matches=_is_name)
-_NUMBER = FieldType(name="a number", matches=lambda node: isinstance(node.value, int))
+_PERSON = layout.FieldType(name="a person", matches=_is_name)
+_NUMBER = layout.FieldType(name="a number", matches=lambda node: isinstance(node.value, int))
 
 ANNOTATION_FORMATS = (
-    RowFormat(
+    layout.RowFormat(
         name="label-studio",
         title="Label Studio JSON",
-        schema={"data": OBJECT, "annotations": _LIST},
+        schema={"data": layout.OBJECT, "annotations": _LIST},
         optional_fields=None,
         parse=_label_studio,
         without_records="tasks that nobody has answered",
         produces="a comparison for each annotator's Pairwise, a ranking for each Ranker",
     ),
-    RowFormat(
+    layout.RowFormat(
         name="label-studio-min",
         title="Label Studio JSON-MIN",
-        schema={"annotation_id": _NUMBER, "annotator": _PERSON, "created_at": TEXT},
+        schema={"annotation_id": _NUMBER, "annotator": _PERSON, "created_at": layout.TEXT},
         optional_fields=None,
         parse=_label_studio_min,
         without_records="tasks that nobody has answered",
         produces="a comparison (Pairwise: the lower number is on the left) or a ranking (Ranker)",
         is_decisive=True,
     ),
-    RowFormat(
+    layout.RowFormat(
         name="argilla",
         title="Argilla records",
-        schema={"fields": OBJECT, "responses": _RESPONSES},
+        schema={"fields": layout.OBJECT, "responses": _RESPONSES},
         parse=_argilla,
         without_records="records that nobody has answered",
         optional_fields=None,
         produces="a comparison, ranking, rating or demonstration for each annotator's answer to a question",
     ),
-    RowFormat(
+    layout.RowFormat(
         name="argilla-flat",
         title="Argilla records as a data set",
-        schema={"_server_id": TEXT, "id": TEXT},
+        schema={"_server_id": layout.TEXT, "id": layout.TEXT},
         excluded_fields=frozenset(["fields"]),
         optional_fields=None,
         parse=_argilla_flat,
@@ -456,10 +447,10 @@ ANNOTATION_FORMATS = (
         produces="the same, from columns such as `better.responses` and `better.responses.users`",
         is_decisive=True,
     ),
-    RowFormat(
+    layout.RowFormat(
         name="prodigy",
         title="Prodigy choices",
-        schema={"text": TEXT, "options": OBJECTS, "answer": TEXT},
+        schema={"text": layout.TEXT, "options": layout.OBJECTS, "answer": layout.TEXT},
         optional_fields=frozenset(["accept", "_annotator_id"]),
         parse=_prodigy,
         produces="ranking of the options, the accepted ones first; tasks that were not accepted are left out",

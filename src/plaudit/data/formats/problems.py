@@ -13,34 +13,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from plaudit.data.fields import BadRowError, Node, optional_items, optional_name, read_json
+from plaudit.data.formats import layout
 from plaudit.data.formats.instructions import question
-from plaudit.data.formats.layout import (
-    ENDS_WITH_USER,
-    OBJECT,
-    TEXT,
-    TEXT_OR_MESSAGES,
-    TEXTS,
-    TOOLS_FIELD,
-    FieldType,
-    ReadOptions,
-    RowFormat,
-    optional_category,
-    other_fields,
-    read_response,
-)
 from plaudit.data.records import Demonstration, Prompt, Record, Steps, user_turn
 from plaudit.data.turns import read_prompt, require_not_empty
 
 _BOX = "\\boxed{"
 
 
-def _math(row: Node, options: ReadOptions) -> Iterator[Record]:
+def _math(row: Node, options: layout.ReadOptions) -> Iterator[Record]:
     prompt, answer = user_turn(question(row, "problem")), row.optional("answer")
     yield Demonstration(
         prompt=prompt,
-        completion=read_response(row.get("solution"), prompt),
+        completion=layout.read_response(row.get("solution"), prompt),
         answer=last_box(row.get("solution").text()) if answer is None else answer.name(),
-        category=optional_category(row, "type") or optional_category(row, "subject"),
+        category=layout.optional_category(row, "type") or layout.optional_category(row, "subject"),
     )
 
 
@@ -60,11 +47,11 @@ def last_box(solution: str) -> str | None:
     return None
 
 
-def _verl(row: Node, options: ReadOptions) -> Iterator[Record]:
+def _verl(row: Node, options: layout.ReadOptions) -> Iterator[Record]:
     yield Prompt(
         prompt=read_prompt(row.get("prompt")),
         answer=row.get("reward_model").get("ground_truth").name(),
-        metadata=other_fields(row, "prompt", "reward_model", TOOLS_FIELD),
+        metadata=layout.other_fields(row, "prompt", "reward_model", layout.TOOLS_FIELD),
     )
 
 
@@ -73,7 +60,7 @@ def _truth(rule: Node) -> object:
     return None if node is None else node.value
 
 
-def _apps(row: Node, options: ReadOptions) -> Iterable[Record]:
+def _apps(row: Node, options: layout.ReadOptions) -> Iterable[Record]:
     cases = read_json(row.get("input_output"), "an object with inputs and outputs, or its JSON")
     name, start = cases.optional("fn_name"), row.optional("starter_code")
     code = "" if start is None else start.text()
@@ -86,7 +73,7 @@ def _apps(row: Node, options: ReadOptions) -> Iterable[Record]:
     return (_program(row, words, tests, "input_output"),)
 
 
-def _code_contests(row: Node, options: ReadOptions) -> Iterable[Record]:
+def _code_contests(row: Node, options: layout.ReadOptions) -> Iterable[Record]:
     groups = [row.optional(f"{kind}_tests") for kind in ("public", "private", "generated")]
     tests = [test for group in groups if group is not None for test in _printed(group, "input", "output")]
     return (_program(row, question(row, "description"), tests, "public_tests"),)
@@ -126,8 +113,10 @@ def _asserted(cases: Node, call: str) -> Iterator[str]:
         yield f"assert {call}({arguments}) in {results!r}"
 
 
-def _ifeval(row: Node, options: ReadOptions) -> Iterable[Record]:
-    kwargs = [other_fields(read_json(item, "an object, or its JSON")) for item in row.get("kwargs").items()]
+def _ifeval(row: Node, options: layout.ReadOptions) -> Iterable[Record]:
+    kwargs = [
+        layout.other_fields(read_json(item, "an object, or its JSON")) for item in row.get("kwargs").items()
+    ]
     kinds = [kind.name() for kind in row.get("instruction_id_list").items()]
     if len(kinds) != len(kwargs):
         raise BadRowError("wrong value", "kwargs", expected=f"{len(kinds)} objects", found=str(len(kwargs)))
@@ -136,11 +125,11 @@ def _ifeval(row: Node, options: ReadOptions) -> Iterable[Record]:
 
 def _instructed(row: Node, field: str, kinds: Sequence[str], kwargs: Sequence[object]) -> Prompt:
     checked = {"instruction_id_list": [*kinds], "kwargs": [*kwargs]}
-    metadata = other_fields(row, field, TOOLS_FIELD) | checked
+    metadata = layout.other_fields(row, field, layout.TOOLS_FIELD) | checked
     return Prompt(prompt=read_prompt(row.get(field)), metadata=metadata)
 
 
-def _rlvr_ifeval(row: Node, options: ReadOptions) -> Iterable[Record]:
+def _rlvr_ifeval(row: Node, options: layout.ReadOptions) -> Iterable[Record]:
     """Tülu's functions as kinds of IFEval; a number that is to be met exactly, or about, is two of them."""
     truth = read_json(row.get("ground_truth"), FUNCTION.name)
     functions = tomllib.loads((Path(__file__).parent / "registry" / "functions.toml").read_text("utf-8"))
@@ -171,7 +160,7 @@ def _bounds(number: int, quantifier: str, around: float) -> Iterator[tuple[str, 
 _LabelledSteps = tuple[tuple[str, float], ...]
 
 
-def _prm800k(row: Node, options: ReadOptions) -> Iterator[Record]:
+def _prm800k(row: Node, options: layout.ReadOptions) -> Iterator[Record]:
     """The solution that the labeller followed; each rated step beside it is a solution that ends there."""
     problem = row.get("question").get("problem").text()
     for solution in _solutions(row.get("label").get("steps"), options.neutral):
@@ -229,28 +218,30 @@ def _step_text(completion: Node) -> str:
     return str(require_not_empty(text.text(), text.path))
 
 
-CASES = FieldType(
+CASES = layout.FieldType(
     name="an object with inputs and outputs, or its JSON",
-    matches=lambda node: OBJECT.matches(node) or (isinstance(node.value, str) and '"inputs"' in node.value),
+    matches=lambda node: (
+        layout.OBJECT.matches(node) or (isinstance(node.value, str) and '"inputs"' in node.value)
+    ),
 )
-TRUTH = FieldType(
+TRUTH = layout.FieldType(
     name="an object with a ground_truth",
     matches=lambda node: isinstance(node.value, Mapping) and isinstance(_truth(node), str | int),
 )
 """What an answer is compared with; a dictionary there is for a reward of one's own."""
 
-LIST = FieldType(name="a list", matches=lambda node: isinstance(node.value, list | tuple))
-FUNCTION = FieldType(
+LIST = layout.FieldType(name="a list", matches=lambda node: isinstance(node.value, list | tuple))
+FUNCTION = layout.FieldType(
     name="the JSON of an object with func_name",
     matches=lambda node: isinstance(node.value, str) and '"func_name"' in node.value,
     special_case_of="an answer",
 )
 
 PROBLEM_FORMATS = (
-    RowFormat(
+    layout.RowFormat(
         name="math",
         title="MATH",
-        schema={"problem": TEXT, "solution": TEXT},
+        schema={"problem": layout.TEXT, "solution": layout.TEXT},
         optional_fields=frozenset(["answer", "level", "type", "subject", "unique_id"]),
         excluded_fields=frozenset(["messages", "prompt", "completion", "chosen", "rejected"]),
         parse=_math,
@@ -258,52 +249,52 @@ PROBLEM_FORMATS = (
         is_generic=True,
         takes_label=True,
     ),
-    RowFormat(
+    layout.RowFormat(
         name="verl",
         title="verl (DAPO-Math-17K)",
-        schema={"prompt": TEXT_OR_MESSAGES, "reward_model": TRUTH},
+        schema={"prompt": layout.TEXT_OR_MESSAGES, "reward_model": TRUTH},
         optional_fields=None,
         parse=_verl,
         produces="prompt; `reward_model.ground_truth` is the reference, other fields are metadata",
         is_generic=True,
     ),
-    RowFormat(
+    layout.RowFormat(
         name="apps",
         title="APPS",
-        schema={"question": TEXT, "input_output": CASES},
+        schema={"question": layout.TEXT, "input_output": CASES},
         optional_fields=None,
         parse=_apps,
         produces="prompt with `tests` for the reward `code`; the solutions are not read",
     ),
-    RowFormat(
+    layout.RowFormat(
         name="code-contests",
         title="CodeContests",
-        schema={"description": TEXT, "public_tests": OBJECT},
+        schema={"description": layout.TEXT, "public_tests": layout.OBJECT},
         optional_fields=None,
         parse=_code_contests,
         produces="prompt with all three kinds of tests as `tests`; the solutions are not read",
     ),
-    RowFormat(
+    layout.RowFormat(
         name="ifeval",
         title="IFEval and IFBench",
-        schema={"prompt": TEXT_OR_MESSAGES, "instruction_id_list": TEXTS, "kwargs": LIST},
+        schema={"prompt": layout.TEXT_OR_MESSAGES, "instruction_id_list": layout.TEXTS, "kwargs": LIST},
         optional_fields=None,
         parse=_ifeval,
         produces="prompt with its `instruction_id_list` and `kwargs` for the reward `instructions`",
         is_generic=True,
     ),
-    RowFormat(
+    layout.RowFormat(
         name="rlvr-ifeval",
         title="Tülu's RLVR-IFeval",
-        schema={"messages": ENDS_WITH_USER, "ground_truth": FUNCTION},
+        schema={"messages": layout.ENDS_WITH_USER, "ground_truth": FUNCTION},
         optional_fields=None,
         parse=_rlvr_ifeval,
         produces="prompt for the reward `instructions`: the function of `ground_truth` as kinds of IFEval",
     ),
-    RowFormat(
+    layout.RowFormat(
         name="prm800k",
         title="PRM800K",
-        schema={"question": OBJECT, "label": OBJECT},
+        schema={"question": layout.OBJECT, "label": layout.OBJECT},
         optional_fields=frozenset(["labeler"]),
         parse=_prm800k,
         without_records="problems without a labelled step",

@@ -13,19 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from plaudit.data.fields import BadRowError, Node, RawRow, describe_value, is_true, optional_items
-from plaudit.data.formats.layout import (
-    NUMBER,
-    OBJECT,
-    OBJECTS,
-    TEXT,
-    TRANSCRIPT,
-    ReadOptions,
-    RowFormat,
-    optional_category,
-    require_different,
-    split_prompt,
-    split_shared_turns,
-)
+from plaudit.data.formats import layout
 from plaudit.data.records import Comparison, Message, Ranking, Rating, Record
 from plaudit.data.turns import Turns, require_not_empty
 
@@ -65,16 +53,16 @@ def transcript_prompt(node: Node) -> Turns:
     return turns
 
 
-def _hh(row: Node, options: ReadOptions) -> Iterable[Record]:
+def _hh(row: Node, options: layout.ReadOptions) -> Iterable[Record]:
     chosen, rejected = parse_transcript(row.get("chosen")), parse_transcript(row.get("rejected"))
-    require_different(chosen, rejected, "chosen, rejected")
-    prompt, better, worse = split_shared_turns(chosen, rejected)
+    layout.require_different(chosen, rejected, "chosen, rejected")
+    prompt, better, worse = layout.split_shared_turns(chosen, rejected)
     require_not_empty(better, "chosen")
     require_not_empty(worse, "rejected")
     return (Comparison(prompt=prompt, chosen=better, rejected=worse),)
 
 
-def _nectar(row: Node, options: ReadOptions) -> Iterator[Record]:
+def _nectar(row: Node, options: layout.ReadOptions) -> Iterator[Record]:
     prompt = transcript_prompt(row.get("prompt"))
     answers = row.get("answers").items()
     if len(answers) < 2:
@@ -85,7 +73,7 @@ def _nectar(row: Node, options: ReadOptions) -> Iterator[Record]:
         prompt=prompt,
         completions=tuple(_assistant_turn(item.get("answer")) for item in answers),
         ranks=tuple(item.get("rank").number() for item in answers),
-        category=optional_category(row, "source"),
+        category=layout.optional_category(row, "source"),
     )
 
 
@@ -95,42 +83,42 @@ def _assistant_turn(node: Node) -> Turns:
     return turn
 
 
-def _red_team(row: Node, options: ReadOptions) -> Iterator[Record]:
+def _red_team(row: Node, options: layout.ReadOptions) -> Iterator[Record]:
     """The attacker's rating is how well the attack went, from 0 to 4: harmlessness is what is left of it."""
-    prompt, completion = split_prompt(parse_transcript(row.get("transcript")), "transcript")
+    prompt, completion = layout.split_prompt(parse_transcript(row.get("transcript")), "transcript")
     yield Rating(
         prompt=prompt,
         completion=completion,
         score=_MOST_HARM - row.get("rating").number_between(0, _MOST_HARM),
         aspect="harmlessness",
-        category=optional_category(row, "task_description_harm_type"),
+        category=layout.optional_category(row, "task_description_harm_type"),
     )
 
 
 _MOST_HARM = 4
 
 TRANSCRIPT_FORMATS = (
-    RowFormat(
+    layout.RowFormat(
         name="hh-red-team",
         title="HH-RLHF red-team transcripts",
-        schema={"transcript": TRANSCRIPT, "rating": NUMBER},
+        schema={"transcript": layout.TRANSCRIPT, "rating": layout.NUMBER},
         optional_fields=frozenset(["task_description_harm_type"]),
         parse=_red_team,
         produces="rating of harmlessness: 4 less the attacker's rating of success",
     ),
-    RowFormat(
+    layout.RowFormat(
         name="hh-rlhf",
         title="HH-RLHF transcripts",
-        schema={"chosen": TRANSCRIPT, "rejected": TRANSCRIPT},
+        schema={"chosen": layout.TRANSCRIPT, "rejected": layout.TRANSCRIPT},
         excluded_fields=frozenset(["prompt"]),
         parse=_hh,
         produces="comparison of conversations; the prompt is the turns that both share",
         aliases=("hh",),
     ),
-    RowFormat(
+    layout.RowFormat(
         name="nectar",
         title="Nectar",
-        schema={"prompt": TRANSCRIPT, "answers": OBJECTS},
+        schema={"prompt": layout.TRANSCRIPT, "answers": layout.OBJECTS},
         optional_fields=frozenset(["source"]),
         parse=_nectar,
         produces="ranking, usually of seven; `category` is the source",
@@ -141,7 +129,7 @@ TRANSCRIPT_FORMATS = (
 _TREE_ROLES = {"prompter": "user", "assistant": "assistant"}
 
 
-def _oasst(row: Node, options: ReadOptions) -> Iterator[Ranking]:
+def _oasst(row: Node, options: layout.ReadOptions) -> Iterator[Ranking]:
     """One ranking for each user's turn with two ranked answers or more; deleted messages are passed over."""
     queue: list[tuple[Node, Turns]] = [(row.get("prompt"), ())]
     while queue:
@@ -202,18 +190,23 @@ def _trees(rows: Iterable[RawRow]) -> Iterator[RawRow]:
 
 
 TREE_FORMATS = (
-    RowFormat(
+    layout.RowFormat(
         name="oasst",
         title="OASST trees",
-        schema={"message_tree_id": TEXT, "prompt": OBJECT},
+        schema={"message_tree_id": layout.TEXT, "prompt": layout.OBJECT},
         parse=_oasst,
         without_records="trees in which no turn has two ranked answers",
         produces="one ranking for each turn with two ranked answers or more",
     ),
-    RowFormat(
+    layout.RowFormat(
         name="oasst-flat",
         title="OASST messages, a row each",
-        schema={"message_id": TEXT, "message_tree_id": TEXT, "role": TEXT, "text": TEXT},
+        schema={
+            "message_id": layout.TEXT,
+            "message_tree_id": layout.TEXT,
+            "role": layout.TEXT,
+            "text": layout.TEXT,
+        },
         optional_fields=frozenset(["parent_id", "rank", "deleted"]),
         parse=_oasst,
         without_records="trees in which no turn has two ranked answers",

@@ -9,42 +9,11 @@ import json
 from collections.abc import Callable, Iterable
 from dataclasses import fields, replace
 
+from plaudit.data import records
 from plaudit.data.columns import with_label
 from plaudit.data.fields import BadRowError, Node, is_true, optional_name, optional_number, read_json
-from plaudit.data.formats.layout import (
-    BOOLEANS,
-    MESSAGES,
-    TEXT,
-    TEXT_OR_MESSAGES,
-    TEXTS,
-    TOOLS_FIELD,
-    TRANSCRIPT,
-    VERDICT,
-    AnnotationInfo,
-    FieldType,
-    ReadOptions,
-    RowFormat,
-    annotation_info,
-    other_fields,
-    read_response,
-    require_different,
-    split_prompt,
-    split_shared_text,
-    split_shared_turns,
-)
+from plaudit.data.formats import layout
 from plaudit.data.formats.transcripts import parse_transcript
-from plaudit.data.records import (
-    RECORD_TYPES,
-    Comparison,
-    Demonstration,
-    Prompt,
-    Ranking,
-    Rating,
-    Record,
-    Steps,
-    Text,
-    plain_text,
-)
 from plaudit.data.turns import (
     read_completion,
     read_messages,
@@ -58,9 +27,11 @@ _COMPLETION_FIELDS = frozenset(
 )
 
 
-def read_comparison(row: Node, *, prompt: Text, chosen: Text, rejected: Text) -> Comparison:
+def read_comparison(
+    row: Node, *, prompt: records.Text, chosen: records.Text, rejected: records.Text
+) -> records.Comparison:
     """A comparison with whatever the row says about its clarity and its judge; a tie must call itself one."""
-    require_different(chosen, rejected, "chosen, rejected")
+    layout.require_different(chosen, rejected, "chosen, rejected")
     strength = optional_number(row, "strength")
     probability_node = row.optional("probability")
     probability = None if probability_node is None else probability_node.number_between(0.0, 1.0)
@@ -71,43 +42,43 @@ def read_comparison(row: Node, *, prompt: Text, chosen: Text, rejected: Text) ->
             expected="a strength other than 0, or probability 0.5 beside it",
             found="strength 0",
         )
-    return Comparison(
+    return records.Comparison(
         prompt=prompt,
         chosen=chosen,
         rejected=rejected,
         strength=strength,
         margin=optional_number(row, "margin"),
         probability=probability,
-        **annotation_info(row),
+        **layout.annotation_info(row),
     )
 
 
-def _text(row: Node, options: ReadOptions) -> Iterable[Record]:
+def _text(row: Node, options: layout.ReadOptions) -> Iterable[records.Record]:
     completion = require_not_empty(row.get("text").text(), "text")
-    return (Demonstration(prompt="", completion=completion),)
+    return (records.Demonstration(prompt="", completion=completion),)
 
 
-def _messages(row: Node, options: ReadOptions) -> Iterable[Record]:
+def _messages(row: Node, options: layout.ReadOptions) -> Iterable[records.Record]:
     node = row.get("messages")
-    prompt, completion = split_prompt(read_messages(node), node.path)
-    return (Demonstration(prompt=prompt, completion=completion, **annotation_info(row)),)
+    prompt, completion = layout.split_prompt(read_messages(node), node.path)
+    return (records.Demonstration(prompt=prompt, completion=completion, **layout.annotation_info(row)),)
 
 
-def _prompt(row: Node, options: ReadOptions) -> Iterable[Record]:
+def _prompt(row: Node, options: layout.ReadOptions) -> Iterable[records.Record]:
     prompt = read_prompt(row.get("prompt"))
     reference_answer = row.optional("answer")
     answer = None if reference_answer is None else _read_reference_answer(reference_answer)
-    rest = other_fields(row, "prompt", "answer", TOOLS_FIELD)
-    return (Prompt(prompt=prompt, answer=answer, metadata=rest),)
+    rest = layout.other_fields(row, "prompt", "answer", layout.TOOLS_FIELD)
+    return (records.Prompt(prompt=prompt, answer=answer, metadata=rest),)
 
 
-def _prompt_completion(row: Node, options: ReadOptions) -> Iterable[Record]:
+def _prompt_completion(row: Node, options: layout.ReadOptions) -> Iterable[records.Record]:
     prompt = read_prompt(row.get("prompt"))
     answer = read_completion(row.get("completion"), prompt)
-    return (Demonstration(prompt=prompt, completion=answer, **annotation_info(row)),)
+    return (records.Demonstration(prompt=prompt, completion=answer, **layout.annotation_info(row)),)
 
 
-def _preference(row: Node, options: ReadOptions) -> Iterable[Record]:
+def _preference(row: Node, options: layout.ReadOptions) -> Iterable[records.Record]:
     _refuse_tied_scores(row)
     prompt = read_prompt(row.get("prompt"))
     chosen_value = read_text_or_messages(row.get("chosen"))
@@ -118,36 +89,36 @@ def _preference(row: Node, options: ReadOptions) -> Iterable[Record]:
     return (read_comparison(row, prompt=prompt, chosen=chosen, rejected=rejected),)
 
 
-def _preference_implicit(row: Node, options: ReadOptions) -> Iterable[Record]:
+def _preference_implicit(row: Node, options: layout.ReadOptions) -> Iterable[records.Record]:
     _refuse_tied_scores(row)
     sides = [row.get(side) for side in ("chosen", "rejected")]
-    read = parse_transcript if all(map(TRANSCRIPT.matches, sides)) else read_text_or_messages
+    read = parse_transcript if all(map(layout.TRANSCRIPT.matches, sides)) else read_text_or_messages
     return (_split_pair(row, *map(read, sides)),)
 
 
-def _unpaired(row: Node, options: ReadOptions) -> Iterable[Record]:
+def _unpaired(row: Node, options: layout.ReadOptions) -> Iterable[records.Record]:
     return tuple(with_label(record, row, "label") for record in _prompt_completion(row, options))
 
 
-def _split_pair(row: Node, chosen: Text, rejected: Text) -> Comparison:
-    require_different(chosen, rejected, "chosen, rejected")
+def _split_pair(row: Node, chosen: records.Text, rejected: records.Text) -> records.Comparison:
+    layout.require_different(chosen, rejected, "chosen, rejected")
     if isinstance(chosen, str) and isinstance(rejected, str):
         require_not_empty(chosen, "chosen")
         require_not_empty(rejected, "rejected")
-        prompt, better, worse = split_shared_text(chosen, rejected)
+        prompt, better, worse = layout.split_shared_text(chosen, rejected)
     elif not isinstance(chosen, str) and not isinstance(rejected, str):
-        prompt, better, worse = split_shared_turns(chosen, rejected)
+        prompt, better, worse = layout.split_shared_turns(chosen, rejected)
     else:
         raise row.get("rejected").wrong_type_error("what chosen is: a text, or messages")
     better, worse = require_not_empty(better, "chosen"), require_not_empty(worse, "rejected")
     return read_comparison(row, prompt=prompt, chosen=better, rejected=worse)
 
 
-def _repeated_prompt_pair(row: Node, prompt: str) -> Comparison:
+def _repeated_prompt_pair(row: Node, prompt: str) -> records.Comparison:
     """Rows with a prompt as text and both answers as whole conversations that hold it again."""
     sides = (read_text_or_messages(row.get(side)) for side in ("chosen", "rejected"))
     pair = _split_pair(row, *sides)
-    if prompt.strip() not in plain_text(pair.prompt):
+    if prompt.strip() not in records.plain_text(pair.prompt):
         raise row.get("prompt").wrong_type_error("messages, or the text that both conversations begin with")
     return pair
 
@@ -174,23 +145,23 @@ def _read_reference_answer(node: Node) -> str:
     return node.text()
 
 
-_ANNOTATION_FIELDS = frozenset(AnnotationInfo.__annotations__)
+_ANNOTATION_FIELDS = frozenset(layout.AnnotationInfo.__annotations__)
 _STRENGTH_FIELDS = frozenset(["strength", "margin", "probability", "score_chosen", "score_rejected"])
 
 TRL_FORMATS = (
-    RowFormat(
+    layout.RowFormat(
         name="trl-text",
         title="TRL language modelling, texts",
-        schema={"text": TEXT},
+        schema={"text": layout.TEXT},
         excluded_fields=frozenset(["message_id", "parent_id", "_input_hash", "_task_hash", "instruction"]),
         parse=_text,
         produces="demonstration with an empty prompt",
         is_generic=True,
     ),
-    RowFormat(
+    layout.RowFormat(
         name="trl-messages",
         title="TRL language modelling, messages",
-        schema={"messages": MESSAGES},
+        schema={"messages": layout.MESSAGES},
         excluded_fields=frozenset(["chosen", "rejected"]),
         optional_fields=_ANNOTATION_FIELDS,
         parse=_messages,
@@ -198,59 +169,67 @@ TRL_FORMATS = (
         is_generic=True,
         takes_label=True,
     ),
-    RowFormat(
+    layout.RowFormat(
         name="trl-prompt",
         title="TRL prompt-only",
-        schema={"prompt": TEXT_OR_MESSAGES},
+        schema={"prompt": layout.TEXT_OR_MESSAGES},
         excluded_fields=_COMPLETION_FIELDS,
         optional_fields=None,
         parse=_prompt,
         produces="prompt; `answer` is the reference, other fields are metadata",
         is_generic=True,
     ),
-    RowFormat(
+    layout.RowFormat(
         name="trl-prompt-completion",
         title="TRL prompt-completion",
-        schema={"prompt": TEXT_OR_MESSAGES, "completion": TEXT_OR_MESSAGES},
+        schema={"prompt": layout.TEXT_OR_MESSAGES, "completion": layout.TEXT_OR_MESSAGES},
         optional_fields=_ANNOTATION_FIELDS,
         parse=_prompt_completion,
         produces="demonstration",
         is_generic=True,
         takes_label=True,
     ),
-    RowFormat(
+    layout.RowFormat(
         name="trl-preference",
         title="TRL preference, explicit prompt",
-        schema={"prompt": TEXT_OR_MESSAGES, "chosen": TEXT_OR_MESSAGES, "rejected": TEXT_OR_MESSAGES},
+        schema={
+            "prompt": layout.TEXT_OR_MESSAGES,
+            "chosen": layout.TEXT_OR_MESSAGES,
+            "rejected": layout.TEXT_OR_MESSAGES,
+        },
         optional_fields=_ANNOTATION_FIELDS | _STRENGTH_FIELDS,
         parse=_preference,
         produces="comparison, with `margin` where the row has it",
         is_generic=True,
     ),
-    RowFormat(
+    layout.RowFormat(
         name="trl-preference-implicit",
         title="TRL preference, implicit prompt",
-        schema={"chosen": TEXT_OR_MESSAGES, "rejected": TEXT_OR_MESSAGES},
+        schema={"chosen": layout.TEXT_OR_MESSAGES, "rejected": layout.TEXT_OR_MESSAGES},
         excluded_fields=frozenset(["prompt"]),
         optional_fields=_ANNOTATION_FIELDS | _STRENGTH_FIELDS,
         parse=_preference_implicit,
         produces="comparison; the prompt is what both sides begin with, in whole turns or words",
         is_generic=True,
     ),
-    RowFormat(
+    layout.RowFormat(
         name="trl-unpaired",
         title="TRL unpaired preference (KTO)",
-        schema={"prompt": TEXT_OR_MESSAGES, "completion": TEXT_OR_MESSAGES, "label": VERDICT},
+        schema={
+            "prompt": layout.TEXT_OR_MESSAGES,
+            "completion": layout.TEXT_OR_MESSAGES,
+            "label": layout.VERDICT,
+        },
         optional_fields=_ANNOTATION_FIELDS,
         parse=_unpaired,
         produces="rating (a thumb)",
         aliases=("kto", "trl-kto"),
         is_generic=True,
     ),
-    RowFormat(
+    layout.RowFormat(
         name="trl-stepwise",
         title="TRL stepwise supervision",
-        schema={"prompt": TEXT, "completions": TEXTS, "labels": BOOLEANS},
+        schema={"prompt": layout.TEXT, "completions": layout.TEXTS, "labels": layout.BOOLEANS},
         optional_fields=_ANNOTATION_FIELDS,
         parse=lambda row, options: (_steps(row, "completions", Node.boolean),),
         produces="steps",
@@ -260,72 +239,74 @@ TRL_FORMATS = (
 )
 
 
-def _demonstration(row: Node) -> Demonstration:
+def _demonstration(row: Node) -> records.Demonstration:
     prompt, answer = _document_prompt(row), row.optional("answer")
-    return Demonstration(
+    return records.Demonstration(
         prompt=prompt,
         completion=read_completion(row.get("completion"), prompt),
         answer=None if answer is None else answer.text(),
-        **annotation_info(row),
+        **layout.annotation_info(row),
     )
 
 
-def _comparison(row: Node) -> Comparison:
+def _comparison(row: Node) -> records.Comparison:
     prompt = read_prompt(row.get("prompt"))
     chosen, rejected = (read_completion(row.get(side), prompt) for side in ("chosen", "rejected"))
     return read_comparison(row, prompt=prompt, chosen=chosen, rejected=rejected)
 
 
-def read_numbered_answers(row: Node, field: str = "ranks") -> Ranking:
+def read_numbered_answers(row: Node, field: str = "ranks") -> records.Ranking:
     """The answers and the number of each in a field, as ranks whatever it means."""
     prompt = read_prompt(row.get("prompt"))
-    completions = tuple(read_response(item, prompt) for item in row.get("completions").items())
+    completions = tuple(layout.read_response(item, prompt) for item in row.get("completions").items())
     numbers = tuple(item.number() for item in row.get(field).items())
     if len(completions) < 2:
         raise BadRowError(
             "too few answers", "completions", expected="two answers or more", found=str(len(completions))
         )
     _require_equal_count(completions, numbers, field)
-    return Ranking(prompt=prompt, completions=completions, ranks=numbers, **annotation_info(row))
+    return records.Ranking(
+        prompt=prompt, completions=completions, ranks=numbers, **layout.annotation_info(row)
+    )
 
 
-def _rating(row: Node) -> Rating:
+def _rating(row: Node) -> records.Rating:
     prompt = read_prompt(row.get("prompt"))
     thumb, score = is_true(row, "thumb"), row.get("score").number()
     if thumb and score not in (0, 1):
         raise BadRowError("wrong value", "score", expected="0 or 1 for a thumb", found=f"{score:g}")
-    return Rating(
+    return records.Rating(
         prompt=prompt,
         completion=read_completion(row.get("completion"), prompt),
         score=score,
         aspect=optional_name(row, "aspect"),
         level=optional_name(row, "level"),
         thumb=thumb,
-        **annotation_info(row),
+        **layout.annotation_info(row),
     )
 
 
-def _steps(row: Node, field: str = "steps", label: Callable[[Node], float] = Node.number) -> Steps:
+def _steps(row: Node, field: str = "steps", label: Callable[[Node], float] = Node.number) -> records.Steps:
     steps = tuple(str(require_not_empty(item.text(), item.path)) for item in row.get(field).items())
     labels = tuple(float(label(item)) for item in row.get("labels").items())
     if not steps:
         raise BadRowError("too few answers", field, expected="one step or more", found="none")
     _require_equal_count(steps, labels, "labels")
     prompt = read_prompt(row.get("prompt"))
-    return Steps(prompt=prompt, steps=steps, labels=labels, **annotation_info(row))
+    return records.Steps(prompt=prompt, steps=steps, labels=labels, **layout.annotation_info(row))
 
 
-def _prompt_record(row: Node) -> Prompt:
+def _prompt_record(row: Node) -> records.Prompt:
     prompt = read_prompt(row.get("prompt"))
     reference_answer, metadata = row.optional("answer"), row.optional("metadata")
-    return Prompt(
+    return records.Prompt(
         prompt=prompt,
         answer=None if reference_answer is None else reference_answer.text(),
         metadata={} if metadata is None else _metadata(metadata),
     )
 
 
-_READERS: dict[str, Callable[[Node], Record]] = {
+_READERS: dict[str, Callable[[Node], records.Record]] = {
     "demonstration": _demonstration,
     "comparison": _comparison,
     "ranking": read_numbered_answers,
@@ -335,15 +316,15 @@ _READERS: dict[str, Callable[[Node], Record]] = {
 }
 
 
-def _plaudit_row(row: Node, options: ReadOptions) -> Iterable[Record]:
+def _plaudit_row(row: Node, options: layout.ReadOptions) -> Iterable[records.Record]:
     kind = row.get("kind").text()
     if kind not in _READERS:
-        raise row.get("kind").error("wrong value", f"one of {', '.join(RECORD_TYPES)}")
+        raise row.get("kind").error("wrong value", f"one of {', '.join(records.RECORD_TYPES)}")
     # The row's own origin names the first source, through any number of conversions.
     return (replace(_READERS[kind](row), origin=optional_name(row, "origin") or ""),)
 
 
-def _document_prompt(row: Node) -> Text:
+def _document_prompt(row: Node) -> records.Text:
     node = row.optional("prompt")
     if node is None and row.cells and "prompt" in row.fields():
         return ""
@@ -364,12 +345,15 @@ def _metadata(node: Node) -> dict[str, object]:
     return {str(name): item for name, item in value.items()}
 
 
-KIND = FieldType(name=f"one of {', '.join(RECORD_TYPES)}", matches=lambda node: node.value in [*RECORD_TYPES])
+KIND = layout.FieldType(
+    name=f"one of {', '.join(records.RECORD_TYPES)}",
+    matches=lambda node: node.value in [*records.RECORD_TYPES],
+)
 
-_RECORD_FIELDS = frozenset(part.name for record in RECORD_TYPES.values() for part in fields(record))
+_RECORD_FIELDS = frozenset(part.name for record in records.RECORD_TYPES.values() for part in fields(record))
 
 PLAUDIT_FORMATS = (
-    RowFormat(
+    layout.RowFormat(
         name="plaudit",
         title="plaudit's own layout",
         schema={"kind": KIND},
