@@ -15,7 +15,7 @@ from examples.base_model.model import build_base
 from plaudit.data.read import read_records
 from plaudit.data.records import Comparison, Ranking, plain_text
 from plaudit.data.write import write_records
-from plaudit.evaluation.reward_models.evaluate import RewardEvaluationData, evaluate_reward, read_reward_data
+from plaudit.evaluation.reward_models.evaluate import evaluate_reward, read_reward_data
 from plaudit.evaluation.reward_models.result import RewardEvaluation
 from plaudit.evaluation.stats import Resampling
 from plaudit.lab.world import base_model_folder
@@ -185,7 +185,7 @@ class Lab:
         from plaudit.lab.world.exam import add_world_knowledge
 
         resampling = Resampling(times=1000, seed=0)
-        evidence: RewardEvaluationData = read_reward_data(data).data
+        evidence, _ = read_reward_data(data)
         if gold:
             evidence = add_world_knowledge(evidence, answers=16, resampling=resampling)
         return evaluate_reward(load_reward(run, device=self.device), evidence, resampling).evaluation

@@ -263,10 +263,10 @@ def _evaluate_reward(model: Any, data: Rows, options: _RewardOptions) -> RewardE
     from plaudit.evaluation.stats import Resampling
 
     with _as_file(data) as path:
-        source = read_reward_data(path, format=options.format, n=options.n, seed=options.seed)
+        evidence, _ = read_reward_data(path, format=options.format, n=options.n, seed=options.seed)
     reward = load_any_reward(model, options.device, options.dtype)
     resampling = Resampling(times=options.bootstrap, seed=options.seed)
-    return evaluate_reward(reward, source.data, resampling).evaluation
+    return evaluate_reward(reward, evidence, resampling).evaluation
 
 
 def _evaluate_policies(models: Any, data: Rows, options: _PolicyOptions) -> PolicyEvaluation:

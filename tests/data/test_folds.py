@@ -7,9 +7,9 @@ from collections import Counter
 import pytest
 
 from plaudit.cli.main import main
-from plaudit.data.folds import annotator_folds
 from plaudit.data.read import read_records
 from plaudit.data.records import Comparison, Demonstration, Rating
+from plaudit.data.transforms import annotator_folds
 from plaudit.data.write import write_records
 from plaudit.errors import UserError
 

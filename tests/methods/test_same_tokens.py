@@ -18,9 +18,8 @@ from plaudit.data.records import Comparison, Message, Part, Prompt, Text
 from plaudit.engine.distributed import Ranks
 from plaudit.methods import reference
 from plaudit.methods.data import hold_out
-from plaudit.methods.policy.batch import ExperienceTensors, Round
+from plaudit.methods.policy.batch import ExperienceTensors, PassRateCurriculum, ReplayBuffer, Round
 from plaudit.methods.policy.collect import ScoredGroup
-from plaudit.methods.policy.memory import PassRateCurriculum, ReplayBuffer
 from plaudit.methods.preference.config import StageSettings
 from plaudit.methods.preference.data import rows_of_part
 from plaudit.methods.preference.objective import mismatched_examples

@@ -10,7 +10,7 @@ from tokenizers.processors import TemplateProcessing
 
 from plaudit.data.records import Comparison, Demonstration, Message, assistant_turn, user_turn
 from plaudit.lab.world import SHIPPED_MODEL_FOLDER
-from plaudit.preflight import contents, prompts, tokenization, truncation
+from plaudit.preflight import contents, prompts, tokenization
 from plaudit.preflight.check import Finding, PreflightSubject, run_checks
 from plaudit.tokens.encode import encode_rows, make_encoder
 from tests.engine.toy import TEMPLATE, demonstrations, make_model, write_rows
@@ -23,7 +23,7 @@ from tests.tokens.families_headed import CHATML
 from tests.tokens.families_odd import DROPS
 from tests.tokens.family import folder
 
-MINE = (*tokenization.CHECKS, *prompts.CHECKS, *truncation.CHECKS)
+MINE = (*tokenization.CHECKS, *prompts.CHECKS)
 SYSTEM = (Message(role="system", content="Be brief."),)
 HISTORY = (*user_turn("Hi."), *assistant_turn("Hello."), *user_turn("And you?"))
 UNLEARNT = Message(role="assistant", content="Hello.", trained=False)
@@ -141,7 +141,7 @@ def test_what_is_trained_is_shown(tmp_path):
 def test_a_few_prompts_that_are_cut_are_counted(tmp_path):
     with healthy("sft", tmp_path, max_length=36) as subject:
         [found] = [
-            one.result for one in run_checks(subject, truncation.CHECKS) if one.check.name == "truncation"
+            one.result for one in run_checks(subject, prompts.CHECKS) if one.check.name == "truncation"
         ]
     assert found.holds
     assert "could be longer than 36 tokens" in found.details

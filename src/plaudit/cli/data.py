@@ -107,7 +107,7 @@ def _convert(args: argparse.Namespace) -> int:
 
 
 def _folds(args: argparse.Namespace) -> int:
-    from plaudit.data.folds import annotator_folds
+    from plaudit.data.transforms import annotator_folds
     from plaudit.files.atomic import make_folder
 
     result = read_records(

@@ -136,21 +136,21 @@ class EvaluatedModels:
 def evaluate_requested_rewards(settings: JudgeRewardSettings, names: Sequence[str]) -> EvaluatedModels:
     """The rewards and judges, each under its name, on the comparisons that were asked for."""
     resampling = Resampling(times=settings.bootstrap, seed=settings.seed)
-    source = evaluate.read_reward_data(
+    evidence, notes = evaluate.read_reward_data(
         settings.data,
         threshold=settings.threshold,
         n=settings.n,
         seed=settings.seed,
         options=ReadOptions(columns=settings.columns, leave_out=settings.leave_out),
     )
-    evidence = source.data
+    records = evidence.records
     if settings.world:
         evidence = prompt_set().knowledge(evidence, answers=settings.best_of or 16, resampling=resampling)
     judges = [word for word in settings.models if ":" in word and compares_pairs(word)]
     rewards = {word: name for word, name in zip(settings.models, names, strict=True) if word not in judges}
     evaluated = evaluated_rewards(rewards, evidence, resampling, device=settings.device)
-    _, agreements = judge_agreements(judges, source.data.records, settings, resampling)
-    return EvaluatedModels(rewards=evaluated, judges=agreements, notes=tuple(source.notes))
+    _, agreements = judge_agreements(judges, records, settings, resampling)
+    return EvaluatedModels(rewards=evaluated, judges=agreements, notes=notes)
 
 
 def evaluated_rewards(

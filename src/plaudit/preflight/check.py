@@ -33,25 +33,17 @@ from plaudit.tokens.encode import AnsweredRecord, Encoder, encode_record_with_no
 from plaudit.tokens.microbatch import Microbatch
 
 SAMPLE_SIZE = 8
+"""Rows that are looked at where each costs a pass through the model."""
 MAX_ROWS = 2**17
 """Of `MANY_ROWS` and more checks look at so many at most, from all over the file."""
-"""Rows that are looked at where each costs a pass through the model."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrialRound:
-    """A round of a few short answers, to be learnt from as often as a check wants."""
-
-    microbatches: tuple[Microbatch, ...]
-    description: str
 
 
 @runtime_checkable
 class RolloutTrial(Protocol):
     """What a run that draws its answers offers to the checks: its own micro-batches can be had once only."""
 
-    def small_round(self) -> TrialRound | None:
-        """A round of a few short answers; None where nothing could be learnt from it."""
+    def small_round(self) -> tuple[tuple[Microbatch, ...], str] | None:
+        """A round of a few short answers, and what it is; None where nothing could be learnt from it."""
         ...
 
     def likelihood(

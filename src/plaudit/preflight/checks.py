@@ -18,7 +18,6 @@ from plaudit.preflight import (
     rewards,
     sampling,
     tokenization,
-    truncation,
     updates,
 )
 from plaudit.preflight.check import Check, PreflightSubject, Result, not_applicable, passed, warned
@@ -92,7 +91,6 @@ CHECKS: Mapping[str, Check] = {
     for group in (
         tokenization.CHECKS,
         prompts.CHECKS,
-        truncation.CHECKS,
         data.CHECKS,
         contents.CHECKS,
         logprobs.CHECKS,

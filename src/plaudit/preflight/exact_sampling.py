@@ -82,10 +82,7 @@ def logprob_errors(
         return LogprobErrors(
             logp_T=sampler_logp_T.abs(), whole_T=whole_error_T, excluded_tokens=int(outside_T.sum())
         )
-    strict_TV, loose_TV = (
-        sampling_filter_mask(sorted_TV, settings, -slack),
-        sampling_filter_mask(sorted_TV, settings, slack),
-    )
+    strict_TV, loose_TV = (sampling_filter_mask(sorted_TV, settings, sign * slack) for sign in (-1, 1))
     # Fewer tokens are less mass to divide by, so the strict filter gives the higher log-prob.
     highest_T, lowest_T = (token_logp_T - _log_mass(sorted_TV, one_TV) for one_TV in (strict_TV, loose_TV))
     border_T = sorted_TV.masked_fill(~loose_TV, math.inf).amin(-1)

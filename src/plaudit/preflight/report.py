@@ -65,10 +65,8 @@ def write_pages(docs: Path) -> None:
     overview.write_text(f"{before}{TABLE_BEGIN}\n\n{checks_table()}\n\n{TABLE_END}{after}", encoding="utf-8")
 
 
-TABLE_BEGIN, TABLE_END = (
-    "<!-- the table is built from plaudit.preflight.checks -->",
-    "<!-- here it ends -->",
-)
+TABLE_BEGIN = "<!-- the table is built from plaudit.preflight.checks -->"
+TABLE_END = "<!-- here it ends -->"
 
 
 if __name__ == "__main__":

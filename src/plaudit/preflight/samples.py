@@ -318,7 +318,8 @@ def make_trial_step(subject: PreflightSubject) -> TrialStep | None:
     drawn = subject.trial.small_round()
     if drawn is None:
         return likelihood_step(subject)
-    return TrialStep(job=job, batch=drawn.microbatches, description=drawn.description)
+    batch, description = drawn
+    return TrialStep(job=job, batch=batch, description=description)
 
 
 def likelihood_step(subject: PreflightSubject) -> TrialStep | None:

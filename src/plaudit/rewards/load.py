@@ -13,7 +13,6 @@ Rewards that are to be weighed against each other are brought to one unit on the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -44,7 +43,7 @@ from plaudit.rewards.learned.group import GroupReward
 from plaudit.rewards.learned.process import StepReward
 from plaudit.rewards.learned.scalar import ImplicitReward, LearnedReward
 from plaudit.rewards.llm import generative
-from plaudit.rewards.llm.critic import CritiqueReward
+from plaudit.rewards.llm.generative import CritiqueReward
 from plaudit.rewards.llm.pairwise import PairwiseRanker
 from plaudit.rollouts.local import LocalSampler
 from plaudit.tokens.encode import AnsweredRecord, make_encoder, record_answers
@@ -92,7 +91,7 @@ def load_language_judge(
     spec = generative.read_language_judge_spec(path)
     target = device_of(device) if isinstance(device, str) else device
     products = precision(dtype, target).products if isinstance(dtype, str) else dtype
-    policy = _load_policy(path, _LoadOptions(device=target, dtype=products))
+    policy = _load_policy(path, target, products)
     model = generative.LanguageJudgeModel(_reward_name(path), policy, make_encoder(path), spec)
     if isinstance(spec.settings, GenerativeRewardSettings):
         return GenerativeReward(model)
@@ -110,12 +109,6 @@ _NOT_REWARD_FILES = {
 _Model = TypeVar("_Model", RewardModel, Policy)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _LoadOptions:
-    device: torch.device
-    dtype: torch.dtype
-
-
 def load_reward(path: Path, *, device: str = "auto", dtype: str = "auto") -> Reward:
     """The reward of a folder: of a run, a reward model (plaudit's or another's), a judge in words, several.
 
@@ -123,11 +116,10 @@ def load_reward(path: Path, *, device: str = "auto", dtype: str = "auto") -> Rew
     reward is called what the folder is called; a run's ``model`` folder is called what the run is.
     """
     target = device_of(device)
-    options = _LoadOptions(device=target, dtype=precision(dtype, target).products)
-    return _load_folder(path, options, ())
+    return _load_folder(path, target, precision(dtype, target).products, ())
 
 
-def _load_folder(path: Path, options: _LoadOptions, ancestors: tuple[Path, ...]) -> Reward:
+def _load_folder(path: Path, device: torch.device, dtype: torch.dtype, ancestors: tuple[Path, ...]) -> Reward:
     resolved = path.resolve()
     if resolved in ancestors:
         raise UserError(
@@ -135,29 +127,31 @@ def _load_folder(path: Path, options: _LoadOptions, ancestors: tuple[Path, ...])
         )
     if not (path / COMBINED_FILE).is_file():
         return (
-            load_language_judge(path, options.device, options.dtype)
+            load_language_judge(path, device, dtype)
             if _is_language_judge(path)
-            else _load_learned(path, options)
+            else _load_learned(path, device, dtype)
         )
     match manifest := read_manifest(path):
         case CombinationManifest():
             members = tuple(
-                _load_folder(folder, options, (*ancestors, resolved)) for folder in manifest.folders
+                _load_folder(folder, device, dtype, (*ancestors, resolved)) for folder in manifest.folders
             )
             return CombinedReward(name=_reward_name(path), members=members, combination=manifest.combination)
         case ImplicitManifest():
             check_implicit(manifest)
-            policy = _load_policy(manifest.policy, options)
-            reference = None if manifest.reference is None else _load_policy(manifest.reference, options)
+            policy = _load_policy(manifest.policy, device, dtype)
+            reference = (
+                None if manifest.reference is None else _load_policy(manifest.reference, device, dtype)
+            )
             encoder = make_encoder(model_folder(manifest.policy))
             return ImplicitReward(_reward_name(path), policy, reference, encoder, beta=manifest.beta)
         case ProcessManifest():
-            model = _load_learned(manifest.model, options, name=_reward_name(path))
+            model = _load_learned(manifest.model, device, dtype, name=_reward_name(path))
             return StepReward(model=model, reading=manifest.reading)
         case GroupManifest():
             comparisons, folder = check_group(manifest), model_folder(manifest.embedder)
-            module = load_group_preference(model_folder(manifest.module), device=options.device)
-            embedder = _load_policy(folder, options)
+            module = load_group_preference(model_folder(manifest.module), device=device)
+            embedder = _load_policy(folder, device, dtype)
             return GroupReward(_reward_name(path), module, embedder, make_encoder(folder), comparisons)
 
 
@@ -248,17 +242,17 @@ def _reward_model_folder(path: Path) -> Path:
     return folder
 
 
-def _load_learned(path: Path, options: _LoadOptions, name: str | None = None) -> LearnedReward:
+def _load_learned(
+    path: Path, device: torch.device, dtype: torch.dtype, name: str | None = None
+) -> LearnedReward:
     folder = _reward_model_folder(path)
     encoder = make_encoder(folder)
-    model = load_reward_model(folder, dtype=options.dtype, device=options.device)
+    model = load_reward_model(folder, dtype=dtype, device=device)
     return LearnedReward(name or _reward_name(path), verify_and_freeze(model), encoder)
 
 
-def _load_policy(folder: Path, options: _LoadOptions) -> Policy:
-    return verify_and_freeze(
-        Policy(load_model(model_folder(folder), dtype=options.dtype, device=options.device))
-    )
+def _load_policy(folder: Path, device: torch.device, dtype: torch.dtype) -> Policy:
+    return verify_and_freeze(Policy(load_model(model_folder(folder), dtype=dtype, device=device)))
 
 
 def model_folder(path: Path) -> Path:

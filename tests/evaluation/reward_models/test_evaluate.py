@@ -105,14 +105,14 @@ def test_a_place_that_takes_no_folder_is_refused(tmp_path):
 def test_some_rows_are_drawn_by_chance_in_the_order_of_the_file(tmp_path):
     rows = [compared(f"{n}", "good", "bad") for n in range(100)]
     path = write_records(rows, tmp_path / "f.jsonl").path
-    read = read_reward_data(path, n=10, seed=1)
-    places = [int(str(record.prompt)) for record in read.data.records]
+    evidence, notes = read_reward_data(path, n=10, seed=1)
+    places = [int(str(record.prompt)) for record in evidence.records]
     assert places == sorted(places)
     assert len(set(places)) == 10
     assert places != list(range(10))
-    assert read.notes[-1] == "f.jsonl: 10 of 100 records, drawn by chance"
-    assert read_reward_data(path, n=10, seed=2).data.records != read.data.records
-    assert len(read_reward_data(path, n=1000).data.records) == 100
+    assert notes[-1] == "f.jsonl: 10 of 100 records, drawn by chance"
+    assert read_reward_data(path, n=10, seed=2)[0].records != evidence.records
+    assert len(read_reward_data(path, n=1000)[0].records) == 100
 
 
 def test_nothing_to_evaluate_on_is_refused():

@@ -10,10 +10,9 @@ import pytest
 import torch
 
 from plaudit.engine.step_report import Number
-from plaudit.methods.policy.batch import Round
+from plaudit.methods.policy.batch import PassRateCurriculum, ReplayBuffer, Round
 from plaudit.methods.policy.collect import ScoredGroup
 from plaudit.methods.policy.config import ShapeSettings
-from plaudit.methods.policy.memory import PassRateCurriculum, ReplayBuffer
 from plaudit.rollouts.sampler import Answer, Rollout
 from plaudit.tokens.prompts import EncodedPrompt
 from tests.methods.policy.commands import make_place, refused, well

@@ -11,9 +11,8 @@ import pytest
 import torch
 
 from plaudit.methods.policy.algorithms import POLICY_ALGORITHMS
-from plaudit.methods.policy.batch import Round
+from plaudit.methods.policy.batch import ReplayBuffer, Round
 from plaudit.methods.policy.config import DrawSettings, ProcessSettings, ShapeSettings
-from plaudit.methods.policy.memory import ReplayBuffer
 from tests.methods.policy.papers import PAPERS, Paper
 from tests.methods.policy.pieces import PAIRS, Scene, learnt, same_gradients, scene
 from tests.methods.policy.script import LONGEST, WARM

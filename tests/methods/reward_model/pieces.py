@@ -11,9 +11,8 @@ from plaudit.engine.metrics import Metric, values_of
 from plaudit.engine.step_report import Number
 from plaudit.methods.config import RowSettings
 from plaudit.methods.reward_model.config import RewardSettings
-from plaudit.methods.reward_model.language import LanguageTerm
 from plaudit.methods.reward_model.losses import select_loss
-from plaudit.methods.reward_model.objective import RewardMicrobatch, RewardObjective
+from plaudit.methods.reward_model.objective import LanguageTerm, RewardMicrobatch, RewardObjective
 from plaudit.models.reward_model import RewardModel
 from plaudit.tokens.batch import Example, batch_of
 from plaudit.tokens.preferences import JudgedRow, Judgement, PairLabel, RankingLabel, RatingLabel, StepLabels

@@ -13,8 +13,7 @@ from transformers import AutoModelForCausalLM
 
 from plaudit.engine.distributed import Ranks, single_process
 from plaudit.methods.reward_model.config import RewardSettings
-from plaudit.methods.reward_model.language import LanguageTerm, load_language_term
-from plaudit.methods.reward_model.objective import microbatches_of
+from plaudit.methods.reward_model.objective import LanguageTerm, load_language_term, microbatches_of
 from plaudit.models.reward_model import FreshHead, Pooling
 from plaudit.tokens.preferences import JudgedRow
 from tests.engine.toy import Toy

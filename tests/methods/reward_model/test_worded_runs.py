@@ -23,8 +23,7 @@ from plaudit.methods.config import SampleSettings
 from plaudit.methods.reward_model.config import CriticConfig, RankerConfig, TextRewardConfig
 from plaudit.methods.reward_model.model import critic, ranker, text_reward
 from plaudit.models.policy import Policy
-from plaudit.rewards.llm.critic import CritiqueReward
-from plaudit.rewards.llm.generative import LANGUAGE_JUDGE_FILE, read_language_judge_spec
+from plaudit.rewards.llm.generative import LANGUAGE_JUDGE_FILE, CritiqueReward, read_language_judge_spec
 from plaudit.rewards.llm.pairwise import PairwiseRanker
 from plaudit.rewards.load import GenerativeReward, load_language_judge
 from tests.engine.toy import make_toy, write_rows

@@ -9,7 +9,7 @@ import pytest
 
 from plaudit.data.generative_judging import CritiqueSettings
 from plaudit.rewards.base import Reward
-from plaudit.rewards.llm.critic import CritiqueReward
+from plaudit.rewards.llm.generative import CritiqueReward
 from tests.rewards.llm.generative_zoo import Planted, Typist, task
 
 

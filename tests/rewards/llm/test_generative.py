@@ -18,9 +18,9 @@ from plaudit.data.records import assistant_turn, user_turn
 from plaudit.errors import UserError
 from plaudit.lab.world import base_model_folder
 from plaudit.rewards.base import Reward
-from plaudit.rewards.llm.critic import CritiqueReward
 from plaudit.rewards.llm.generative import (
     LANGUAGE_JUDGE_FILE,
+    CritiqueReward,
     LanguageJudgeSpec,
     read_language_judge_spec,
     refuse_same_replies,

@@ -143,12 +143,12 @@ def test_an_answer_that_cannot_be_compared_with_all_others_has_no_score():
 def test_a_tournament_of_m_answers_has_one_match_fewer_and_the_best_wins_it(count, seed):
     answers = [str(number) for number in random.Random(count).sample(range(40), count)]
     planted = Planted(SETTINGS, bonus=5.0)
-    played = PairwiseRanker(planted).tournament(task("p", *answers), seed=seed)
-    assert len(played.matches) == count - 1
+    winner, matches = PairwiseRanker(planted).tournament(task("p", *answers), seed=seed)
+    assert len(matches) == count - 1
     assert len(planted.asked) == 2 * (count - 1)
-    assert answers[played.winner] == max(answers, key=int)
-    beaten = {match.first + match.second - match.winner for match in played.matches}
-    assert beaten == set(range(count)) - {played.winner}
+    assert answers[winner] == max(answers, key=int)
+    beaten = {match.first + match.second - match.winner for match in matches}
+    assert beaten == set(range(count)) - {winner}
 
 
 @pytest.mark.parametrize("count", range(2, 10))
@@ -174,8 +174,8 @@ def test_the_seed_draws_the_matches():
     asked = task("p", *map(str, range(8)))
     draws = [PairwiseRanker(Planted(SETTINGS)).tournament(asked, seed=seed) for seed in (0, 0, 1)]
     assert draws[0] == draws[1] != draws[2]
-    first = PairwiseRanker(Planted(SETTINGS)).tournament(asked).matches[:4]
-    assert [(match.first, match.second) for match in first] == list(pairwise(range(8)))[::2]
+    _, matches = PairwiseRanker(Planted(SETTINGS)).tournament(asked)
+    assert [(match.first, match.second) for match in matches[:4]] == list(pairwise(range(8)))[::2]
 
 
 def test_a_pair_has_two_answers():

@@ -94,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
     args.models = [hub.local_word(model, "model") for model in args.models]
     for model in args.models:
         _check_model(model)
-    source = read_reward_data(
+    evidence, notes = read_reward_data(
         args.data,
         format=args.format,
         threshold=args.threshold,
@@ -103,13 +103,13 @@ def run(args: argparse.Namespace) -> int:
         options=parser.row_options(args),
     )
     console = make_console()
-    for sentence in source.notes:
+    for sentence in notes:
         console.print(sentence)
     judges = [model for model in args.models if _is_judge(model)]
     if rewards := [model for model in args.models if model not in judges]:
-        _evaluate_rewards(rewards, source.data, resampling, args, console)
+        _evaluate_rewards(rewards, evidence, resampling, args, console)
     if judges:
-        _evaluate_judges(judges, source.data, resampling, args, console)
+        _evaluate_judges(judges, evidence, resampling, args, console)
     return 0
 
 

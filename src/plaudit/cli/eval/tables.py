@@ -1,7 +1,4 @@
-"""An evaluation of policies on the console: what each says, and whose answers are preferred.
-
-An evaluation on the console: what matters first, several models side by side.
-"""
+"""An evaluation on the console: what matters first, several models side by side."""
 
 from __future__ import annotations
 

@@ -263,10 +263,8 @@ def _label_studio_min(row: Node, options: layout.ReadOptions) -> Iterator[Record
     """The fields of a task and the values of its controls beside each other, a row for each annotation."""
     controls = [name for name in row.fields() if _is_control(row.optional(name))]
     bookkeeping = ("annotator", "created_at", "updated_at")
-    data, person = (
-        Node(value=layout.other_fields(row, *controls, *bookkeeping)),
-        _person(row.optional("annotator")),
-    )
+    data = Node(value=layout.other_fields(row, *controls, *bookkeeping))
+    person = _person(row.optional("annotator"))
     for name in controls:
         for value in row.get(name).items():
             response = Response(question=name, value=value, annotator=person, option=name)

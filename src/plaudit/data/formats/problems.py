@@ -1,9 +1,12 @@
-"""Layouts of what can be checked: MATH, verl's, APPS, CodeContests, IFEval, and PRM800K's steps.
+"""Layouts of questions: Alpaca's, Dolly's, Orca's pairs, GSM8K; and of what can be checked: MATH, verl's,
+APPS, CodeContests, IFEval, and PRM800K's steps.
 
-(Hendrycks et al. 2021, https://arxiv.org/abs/2103.03874 and https://arxiv.org/abs/2105.09938; Yu et al. 2025,
+An instruction becomes a conversation, which the model's own template writes. What is checked stands where
+rewards look for it: a result as the reference answer, programs' tests as ``tests``. (Taori et al. 2023,
+Stanford Alpaca; Conover et al. 2023, Dolly; Cobbe et al. 2021, https://arxiv.org/abs/2110.14168; Hendrycks et
+al. 2021, https://arxiv.org/abs/2103.03874 and https://arxiv.org/abs/2105.09938; Yu et al. 2025,
 https://arxiv.org/abs/2503.14476; Li et al. 2022, https://arxiv.org/abs/2203.07814; Lightman et al. 2023,
-https://arxiv.org/abs/2305.20050.) What is checked stands
-where rewards look for it: a result as the reference answer, programs' tests as ``tests``.
+https://arxiv.org/abs/2305.20050.)
 """
 
 from __future__ import annotations
@@ -14,9 +17,8 @@ from pathlib import Path
 
 from plaudit.data.fields import BadRowError, Node, optional_items, optional_name, read_json
 from plaudit.data.formats import layout
-from plaudit.data.formats.instructions import question
-from plaudit.data.records import Demonstration, Prompt, Record, Steps, user_turn
-from plaudit.data.turns import read_prompt, require_not_empty
+from plaudit.data.records import Comparison, Demonstration, Prompt, Record, Steps, assistant_turn, user_turn
+from plaudit.data.turns import Turns, read_prompt, require_not_empty
 
 _BOX = "\\boxed{"
 
@@ -300,5 +302,94 @@ PROBLEM_FORMATS = (
         without_records="problems without a labelled step",
         produces="steps: the path followed and each rated side step; a neutral 0 is 0.5, or what `neutral` "
         "says",
+    ),
+)
+
+
+_FINAL = "####"
+
+
+def question(row: Node, field: str) -> str:
+    words = row.get(field).text()
+    if not words.strip():
+        raise row.get(field).error("empty side", "a question")
+    return words
+
+
+def question_turns(row: Node, field: str, more: str = "") -> Turns:
+    """The question, with the text of a further field under it, behind the turns of ``history``."""
+    words = question(row, field)
+    context = row.optional(more) if more else None
+    if context is not None and context.text().strip():
+        words = f"{words}\n\n{context.text()}"
+    turns: list[Turns] = []
+    for pair in optional_items(row, "history"):
+        sides = pair.items()
+        if len(sides) != 2:
+            raise pair.wrong_type_error("a question and its answer")
+        turns += [user_turn(sides[0].text()), assistant_turn(sides[1].text())]
+    return (*tuple(message for turn in turns for message in turn), *user_turn(words))
+
+
+def _alpaca(row: Node, options: layout.ReadOptions) -> Iterable[Record]:
+    prompt = question_turns(row, "instruction", "input")
+    completion, category = (
+        layout.read_response(row.get("output"), prompt),
+        layout.optional_category(row, "category"),
+    )
+    return (Demonstration(prompt=prompt, completion=completion, category=category),)
+
+
+def _alpaca_pair(row: Node, options: layout.ReadOptions) -> Iterable[Record]:
+    prompt, category = question_turns(row, "instruction", "input"), layout.optional_category(row, "category")
+    chosen, rejected = (layout.read_response(row.get(side), prompt) for side in ("chosen", "rejected"))
+    layout.require_different(chosen, rejected, "chosen, rejected")
+    return (Comparison(prompt=prompt, chosen=chosen, rejected=rejected, category=category),)
+
+
+def _gsm8k(row: Node, options: layout.ReadOptions) -> Iterable[Record]:
+    prompt = question_turns(row, "question")
+    completion = layout.read_response(row.get("answer"), prompt)
+    final = row.get("answer").text().rpartition(_FINAL)[2].strip()
+    if not final:
+        raise BadRowError("empty side", "answer", expected=f"a result behind {_FINAL}", found="none")
+    return (Demonstration(prompt=prompt, completion=completion, answer=final),)
+
+
+SOLUTION = layout.FieldType(
+    name=f"a text with {_FINAL} before its result",
+    matches=lambda node: isinstance(node.value, str) and _FINAL in node.value,
+    special_case_of="a text",
+)
+
+INSTRUCTION_FORMATS = (
+    layout.RowFormat(
+        name="alpaca",
+        title="Alpaca instructions",
+        schema={"instruction": layout.TEXT, "output": layout.TEXT},
+        optional_fields=frozenset(["input", "history", "category"]),
+        excluded_fields=frozenset(["chosen", "rejected", "completions"]),
+        parse=_alpaca,
+        produces="demonstration; `input` stands under the instruction, `history` before it",
+        is_generic=True,
+        takes_label=True,
+    ),
+    layout.RowFormat(
+        name="alpaca-preference",
+        title="Alpaca instructions with two answers",
+        schema={"instruction": layout.TEXT, "chosen": layout.TEXT, "rejected": layout.TEXT},
+        optional_fields=frozenset(["input", "history", "category"]),
+        parse=_alpaca_pair,
+        produces="comparison",
+        is_generic=True,
+    ),
+    layout.RowFormat(
+        name="gsm8k",
+        title="GSM8K",
+        schema={"question": layout.TEXT, "answer": SOLUTION},
+        parse=_gsm8k,
+        produces="demonstration; what stands behind the last #### is its reference answer",
+        is_generic=True,
+        takes_label=True,
     ),
 )

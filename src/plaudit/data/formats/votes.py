@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Literal
 
 from plaudit.data.fields import BadRowError, LeftOutError, Node, optional_name
-from plaudit.data.formats.instructions import question_turns
 from plaudit.data.formats.layout import (
     BOOLEAN,
     MESSAGES,
@@ -34,6 +33,7 @@ from plaudit.data.formats.layout import (
     require_different,
     split_shared_turns,
 )
+from plaudit.data.formats.problems import question_turns
 from plaudit.data.formats.trl import read_numbered_answers
 from plaudit.data.records import Comparison, Ranking, Record, Text, assistant_turn, user_turn
 from plaudit.data.turns import Turns, read_completion, read_messages, read_prompt, require_not_empty

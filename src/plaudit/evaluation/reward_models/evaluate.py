@@ -407,12 +407,6 @@ def _evaluation_notes(
     return tuple(notes)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadedRewardData:
-    data: RewardEvaluationData
-    notes: tuple[str, ...]
-
-
 def read_reward_data(
     path: Path,
     *,
@@ -421,8 +415,8 @@ def read_reward_data(
     n: int | None = None,
     seed: int = 0,
     options: ReadOptions = DEFAULT_OPTIONS,
-) -> LoadedRewardData:
-    """The comparisons and rankings of a file, or n of them by chance, in the order of the file."""
+) -> tuple[RewardEvaluationData, tuple[str, ...]]:
+    """The comparisons and rankings of a file, or n by chance, in the order of the file; and notes on them."""
     reading = read_records(path, format=format, threshold=threshold, options=options)
     preferences = [record for record in reading.records if isinstance(record, Comparison | Ranking)]
     if not preferences:
@@ -439,7 +433,7 @@ def read_reward_data(
         layout=reading.format_name,
         ids=_row_ids(path, format, options) if reading.format_name == "rewardbench2" else {},
     )
-    return LoadedRewardData(data=data, notes=tuple(_reading_notes(path, reading, preferences, used)))
+    return data, tuple(_reading_notes(path, reading, preferences, used))
 
 
 def annotators_of(

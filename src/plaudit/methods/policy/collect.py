@@ -135,8 +135,7 @@ def score_groups(
         parted = reward.parted(groups)
         rows = parted.rows
     elif isinstance(reward, ProcessReward):
-        step_scored = reward.score_steps(tasks, groups)
-        parted, steps = step_scored.completion_scores, step_scored.steps
+        parted, steps = reward.score_steps(tasks, groups)
         rows = parted.rows
     else:
         # A rank may have no prompts, and a reward is asked about some or not at all.

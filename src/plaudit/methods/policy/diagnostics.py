@@ -183,10 +183,7 @@ def _idle_steps(reports: Sequence[StepReport]) -> Mapping[str, str]:
 
 
 def _clipped_tokens(reports: Sequence[StepReport]) -> Mapping[str, str]:
-    low, high = (
-        finite_series("clip_frac_low", reports)[-WINDOW:],
-        finite_series("clip_frac_high", reports)[-WINDOW:],
-    )
+    low, high = (finite_series(f"clip_frac_{side}", reports)[-WINDOW:] for side in ("low", "high"))
     if not low or not high or not fmean(low) + fmean(high) > 0.4:
         return {}
     return {

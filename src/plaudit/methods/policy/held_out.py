@@ -36,7 +36,6 @@ from plaudit.methods.policy.objective import PolicyMicrobatch
 from plaudit.methods.supervised.objective import SupervisedMicrobatch, likelihood_objective, microbatches_of
 from plaudit.models.backbone import head_of
 from plaudit.models.policy import FullDistributionReference, NoReference
-from plaudit.preflight.check import TrialRound
 from plaudit.rewards.base import Reward
 from plaudit.rollouts.local import example_from_rollouts
 from plaudit.rollouts.sampler import Rollout, SamplingSettings
@@ -223,7 +222,7 @@ class RolloutTrial:
     rounds: RolloutRounds
     models: ScoringModels
 
-    def small_round(self) -> TrialRound | None:
+    def small_round(self) -> tuple[tuple[PolicyMicrobatch, ...], str] | None:
         """A round of two prompts with short answers; None where all of them are left out."""
         shaper = self.rounds.experience.shaper
         # Scores of a trial must not enter the running scale of the run.
@@ -252,11 +251,8 @@ class RolloutTrial:
             )
             description += ", called good and bad in turn"
         # As later updates: what is checked at a first one holds only while no weight has moved.
-        later = (
-            replace(piece, round=policy_round, is_first_update=False, is_only_update=False)
-            for piece in pieces
-        )
-        return TrialRound(microbatches=tuple(later), description=description)
+        later = {"round": policy_round, "is_first_update": False, "is_only_update": False}
+        return tuple(replace(piece, **later) for piece in pieces), description
 
     def likelihood(
         self, examples: Sequence[Example]

@@ -29,7 +29,13 @@ from plaudit.engine.step import GrowingBatch, merge_over_ranks
 from plaudit.engine.step_report import Number
 from plaudit.errors import UserError
 from plaudit.losses.divergence import double_or_halve_beta, proportional_beta
-from plaudit.methods.policy.batch import Round, RoundMemory, assemble_over_ranks
+from plaudit.methods.policy.batch import (
+    PassRateCurriculum,
+    ReplayBuffer,
+    Round,
+    RoundMemory,
+    assemble_over_ranks,
+)
 from plaudit.methods.policy.collect import (
     CollectedRollouts,
     RolloutCollector,
@@ -38,7 +44,6 @@ from plaudit.methods.policy.collect import (
     group_from_json,
 )
 from plaudit.methods.policy.experience import ExperienceMaker
-from plaudit.methods.policy.memory import PassRateCurriculum, ReplayBuffer
 from plaudit.methods.policy.objective import AnyMicrobatch, PolicyMicrobatch, old_kl_reader
 from plaudit.methods.policy.row import KlControl, LossCounts
 from plaudit.rollouts.sampler import WeightsVersion
@@ -396,10 +401,8 @@ class RolloutRounds:
         self.weights.moved()
         # NaN compares False: a step without rollouts neither ends a round nor moves the coefficient.
         old_kl = float(metrics.get("approx_kl", math.nan))
-        round_number, is_last_update = (
-            1 + (step - 1) // self.updates_per_round,
-            step % self.updates_per_round == 0,
-        )
+        round_number = 1 + (step - 1) // self.updates_per_round
+        is_last_update = step % self.updates_per_round == 0
         if self.current is None:
             return
         if self.kl_control.stop_at and old_kl > self.kl_control.stop_at:

@@ -28,6 +28,7 @@ from plaudit.methods.data import EncodedData, Rows, load_rows
 from plaudit.methods.models import matrix_sizes, prepare_policy, shard_or_broadcast, write_model
 from plaudit.methods.policy import iterations
 from plaudit.methods.policy.algorithms import OWN
+from plaudit.methods.policy.batch import PassRateCurriculum, ReplayBuffer
 from plaudit.methods.policy.collect import (
     EpisodeReward,
     RewardSource,
@@ -47,7 +48,6 @@ from plaudit.methods.policy.critic import prepare_critic, write_critic
 from plaudit.methods.policy.diagnostics import diagnostics
 from plaudit.methods.policy.experience import ExperienceMaker, ImportanceWeighting, ScoringModels
 from plaudit.methods.policy.held_out import HELD_OUT_METRICS, HeldOutEvaluator, RolloutTrial
-from plaudit.methods.policy.memory import PassRateCurriculum, ReplayBuffer
 from plaudit.methods.policy.objective import (
     ActorCritic,
     AnyMicrobatch,

@@ -248,16 +248,6 @@ def _value_or(value: int | float | None, other: float) -> int | float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepScoredCompletions:
-    """Scores of whole completions, and the payments of their steps."""
-
-    completion_scores: ScoresWithParts
-    """The scores of whole answers: all payments, and the outcome's score where there is one."""
-    steps: tuple[tuple[StepPayments | None, ...], ...]
-    """For each answer its steps; None where it has no verdict."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessReward:
     """A process reward, optionally with an outcome reward, which is paid at the last token."""
 
@@ -284,8 +274,8 @@ class ProcessReward:
 
     def score_steps(
         self, tasks: Sequence[Task], groups: Sequence[Sequence[Rollout]]
-    ) -> StepScoredCompletions:
-        """Score every completion by its steps; one that lacks a verdict of either reward has none."""
+    ) -> tuple[ScoresWithParts, tuple[tuple[StepPayments | None, ...], ...]]:
+        """The scores of whole answers and the payments of their steps; None without a verdict of either."""
         outcome = self._outcome_scores(tasks)
         # The reward itself gives log-odds: a chance that was rounded to 1 has lost them.
         step_scores = self.process_reward.step_scores(tasks, odds=self.tariff.pay == "odds") if tasks else ()
@@ -303,9 +293,7 @@ class ProcessReward:
             else [_sum_rows(*pair) for pair in zip(outcome.rows, row_scores, strict=True)]
         )
         parts = {} if outcome is None else {**outcome.parts, self.process_reward.name: tuple(row_scores)}
-        return StepScoredCompletions(
-            completion_scores=ScoresWithParts(rows=tuple(rows), parts=parts), steps=steps
-        )
+        return ScoresWithParts(rows=tuple(rows), parts=parts), steps
 
     def _outcome_scores(self, tasks: Sequence[Task]) -> ScoresWithParts | None:
         """What the second reward says, itself one of the parts."""

@@ -15,8 +15,8 @@ from plaudit.losses import reward
 from plaudit.losses.reward import centring
 from plaudit.methods.config import RowSettings
 from plaudit.methods.reward_model.config import RewardSettings
-from plaudit.methods.reward_model.language import LanguageTerm
 from plaudit.methods.reward_model.objective import (
+    LanguageTerm,
     RewardObjective,
     comparison_result,
     ranking_result,

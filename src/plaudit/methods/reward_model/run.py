@@ -32,7 +32,6 @@ from plaudit.methods.reward_model.config import (
     RewardSettings,
 )
 from plaudit.methods.reward_model.data import encode_judged_rows
-from plaudit.methods.reward_model.language import LanguageTerm, load_language_term, preferred_tokens
 from plaudit.methods.reward_model.losses import refuse_other_held_out_kind, select_loss
 from plaudit.methods.reward_model.model import (
     body_size,
@@ -44,9 +43,12 @@ from plaudit.methods.reward_model.model import (
 )
 from plaudit.methods.reward_model.objective import (
     HELD_OUT_METRICS,
+    LanguageTerm,
     RewardMicrobatch,
     RewardObjective,
+    load_language_term,
     microbatches_of,
+    preferred_tokens,
     row_losses,
 )
 from plaudit.methods.run import Run, open_run, reserve_run_folder

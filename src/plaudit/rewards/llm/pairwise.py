@@ -51,14 +51,6 @@ class Match:
         return self.first if self.probability >= 0.5 else self.second
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tournament:
-    winner: int
-    """The place of the answer that lost no match."""
-    matches: tuple[Match, ...]
-    """All that were played: one fewer than there are answers."""
-
-
 class PairwiseRanker(RewardInWords):
     """A model that says which of two answers is better: a judge, and by round robin or knock-out a reward."""
 
@@ -139,10 +131,11 @@ class PairwiseRanker(RewardInWords):
             won[t][b].append(None if points is None else 1 - points)
         return tuple(tuple(mean_if_complete(points_by_opponent) for points_by_opponent in row) for row in won)
 
-    def tournament(self, task: Task, *, seed: int | None = None) -> Tournament | None:
-        """Single elimination: m − 1 matches of m answers, drawn by the seed (none: as they are shown).
+    def tournament(self, task: Task, *, seed: int | None = None) -> tuple[int, tuple[Match, ...]] | None:
+        """Single elimination: the place of the winner, and m − 1 matches of m answers.
 
-        Whoever has no partner in a round goes on to the next. None where a match has no verdict.
+        Drawn by the seed (none: as they are shown). Whoever has no partner in a round goes on to the next.
+        None where a match has no verdict.
         """
         remaining = list(range(len(task.answers)))
         if seed is not None:
@@ -161,14 +154,15 @@ class PairwiseRanker(RewardInWords):
                 matches.append(Match(round=number, first=first, second=second, probability=probability))
             played += matches
             remaining = [match.winner for match in matches] + (remaining[-1:] if len(remaining) % 2 else [])
-        return Tournament(winner=remaining[0], matches=tuple(played))
+        return remaining[0], tuple(played)
 
     def _knock_out_scores(self, task: Task) -> tuple[float | None, ...]:
         played = self.tournament(task) if len(task.answers) > 1 else None
         if played is None:
             return (None,) * len(task.answers)
-        rounds = played.matches[-1].round
-        left_in = {match.first + match.second - match.winner: match.round for match in played.matches}
+        _, matches = played
+        rounds = matches[-1].round
+        left_in = {match.first + match.second - match.winner: match.round for match in matches}
         # The winner is in no match's losers: it has outlived all rounds.
         return tuple((left_in.get(answer, rounds + 1) - 1) / rounds for answer in range(len(task.answers)))
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from plaudit.config import did_you_mean
 from plaudit.data.formats.annotation_tools import ANNOTATION_FORMATS
-from plaudit.data.formats.instructions import INSTRUCTION_FORMATS
 from plaudit.data.formats.layout import (
     ANSWER,
     ENDS_WITH_USER,
@@ -22,7 +21,7 @@ from plaudit.data.formats.layout import (
     ReadOptions,
     RowFormat,
 )
-from plaudit.data.formats.problems import PROBLEM_FORMATS
+from plaudit.data.formats.problems import INSTRUCTION_FORMATS, PROBLEM_FORMATS
 from plaudit.data.formats.transcripts import TRANSCRIPT_FORMATS, TREE_FORMATS
 from plaudit.data.formats.trl import PLAUDIT_FORMATS, TRL_FORMATS
 from plaudit.data.formats.ultrafeedback import SCORED_FORMATS
