@@ -70,8 +70,8 @@ class Detection:
     sentence: str
 
 
-def detect_format(rows: Sequence[RawRow], name: str) -> Detection:
-    """The layout that at least half of the first rows have and that no narrower one explains better."""
+def detect_format(rows: Sequence[RawRow], name: str) -> tuple[RowFormat, str]:
+    """The layout that at least half of the rows have and no narrower one explains better, and why."""
     nodes = columns.readable_nodes(rows)
     if not nodes:
         raise UserError(f"{name}: none of the first {len(rows)} rows can be read.{_first_problem(rows)}")
@@ -93,21 +93,7 @@ def detect_format(rows: Sequence[RawRow], name: str) -> Detection:
     narrow = narrowest[0]
     share = "the rows" if match_counts[narrow.name] == len(nodes) else "most rows"
     no_prompt = "prompt" in narrow.excluded_fields and "prompt" not in narrow.schema
-    because = f"because {share} have {_schema_text(narrow, nodes)}{' and no prompt' * no_prompt}"
-    return Detection(row_format=narrow, sentence=_format_sentence(narrow, nodes, name, because))
-
-
-def detection_by_name(format_name: str, rows: Sequence[RawRow], name: str) -> Detection:
-    row_format = format_named(format_name)
-    return Detection(
-        row_format=row_format,
-        sentence=_format_sentence(row_format, columns.readable_nodes(rows), name, "as --format says"),
-    )
-
-
-def _format_sentence(row_format: RowFormat, nodes: Sequence[Node], name: str, because: str) -> str:
-    note = columns.unread_note(row_format, nodes, columns.field_names(nodes))
-    return f"{name}: read as {row_format.title} ({row_format.name}), {because}.{note}"
+    return narrow, f"because {share} have {_schema_text(narrow, nodes)}{' and no prompt' * no_prompt}"
 
 
 def _schema_text(row_format: RowFormat, nodes: Sequence[Node]) -> str:
@@ -261,17 +247,19 @@ def open_rows(
         raise UserError(f"{name}: there is no row in it")
     columns.check_columns(first_rows, options, name)
     first_rows = [columns.rename(row, options) for row in first_rows]
-    detection = (
-        detect_format(first_rows, name) if format is None else detection_by_name(format, first_rows, name)
+    row_format, because = (
+        detect_format(first_rows, name) if format is None else (format_named(format), "as --format says")
     )
-    # The rows that decided the layout are taken from the iterator already.
-    later_rows = (columns.rename(row, options) for row in rows)
-    row_format, nodes = detection.row_format, columns.readable_nodes(first_rows)
+    nodes = columns.readable_nodes(first_rows)
+    note = columns.unread_note(row_format, nodes, columns.field_names(nodes))
+    sentence = f"{name}: read as {row_format.title} ({row_format.name}), {because}.{note}"
     label = columns.label_field(row_format, nodes, options)
-    all_rows = chain(first_rows, later_rows)
+    # The rows that decided the layout are taken from the iterator already.
+    all_rows = chain(first_rows, (columns.rename(row, options) for row in rows))
     joined = all_rows if row_format.join is None else row_format.join(all_rows)
     parsed_rows = (_parse_row(row, row_format, options, label) for row in joined)
     unread = columns.unread_fault(row_format, nodes, options)
+    detection = Detection(row_format=row_format, sentence=sentence)
     return RowStream(detection=detection, rows=parsed_rows, unread_text=unread)
 
 

@@ -178,8 +178,7 @@ def write_records(records: Iterable[Record], path: str | Path, *, layout: str = 
     check_output_path(path)
     if layout not in OUTPUT_FORMATS:
         raise UserError(f"unknown layout {layout!r}: rows are written as {' or '.join(OUTPUT_FORMATS)}")
-    lost: Counter[str] = Counter()
-    count: Counter[str] = Counter()
+    lost, count = Counter[str](), Counter[str]()
     records = _refuse_mixed_kinds(records, path) if layout == "trl" else records
     with AtomicFile(path) as file:
         # Lazy: both counters are complete only when the last row has been written.
@@ -250,7 +249,10 @@ def _write_parquet(rows: Iterable[_Row], file: AtomicFile) -> None:
     import pyarrow
     import pyarrow.parquet
 
-    table_rows = [_table_row(row) for row in rows]
+    # Metadata and arguments differ from row to row, so in a table they are the text of their JSON.
+    table_rows = [
+        {name: _table_value(value, name == "metadata") for name, value in row.items()} for row in rows
+    ]
     # Of all rows, as fields at their default are left out of a row.
     names = list(dict.fromkeys(name for row in table_rows for name in row))
     try:
@@ -263,20 +265,11 @@ def _write_parquet(rows: Iterable[_Row], file: AtomicFile) -> None:
     pyarrow.parquet.write_table(table, file.stream)
 
 
-def _table_row(row: _Row) -> _Row:
-    """Metadata and arguments differ from row to row, so in a table they are the text of their JSON."""
-    return {
-        name: json.dumps(value, ensure_ascii=False) if name == "metadata" else _table_value(value)
-        for name, value in row.items()
-    }
-
-
-def _table_value(value: Any) -> Any:
+def _table_value(value: Any, as_json: bool = False) -> Any:
+    if as_json:
+        return json.dumps(value, ensure_ascii=False)
     if isinstance(value, dict):
-        return {
-            name: json.dumps(item, ensure_ascii=False) if name == "arguments" else _table_value(item)
-            for name, item in value.items()
-        }
+        return {name: _table_value(item, name == "arguments") for name, item in value.items()}
     return [_table_value(item) for item in value] if isinstance(value, list) else value
 
 

@@ -50,13 +50,19 @@ from plaudit.rewards.base import Reward
 from plaudit.rewards.comparing import RewardJudge
 from plaudit.rollouts.sampler import Rollout
 
+PolicyPair = tuple[str, str]
+"""The policy whose wins are counted, and the one that it is compared with."""
+Duels = Mapping[str, Mapping[PolicyPair, Sequence[win_rate.JudgedPair]]]
+"""What each judge, by the word that named it, said of the answers of each pair."""
+Prompts = Sequence[generate.EvaluationPrompt]
+Models = Mapping[str, Path | generate.Contestant]
 MIN_PROMPTS = 30
 """Prompts below which an interval says little."""
 
 
 def evaluation_notes(
     data: PolicyEvaluationData,
-    duels_by_judge: Mapping[str, Mapping[PolicyPair, Sequence[win_rate.JudgedPair]]],
+    duels_by_judge: Duels,
     judges: Mapping[str, Judge],
     settings: generate.GenerationSettings,
 ) -> tuple[str, ...]:
@@ -157,9 +163,7 @@ def _missing_score_notes(name: str, scores_by_policy: Mapping[str, AnswerScores]
 
 
 def _judge_notes(
-    data: PolicyEvaluationData,
-    duels_by_judge: Mapping[str, Mapping[PolicyPair, Sequence[win_rate.JudgedPair]]],
-    judges: Mapping[str, Judge],
+    data: PolicyEvaluationData, duels_by_judge: Duels, judges: Mapping[str, Judge]
 ) -> Iterator[str]:
     if len(data.policies) > 1 and not duels_by_judge:
         yield "nobody compared answers, so there is no win rate; name a judge"
@@ -181,10 +185,6 @@ def _judge_notes(
         if family is not None:
             yield family
     yield from order_notes(duels_by_judge, {word: judge.name for word, judge in judges.items()})
-
-
-PolicyPair = tuple[str, str]
-"""The policy whose wins are counted, and the one that it is compared with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,8 +242,8 @@ class _ReferenceScores:
 
 
 def evaluate_policies(
-    models: Mapping[str, Path | generate.Contestant],
-    prompts: Sequence[generate.EvaluationPrompt],
+    models: Models,
+    prompts: Prompts,
     scorers: Scorers | None = None,
     settings: EvaluationSettings | None = None,
     on_progress: Callable[[str], None] = lambda sentence: None,
@@ -278,10 +278,7 @@ def evaluate_policies(
 
 
 def _all_completions(
-    models: Mapping[str, Path | generate.Contestant],
-    prompts: Sequence[generate.EvaluationPrompt],
-    settings: EvaluationSettings,
-    on_progress: Callable[[str], None],
+    models: Models, prompts: Prompts, settings: EvaluationSettings, on_progress: Callable[[str], None]
 ) -> list[generate.PolicyCompletions]:
     completions: dict[str, generate.PolicyCompletions] = {}
     contestants, encoded = _contestants(models), EncodedChoices()
@@ -305,18 +302,14 @@ def _all_completions(
     return [completions[name] for name in contestants]
 
 
-def _contestants(models: Mapping[str, Path | generate.Contestant]) -> dict[str, generate.Contestant]:
+def _contestants(models: Models) -> dict[str, generate.Contestant]:
     return {
         name: model if isinstance(model, generate.Contestant) else generate.Contestant(folder=model)
         for name, model in models.items()
     }
 
 
-def check_policies(
-    models: Mapping[str, Path | generate.Contestant],
-    prompts: Sequence[generate.EvaluationPrompt],
-    settings: EvaluationSettings,
-) -> None:
+def check_policies(models: Models, prompts: Prompts, settings: EvaluationSettings) -> None:
     """Raises `UserError`, before anything is loaded, about what cannot be evaluated."""
     if not models or not prompts:
         raise UserError("an evaluation needs at least one policy and one prompt")
@@ -357,7 +350,7 @@ def _check_best_of(reference: generate.Contestant, settings: EvaluationSettings)
 def _score_by_reference(
     name: str,
     policies: Sequence[generate.PolicyCompletions],
-    prompts: Sequence[generate.EvaluationPrompt],
+    prompts: Prompts,
     scorers: Scorers,
     settings: EvaluationSettings,
 ) -> _ReferenceScores:
@@ -396,7 +389,7 @@ def _score_by_reference(
 
 def _judge_pairs(
     scorers: Scorers,
-    prompts: Sequence[generate.EvaluationPrompt],
+    prompts: Prompts,
     policies: Sequence[generate.PolicyCompletions],
     against: Sequence[str],
     on_progress: Callable[[str], None],
@@ -417,7 +410,7 @@ def _judge_pairs(
 
 def _policy_evaluation(
     data: PolicyEvaluationData,
-    duels_by_judge: Mapping[str, Mapping[PolicyPair, Sequence[win_rate.JudgedPair]]],
+    duels_by_judge: Duels,
     reference: _ReferenceScores,
     scorers: Scorers,
     settings: EvaluationSettings,
@@ -458,9 +451,7 @@ def _policy_evaluation(
 
 
 def _contest_results(
-    duels_by_judge: Mapping[str, Mapping[PolicyPair, Sequence[win_rate.JudgedPair]]],
-    judges: Mapping[str, Judge],
-    resampling: Resampling,
+    duels_by_judge: Duels, judges: Mapping[str, Judge], resampling: Resampling
 ) -> tuple[Contest, ...]:
     judged = [
         (

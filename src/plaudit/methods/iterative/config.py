@@ -50,13 +50,8 @@ else:
 SELF = "self"
 """The word of a reward that is the newest model itself."""
 _COMMON_SETTINGS = (
-    "rounds",
-    "answers",
-    "prompts",
-    "distinct",
-    "held_out_judge",
-    "held_out_prompts",
-    "on_fall",
+    *("rounds", "answers", "prompts", "distinct"),
+    *("held_out_judge", "held_out_prompts", "on_fall"),
 )
 
 

@@ -62,18 +62,8 @@ from plaudit.tokens.encode import Encoder, make_encoder
 from plaudit.tokens.prompts import EncodedPrompt
 
 _SHARED_SETTINGS = (
-    "max_length",
-    "turns",
-    "dtype",
-    "compile",
-    "device",
-    "shard",
-    "seed",
-    "sinks",
-    "optimizer",
-    "memory",
-    "safety",
-    "sample",
+    *("max_length", "turns", "dtype", "compile", "device", "shard"),
+    *("seed", "sinks", "optimizer", "memory", "safety", "sample"),
 )
 """Settings of the command that its reward runs have too."""
 

@@ -93,13 +93,8 @@ def index_pairs(rows: Sequence[JudgedRow], reference_tensor: Tensor, *, ties: bo
 
 
 HELD_OUT_METRICS = (
-    "loss",
-    "accuracy",
-    "margin",
-    "reward_chosen",
-    "reward_rejected",
-    "logp_chosen",
-    "logp_rejected",
+    *("loss", "accuracy", "margin"),
+    *("reward_chosen", "reward_rejected", "logp_chosen", "logp_rejected"),
 )
 """The metrics on training and held-out rows; unpaired completions have no margin."""
 

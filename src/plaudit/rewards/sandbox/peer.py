@@ -285,13 +285,8 @@ def _attribute(value: object, name: str) -> object:
 
 
 _SETS = (
-    "issubset",
-    "issuperset",
-    "isdisjoint",
-    "difference",
-    "symmetric_difference",
-    "union",
-    "intersection",
+    *("issubset", "issuperset", "isdisjoint"),
+    *("difference", "symmetric_difference", "union", "intersection"),
 )
 _PLACES = ("startswith", "endswith", "count", "index", "find", "rindex", "rfind")
 _JUDGING_METHODS = frozenset([*_SETS, *_PLACES, "equals", "allclose", "isclose", "is_integer"]).union(

@@ -23,19 +23,8 @@ FUNCTIONS = frozenset(["sqrt", "exp", "ln", "log", "sin", "cos", "tan", "abs"])
 """Functions that are read; ``log`` is to the base 10 where no other base is given."""
 GREEK = frozenset(
     [
-        "alpha",
-        "beta",
-        "gamma",
-        "delta",
-        "epsilon",
-        "theta",
-        "lambda",
-        "mu",
-        "omega",
-        "phi",
-        "rho",
-        "sigma",
-        "tau",
+        *("alpha", "beta", "gamma", "delta", "epsilon", "theta", "lambda"),
+        *("mu", "omega", "phi", "rho", "sigma", "tau"),
     ]
 )
 
