@@ -31,15 +31,6 @@ from plaudit.preflight.check import (
     passed,
     warned,
 )
-from plaudit.preflight.exact_sampling import (
-    LogprobErrors,
-    chi_square_test,
-    logprob_errors,
-    logprob_tolerance,
-    require_policy,
-    sampling_probabilities,
-    transformers_logits,
-)
 from plaudit.preflight.samples import (
     LOW_TEMPERATURE,
     MAX_SCANNED_ROWS,
@@ -116,7 +107,7 @@ def _stop_fault(subject: PreflightSubject, sampler: Sampler, row: SamplePrompt, 
 
 
 def _declared_end_tokens(subject: PreflightSubject) -> list[int]:
-    policy, info = require_policy(subject), subject.encoder.info
+    policy, info = exact_sampling.require_policy(subject), subject.encoder.info
     embeddings: Any = policy.base.get_output_embeddings()
     vocabulary_size, folder = embeddings.weight.shape[0], Path(str(policy.base.name_or_path))
     candidates = [*subject.encoder.stop_ids, info.tokenizer.eos_token_id]
@@ -132,7 +123,7 @@ def _ordinary_token(subject: PreflightSubject, row: SamplePrompt) -> int:
     """The unlikeliest token that ends nothing: no sampler says it by itself."""
     reserved = sorted({*_declared_end_tokens(subject), *special_token_ids(subject)})
     # One token stands in for an answer: only the logits behind the prompt are read.
-    logits_V = transformers_logits(subject, row.prompt.prompt, row.prompt.prompt[:1])[0]
+    logits_V = exact_sampling.transformers_logits(subject, row.prompt.prompt, row.prompt.prompt[:1])[0]
     # Infinite, so that argmin cannot choose what is reserved.
     logits_V[[token for token in reserved if token < len(logits_V)]] = math.inf
     # No further than the tokenizer goes: rows that pad the embedding have no text.
@@ -141,7 +132,7 @@ def _ordinary_token(subject: PreflightSubject, row: SamplePrompt) -> int:
 
 def _forced_rollout(subject: PreflightSubject, sampler: Sampler, row: SamplePrompt, token: int) -> Rollout:
     settings = SamplingSettings(temperature=0, max_tokens=MAX_FORCED_TOKENS)
-    with force_token(require_policy(subject), token):
+    with force_token(exact_sampling.require_policy(subject), token):
         return sampler.generate([row.prompt.prompt], settings)[0][0]
 
 
@@ -183,8 +174,8 @@ def check_sampler_logps(subject: PreflightSubject) -> Result:
     sampler, rows = _sampler_and_prompts(subject, PROMPTS)
     settings = _short_settings(subject, MAX_TOKENS)
     drawn = _drawn_answers(sampler, rows, settings)
-    limit = 4 * logprob_tolerance(subject, settings)
-    errors: list[LogprobErrors] = []
+    limit = 4 * exact_sampling.logprob_tolerance(subject, settings)
+    errors: list[exact_sampling.LogprobErrors] = []
     for row, rollout in drawn:
         if not len(rollout.ids) == len(rollout.logp) == len(rollout.whole_logp):
             return failed(
@@ -215,7 +206,7 @@ def check_sampler_fresh(subject: PreflightSubject) -> Result:
     """
     sampler, rows = _sampler_and_prompts(subject, PROMPTS // 2)
     settings = _short_settings(subject, MAX_TOKENS)
-    limit = 4 * logprob_tolerance(subject, settings)
+    limit = 4 * exact_sampling.logprob_tolerance(subject, settings)
     with exact_sampling.perturbed_weights(subject, rows[0].prompt.prompt, min_shift=2 * limit) as shift:
         drawn = _drawn_answers(sampler, rows, settings)
         new = [_recomputed_errors(subject, rollout, settings) for _, rollout in drawn]
@@ -295,10 +286,10 @@ def check_sampling_distribution(subject: PreflightSubject) -> Result:
     # A seed means the same answers, however many are drawn with it.
     if not torch.equal(first[:REPEATED_SAMPLES], repeated):
         return failed(f"{describe_origins(rows)}: the same seed gave other answers")
-    p_V = sampling_probabilities(
-        transformers_logits(subject, row.prompt.prompt, row.prompt.prompt[:1]), settings
+    p_V = exact_sampling.sampling_probabilities(
+        exact_sampling.transformers_logits(subject, row.prompt.prompt, row.prompt.prompt[:1]), settings
     )
-    test = chi_square_test(torch.bincount(first, minlength=len(p_V)), p_V)
+    test = exact_sampling.chi_square_test(torch.bincount(first, minlength=len(p_V)), p_V)
     details = (
         f"{FIRST_TOKEN_SAMPLES} first tokens of {describe_origins(rows)} in {test.cells} cells: chi-square "
         f"{test.chi_square:.1f}, p {test.p:.2g}"
@@ -335,9 +326,11 @@ def _drawn_answers(
 
 def _recomputed_errors(
     subject: PreflightSubject, rollout: Rollout, settings: SamplingSettings
-) -> LogprobErrors:
-    logits_TV = transformers_logits(subject, rollout.prompt, rollout.ids)
-    return logprob_errors(logits_TV, rollout, settings, logprob_tolerance(subject, settings))
+) -> exact_sampling.LogprobErrors:
+    logits_TV = exact_sampling.transformers_logits(subject, rollout.prompt, rollout.ids)
+    return exact_sampling.logprob_errors(
+        logits_TV, rollout, settings, exact_sampling.logprob_tolerance(subject, settings)
+    )
 
 
 def _within_tolerance(gap_T: Tensor, limit: float) -> bool:
@@ -345,7 +338,9 @@ def _within_tolerance(gap_T: Tensor, limit: float) -> bool:
     return bool(gap_T.isfinite().all()) and float(gap_T.max()) <= limit and float(gap_T.mean()) <= limit / 4
 
 
-def _logprob_result(errors: Sequence[LogprobErrors], rows: Sequence[SamplePrompt], limit: float) -> Result:
+def _logprob_result(
+    errors: Sequence[exact_sampling.LogprobErrors], rows: Sequence[SamplePrompt], limit: float
+) -> Result:
     logp_T, whole_T = (
         torch.cat([getattr(error, name) for error in errors]) for name in ("logp_T", "whole_T")
     )

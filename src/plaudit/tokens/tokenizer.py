@@ -22,13 +22,7 @@ from transformers import (
 from transformers.utils import logging as hub_logging
 
 from plaudit.errors import UserError, first_line
-from plaudit.files.model_folder import (
-    check_model_folder,
-    read_json_object,
-    refuse_other_folder,
-    refuse_slow_pattern,
-    vocabulary_size,
-)
+from plaudit.files import model_folder
 
 TEXT_SETTING = "plaudit_text"
 """What tokenizer_config.json calls how plain text is asked: the choice travels with the tokenizer's files."""
@@ -262,13 +256,13 @@ def _tokenise_separately(
 def load_tokenizer(folder: str | Path) -> TokenizerInfo:
     """The tokenizer of a model folder, with every stop token that the folder declares."""
     where = Path(folder)
-    refuse_other_folder(where)
+    model_folder.refuse_other_folder(where)
     # A tokenizer may lie alone; where there is a model, it is looked at before any row is read.
-    config = check_model_folder(where) if (where / "config.json").exists() else {}
+    config = model_folder.check_model_folder(where) if (where / "config.json").exists() else {}
     if config:
         known_architecture(where / "config.json", config)
     _check_tokenizer_files(where)
-    stops, known = tuple(_declared_stops(where)), vocabulary_size(config)
+    stops, known = tuple(_declared_stops(where)), model_folder.vocabulary_size(config)
     try:
         with quiet_library(), _bare_faults_reported("the tokenizer cannot be loaded"):
             tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=False, local_files_only=True)
@@ -282,7 +276,7 @@ def load_tokenizer(folder: str | Path) -> TokenizerInfo:
     except TOKENIZER_FAULTS as error:
         if not config and not (where / "tokenizer_config.json").exists():
             # Neither is there: it is the whole model that is missing.
-            check_model_folder(where)
+            model_folder.check_model_folder(where)
         raise UserError(
             f"{where}: the tokenizer cannot be loaded ({first_line(error)}); the folder needs a "
             "tokenizer.json (or its model's vocabulary files), and code in the folder is never run"
@@ -335,13 +329,13 @@ def _check_tokenizer_files(folder: Path) -> None:
     """Complain about a file that is no JSON object, and about patterns that could take for ever."""
     # They are a stranger's, and each text goes through them.
     for path in (folder / name for name in TOKENIZER_FILES):
-        settings = read_json_object(path) if path.is_file() else {}
+        settings = model_folder.read_json_object(path) if path.is_file() else {}
         parts: list[Any] = [settings.get(name) for name in ("normalizer", "pre_tokenizer", "decoder")]
         while parts:
             part = parts.pop()
             if isinstance(part, Mapping):
                 if isinstance(pattern := part.get("Regex"), str):
-                    refuse_slow_pattern(path, pattern)
+                    model_folder.refuse_slow_pattern(path, pattern)
                 parts += part.values()
             elif isinstance(part, list):
                 parts += part
@@ -415,6 +409,6 @@ def _template_of(tokenizer: PreTrainedTokenizerBase) -> str | None:
 
 def _declared_stops(folder: Path) -> Iterator[int]:
     for path in (folder / "generation_config.json", folder / "config.json"):
-        declared = read_json_object(path).get("eos_token_id") if path.is_file() else None
+        declared = model_folder.read_json_object(path).get("eos_token_id") if path.is_file() else None
         numbers = declared if isinstance(declared, list) else [declared]
         yield from (number for number in numbers if isinstance(number, int))

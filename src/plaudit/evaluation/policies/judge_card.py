@@ -22,6 +22,7 @@ from jaxtyping import Float
 from plaudit.data.judging import Judge, NoVerdict, Verdict, first_probability, probable_verdict
 from plaudit.data.records import Task
 from plaudit.errors import UserError
+from plaudit.evaluation.policies import win_rate
 from plaudit.evaluation.policies.calibration import (
     ChoiceLogprobs,
     at_temperature,
@@ -29,13 +30,6 @@ from plaudit.evaluation.policies.calibration import (
     policy_calibration,
 )
 from plaudit.evaluation.policies.judge import judge_notes, judged_against_people, sees_order
-from plaudit.evaluation.policies.win_rate import (
-    JudgedPair,
-    first_shown_readings,
-    missing_verdicts,
-    orders_agree,
-    with_verdict,
-)
 from plaudit.evaluation.reward_models.accuracy import accuracy_ceiling
 from plaudit.evaluation.reward_models.pairs import ScoredPair, group_index
 from plaudit.evaluation.shares import share_estimate
@@ -110,10 +104,10 @@ class JudgeCard:
 
 def judge_card(
     judge: Judge, pairs: Sequence[ScoredPair], resampling: Resampling
-) -> tuple[JudgeCard, tuple[JudgedPair, ...]]:
+) -> tuple[JudgeCard, tuple[win_rate.JudgedPair, ...]]:
     """The card of a judge on pairs of people, and its verdicts, ``mine`` being what people preferred."""
     duels = judged_against_people(judge, pairs)
-    judged = with_verdict(duels)
+    judged = win_rate.with_verdict(duels)
     before, temperature, after, why_unscaled = _reliability(judged, resampling)
     ceiling, has_orders = accuracy_ceiling(pairs, resampling), sees_order(judge)
     return JudgeCard(
@@ -126,11 +120,13 @@ def judge_card(
         kappa=_kappa(judged, resampling),
         ceiling=None if ceiling.accuracy is None else ceiling.accuracy.value,
         ceiling_words=ceiling.words,
-        consistency=_mean([(duel.prompt, orders_agree(duel)) for duel in judged]) if has_orders else None,
-        first_shown=_mean(first_shown_readings(judged)) if has_orders else None,
+        consistency=_mean([(duel.prompt, win_rate.orders_agree(duel)) for duel in judged])
+        if has_orders
+        else None,
+        first_shown=_mean(win_rate.first_shown_readings(judged)) if has_orders else None,
         longer=_mean(_longer(judged)),
         longer_by_people=_mean([(duel.prompt, float(gap > 0)) for duel, gap in _unequal(judged)]),
-        failures=missing_verdicts(duels),
+        failures=win_rate.missing_verdicts(duels),
         reliability=before,
         temperature=temperature,
         scaled=after,
@@ -178,7 +174,7 @@ def read_card(path: Path, judge: Judge) -> JudgeCard:
     return card
 
 
-def _side(duel: JudgedPair) -> float:
+def _side(duel: win_rate.JudgedPair) -> float:
     """1 for what people preferred, −1 for the other answer, 0 for a tie."""
     assert duel.verdict is not None, duel.prompt
     return float(np.sign(duel.verdict - 0.5))
@@ -191,13 +187,13 @@ def _mean(rows: Sequence[tuple[str, float]]) -> Estimate | None:
     return share_estimate(np.array(values, dtype=float), group_index(prompts))
 
 
-def _unequal(duels: Sequence[JudgedPair]) -> list[tuple[JudgedPair, int]]:
+def _unequal(duels: Sequence[win_rate.JudgedPair]) -> list[tuple[win_rate.JudgedPair, int]]:
     """Pairs whose answers have not as many words, with how many the preferred one has more."""
     gaps = [(duel, len(duel.mine.split()) - len(duel.theirs.split())) for duel in duels]
     return [(duel, gap) for duel, gap in gaps if gap]
 
 
-def _longer(duels: Sequence[JudgedPair]) -> list[tuple[str, float]]:
+def _longer(duels: Sequence[win_rate.JudgedPair]) -> list[tuple[str, float]]:
     return [
         (duel.prompt, float((gap > 0) == (side > 0)))
         for duel, gap in _unequal(duels)
@@ -205,7 +201,7 @@ def _longer(duels: Sequence[JudgedPair]) -> list[tuple[str, float]]:
     ]
 
 
-def _kappa(duels: Sequence[JudgedPair], resampling: Resampling) -> Estimate | None:
+def _kappa(duels: Sequence[win_rate.JudgedPair], resampling: Resampling) -> Estimate | None:
     """κ = (p_o − p_e) / (1 − p_e), with its percentile interval over prompts."""
     if not duels:
         return None
@@ -239,14 +235,14 @@ def _kappa_of(table_CC: Float[np.ndarray, "C C"]) -> float | None:
     return None if expected >= 1 else (float(np.trace(table_CC) / total) - expected) / (1 - expected)
 
 
-def _is_turned(duel: JudgedPair) -> bool:
+def _is_turned(duel: win_rate.JudgedPair) -> bool:
     words = "\0".join([duel.prompt, *sorted((duel.mine, duel.theirs))])
     is_odd = hashlib.sha256(words.encode("utf-8", "surrogatepass")).digest()[0] % 2 == 1
     return (duel.mine < duel.theirs) == is_odd
 
 
 def _reliability(
-    duels: Sequence[JudgedPair], resampling: Resampling
+    duels: Sequence[win_rate.JudgedPair], resampling: Resampling
 ) -> tuple[Reliability | None, float | None, Reliability | None, tuple[str, ...]]:
     """Before, the temperature, and after, or why there is none; a judge of sides alone has no chances."""
     if not any(duel.verdict not in SIDES for duel in duels):
@@ -298,7 +294,7 @@ def _measured(choices: Sequence[ChoiceLogprobs], resampling: Resampling) -> Reli
     return Reliability(ece=calibration.ece, log_loss=calibration.log_loss)
 
 
-def _member_errors(judge: Judge, duels: Sequence[JudgedPair]) -> dict[str, float | None]:
+def _member_errors(judge: Judge, duels: Sequence[win_rate.JudgedPair]) -> dict[str, float | None]:
     if not isinstance(judge, HasMembers):
         return {}
     tasks = [

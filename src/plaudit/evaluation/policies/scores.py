@@ -11,18 +11,11 @@ from typing import TypeVar
 import numpy as np
 
 from plaudit.data.records import Task, plain_text
-from plaudit.evaluation.policies import WRITTEN
+from plaudit.evaluation.policies import WRITTEN, result
 from plaudit.evaluation.policies.calibration import PolicyCalibration, policy_calibration
 from plaudit.evaluation.policies.diversity import measure_diversity
 from plaudit.evaluation.policies.generate import EvaluationPrompt, GenerationSettings, PolicyCompletions
 from plaudit.evaluation.policies.kl import CompletionScores, estimate_kl, mean_entropy, prompt_index
-from plaudit.evaluation.policies.result import (
-    CategoryFigure,
-    PassAtK,
-    PolicyAnswer,
-    PolicyFigures,
-    PromptAnswers,
-)
 from plaudit.evaluation.policies.win_rate import DuelsByPair, JudgedPair
 from plaudit.evaluation.reward_models.pairs import divided_scores
 from plaudit.evaluation.stats import Estimate, Resampling, bootstrap_mean
@@ -94,16 +87,16 @@ def mean_score(scores: AnswerScores | None, resampling: Resampling) -> Estimate 
 
 def mean_score_by_category(
     scores: AnswerScores | None, prompts: Sequence[EvaluationPrompt], resampling: Resampling
-) -> tuple[CategoryFigure, ...]:
+) -> tuple[result.CategoryFigure, ...]:
     categories = dict.fromkeys(prompt.category for prompt in prompts if prompt.category is not None)
     if scores is None or len(categories) < 2:
         return ()
-    figures: list[CategoryFigure] = []
+    figures: list[result.CategoryFigure] = []
     for category in categories:
         rows = zip(scores, prompts, strict=True)
         mean = mean_score(tuple(row for row, prompt in rows if prompt.category == category), resampling)
         if mean is not None:
-            figures.append(CategoryFigure(name=category, value=mean))
+            figures.append(result.CategoryFigure(name=category, value=mean))
     return tuple(figures)
 
 
@@ -120,14 +113,14 @@ def pass_at_k(n: int, right: int, k: int) -> float:
 
 def pass_figures(
     scores: AnswerScores | None, ks: Sequence[int], resampling: Resampling
-) -> tuple[PassAtK, ...]:
+) -> tuple[result.PassAtK, ...]:
     """pass@k over the prompts of which every answer has a verdict; none where no rule says 1 or 0."""
     if scores is None or why_no_passes(scores) is not None:
         return ()
     judged = [row for row in scores if None not in row]
     passes = ((k, np.array([pass_at_k(len(row), row.count(1), k) for row in judged])) for k in ks)
     return tuple(
-        PassAtK(k=k, value=bootstrap_mean(probability_B, np.arange(len(judged)), resampling))
+        result.PassAtK(k=k, value=bootstrap_mean(probability_B, np.arange(len(judged)), resampling))
         for k, probability_B in passes
     )
 
@@ -144,15 +137,17 @@ def why_no_passes(scores: AnswerScores) -> str | None:
 
 def instruction_figures(
     rows: InstructionRows, resampling: Resampling
-) -> tuple[tuple[CategoryFigure, ...], tuple[CategoryFigure, ...]]:
+) -> tuple[tuple[result.CategoryFigure, ...], tuple[result.CategoryFigure, ...]]:
     """IFEval's accuracies (Zhou et al. 2023) and their mean, and how often each kind holds strictly."""
     judged = [(prompt, answer) for prompt, row in enumerate(rows) for answer in row if answer is not None]
     if not judged:
         return (), ()
 
-    def share(name: str, held: Iterable[tuple[int, bool]]) -> CategoryFigure:
+    def share(name: str, held: Iterable[tuple[int, bool]]) -> result.CategoryFigure:
         prompt_B, held_B = np.array([*held]).T
-        return CategoryFigure(name=name, value=bootstrap_mean(held_B.astype(float), prompt_B, resampling))
+        return result.CategoryFigure(
+            name=name, value=bootstrap_mean(held_B.astype(float), prompt_B, resampling)
+        )
 
     ways = (("strict", 1), ("loose", 2))
     four = [
@@ -168,7 +163,7 @@ def instruction_figures(
     held = [(kind, at, strict) for at, answer in judged for kind, strict, _ in answer]
     names = sorted({kind for kind, _, _ in held})
     kinds = (share(name, ((at, strict) for kind, at, strict in held if kind == name)) for name in names)
-    return (*four, CategoryFigure(name="mean of the four", value=mean)), tuple(kinds)
+    return (*four, result.CategoryFigure(name="mean of the four", value=mean)), tuple(kinds)
 
 
 def count_missing(scores: AnswerScores | None) -> int:
@@ -195,7 +190,7 @@ class PolicyEvaluationData:
 
 def policy_figures(
     policy: PolicyCompletions, data: PolicyEvaluationData, cut_to: int, resampling: Resampling
-) -> PolicyFigures:
+) -> result.PolicyFigures:
     """All figures of one policy; answers are cut to so many words where length would decide."""
     answers = [rollout.answer for group in policy.rollouts for rollout in group]
     prompt_B = prompt_index(policy.rollouts)
@@ -208,7 +203,7 @@ def policy_figures(
     )
     gold = data.gold.get(policy.name)
     instructions, kinds = instruction_figures(data.instructions.get(policy.name, ()), resampling)
-    return PolicyFigures(
+    return result.PolicyFigures(
         name=policy.name,
         model=str(policy.contestant.folder or WRITTEN),
         gold=mean_score(gold, resampling),
@@ -280,9 +275,9 @@ def behind_prompts_of(
     )
 
 
-def answer_rows(data: PolicyEvaluationData, duels: DuelsByPair) -> tuple[PromptAnswers, ...]:
+def answer_rows(data: PolicyEvaluationData, duels: DuelsByPair) -> tuple[result.PromptAnswers, ...]:
     """Prompt after prompt and answer after answer, as the pairs of two policies lie too."""
-    all_rows: list[PromptAnswers] = []
+    all_rows: list[result.PromptAnswers] = []
     remaining = {policy: iter(pairs) for (policy, other), pairs in duels.items() if other == data.reference}
     for index, prompt in enumerate(data.prompts):
         for nth in range(len(data.policies[0].rollouts[index])):
@@ -291,18 +286,20 @@ def answer_rows(data: PolicyEvaluationData, duels: DuelsByPair) -> tuple[PromptA
                 for policy in data.policies
             )
             all_rows.append(
-                PromptAnswers(prompt=plain_text(prompt.prompt), category=prompt.category, answers=answers)
+                result.PromptAnswers(
+                    prompt=plain_text(prompt.prompt), category=prompt.category, answers=answers
+                )
             )
     return tuple(all_rows)
 
 
 def _policy_answer(
     policy: PolicyCompletions, data: PolicyEvaluationData, index: int, nth: int, duel: JudgedPair | None
-) -> PolicyAnswer:
+) -> result.PolicyAnswer:
     answer = policy.rollouts[index][nth].answer
     logp = policy.scores[index][nth].logp if policy.scores else None
     reference_scores = data.reference_scores.get(policy.name)
-    return PolicyAnswer(
+    return result.PolicyAnswer(
         policy=policy.name,
         text=answer.text,
         ended=answer.ended,

@@ -15,13 +15,7 @@ from plaudit.engine.settings import KeepSettings
 from plaudit.errors import UserError
 from plaudit.methods.chapter import Chapter, own_config_type
 from plaudit.methods.config import ReferenceSettings, RunConfig
-from plaudit.methods.policy.algorithms import (
-    OWN,
-    POLICY_ALGORITHMS,
-    find_policy_algorithm,
-    make_algorithm,
-    own_algorithm,
-)
+from plaudit.methods.policy import algorithms
 from plaudit.methods.policy.cells import CELLS
 from plaudit.rewards.learned.step_payments import ADDITIVE_PAYS, StepPayKind
 from plaudit.rollouts.sampler import SamplingSettings
@@ -353,14 +347,14 @@ class PolicyConfig(RunConfig):
 OwnPolicyConfig = own_config_type(PolicyConfig)
 """A run of an algorithm of the user's own, before it is known which settings it has."""
 POLICY: Chapter[PolicyAlgorithm, PolicyConfig] = Chapter(
-    own_method=OWN,
-    algorithms=POLICY_ALGORITHMS,
+    own_method=algorithms.OWN,
+    algorithms=algorithms.POLICY_ALGORITHMS,
     cells=CELLS,
     config=PolicyConfig,
     own_config=OwnPolicyConfig,
-    find=find_policy_algorithm,
-    load=own_algorithm,
-    make=make_algorithm,
+    find=algorithms.find_policy_algorithm,
+    load=algorithms.own_algorithm,
+    make=algorithms.make_algorithm,
 )
 policy_config_type = POLICY.config_type
 """From an algorithm's name to its config: ``policy_config_type("grpo")(model=…, kl_coef=0.02)``."""

@@ -23,13 +23,7 @@ from plaudit.engine.step import InterruptCheck, ObjectiveResult, merge_over_rank
 from plaudit.errors import UserError
 from plaudit.losses.divergence import full_vocabulary_kl, k3
 from plaudit.losses.ratio import completion_log_ratio, log_ratio
-from plaudit.methods.policy.collect import (
-    RewardSource,
-    RolloutSampler,
-    ScoredGroup,
-    generate_completions,
-    score_groups,
-)
+from plaudit.methods.policy import collect
 from plaudit.methods.policy.experience import ScoringModels
 from plaudit.methods.policy.iterations import RolloutRounds, policy_updates
 from plaudit.methods.policy.objective import PolicyMicrobatch
@@ -58,8 +52,8 @@ PROMPTS_PER_BATCH = 64
 class HeldOutEvaluator:
     """Generates, scores and measures completions of held-out prompts."""
 
-    sampler: RolloutSampler
-    reward: RewardSource
+    sampler: collect.RolloutSampler
+    reward: collect.RewardSource
     judge: Reward | None
     """An independent judge that is never trained against."""
     models: ScoringModels
@@ -78,7 +72,9 @@ class HeldOutEvaluator:
         for start in range(0, -(-len(self.prompts) // self.ranks.world_size), PROMPTS_PER_BATCH):
             check_interrupt()
             prompts = rank_prompts[start : start + PROMPTS_PER_BATCH]
-            groups = generate_completions(prompts, self.sampler, self.sampling, n=self.completions_per_prompt)
+            groups = collect.generate_completions(
+                prompts, self.sampler, self.sampling, n=self.completions_per_prompt
+            )
             metrics += self._metrics(prompts, groups)
         merged = _with_standard_error(merge_over_ranks(metrics, self.ranks))
         # The root of the merged mean: a mean of roots would depend on how prompts fell on ranks.
@@ -93,8 +89,8 @@ class HeldOutEvaluator:
         self.sampler.refresh()
         if not self.ranks.is_first:
             return []
-        groups = generate_completions(prompts, self.sampler, greedy, n=1)
-        return [_group_sample(group) for group in score_groups(prompts, groups, self.reward)]
+        groups = collect.generate_completions(prompts, self.sampler, greedy, n=1)
+        return [_group_sample(group) for group in collect.score_groups(prompts, groups, self.reward)]
 
     def _metrics(
         self, prompts: Sequence[EncodedPrompt], groups: Sequence[Sequence[Rollout]]
@@ -102,9 +98,9 @@ class HeldOutEvaluator:
         """Sums with their weights; of no prompts too, so that every rank names the same figures."""
         answers = [answer for group in groups for answer in group]
         tokens = sum(answer.answer.tokens for answer in answers)
-        metrics = [_mean_score("held_out/reward", score_groups(prompts, groups, self.reward))]
+        metrics = [_mean_score("held_out/reward", collect.score_groups(prompts, groups, self.reward))]
         if self.judge is not None:
-            judged = score_groups(prompts, groups, self.judge)
+            judged = collect.score_groups(prompts, groups, self.judge)
             known_P = [[score for score in group.scores if score is not None] for group in judged]
             mean_P = [fmean(known) for known in known_P if known]
             metrics.append(_mean_score("held_out/judge", judged))
@@ -192,12 +188,12 @@ def _with_standard_error(metrics: Sequence[Metric]) -> list[Metric]:
     return [*others, mean_metric("held_out/judge_se", error, 1)]
 
 
-def _mean_score(name: str, groups: Sequence[ScoredGroup]) -> Metric:
+def _mean_score(name: str, groups: Sequence[collect.ScoredGroup]) -> Metric:
     scores = [score for group in groups for score in group.scores if score is not None]
     return mean_metric(name, math.fsum(scores), len(scores))
 
 
-def _group_sample(group: ScoredGroup) -> Sample:
+def _group_sample(group: collect.ScoredGroup) -> Sample:
     [answer], [score] = group.rollouts, group.scores
     score_text = "no verdict" if score is None else f"{score:+.3g}"
     ellipsis = "" if answer.answer.ended else " …"

@@ -11,13 +11,7 @@ from plaudit.errors import UserError
 from plaudit.methods.algorithm import Parameter
 from plaudit.methods.chapter import Chapter, own_config_type
 from plaudit.methods.config import ReferenceSettings, RunConfig
-from plaudit.methods.preference.algorithms import (
-    OWN,
-    PREFERENCE_ALGORITHMS,
-    find_preference_algorithm,
-    make_algorithm,
-    own_algorithm,
-)
+from plaudit.methods.preference import algorithms
 from plaudit.methods.preference.cells import CELLS
 
 if TYPE_CHECKING:
@@ -63,14 +57,14 @@ class PreferenceConfig(RunConfig):
 OwnPreferenceConfig = own_config_type(PreferenceConfig)
 """A run of an algorithm of the user's own, before it is known which settings it has."""
 PREFERENCE: Chapter[AnyPreferenceAlgorithm, PreferenceConfig] = Chapter(
-    own_method=OWN,
-    algorithms=PREFERENCE_ALGORITHMS,
+    own_method=algorithms.OWN,
+    algorithms=algorithms.PREFERENCE_ALGORITHMS,
     cells=CELLS,
     config=PreferenceConfig,
     own_config=OwnPreferenceConfig,
-    find=find_preference_algorithm,
-    load=own_algorithm,
-    make=make_algorithm,
+    find=algorithms.find_preference_algorithm,
+    load=algorithms.own_algorithm,
+    make=algorithms.make_algorithm,
 )
 preference_config_type = PREFERENCE.config_type
 """From an algorithm's name to its config: ``preference_config_type("simpo")(model=…, gamma=0.5)``."""

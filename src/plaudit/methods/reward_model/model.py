@@ -34,12 +34,7 @@ from plaudit.files.data_sets import sources_of
 from plaudit.methods import models
 from plaudit.methods.data import EncodedData, prompt_families
 from plaudit.methods.reward_model.config import CriticConfig, RankerConfig, RewardConfig, TextRewardConfig
-from plaudit.methods.supervised.run import (
-    SupervisedMethod,
-    maximum_likelihood,
-    require_demonstrations,
-    run_supervised,
-)
+from plaudit.methods.supervised import run
 from plaudit.models.four_bits import numbers_in_four_bits
 from plaudit.models.load import Precision, is_reward_folder, save_adapter, with_lora
 from plaudit.models.reward_model import (
@@ -151,7 +146,7 @@ def normalisation_examples(config: RewardConfig, encoder: Encoder) -> tuple[tupl
         return (), []
     reading = read_records(path, threshold=config.rows.threshold)
     encoding = encode_rows(
-        require_demonstrations(reading.records, "reward.normalise"), encoder, config.max_length
+        run.require_demonstrations(reading.records, "reward.normalise"), encoder, config.max_length
     )
     left_out = [
         *(problem.message for problem in reading.problems),
@@ -241,8 +236,8 @@ def _train(config: GenerativeConfig, make_demonstrations: MakeDemonstrations) ->
         settings=config.words, quote=config.quote, max_length=config.max_length
     )
     encode = partial(_encode_questions, wording, make_demonstrations)
-    summary = run_supervised(
-        config, SupervisedMethod(name=wording.kind, encode=encode, make_objective=maximum_likelihood)
+    summary = run.run_supervised(
+        config, run.SupervisedMethod(name=wording.kind, encode=encode, make_objective=run.maximum_likelihood)
     )
     model = config.out / "model"
     # A run that was killed between its last word and this one is mended when it is started again.

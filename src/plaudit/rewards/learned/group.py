@@ -10,12 +10,7 @@ from torch import Tensor
 
 from plaudit.data.records import Comparison, Task, Text, preference_probability
 from plaudit.errors import UserError
-from plaudit.models.group_preference import (
-    GroupContext,
-    GroupPreference,
-    centre_by_prompt,
-    completion_embeddings,
-)
+from plaudit.models import group_preference
 from plaudit.models.policy import Policy
 from plaudit.rewards.base import TaskScores
 from plaudit.rewards.learned.batching import TOKENS_AT_ONCE, ScoredByModels
@@ -32,7 +27,9 @@ def centred_embeddings(
     """For each example its answers' embeddings minus their mean, shape [K, H]."""
     for micro_batch in micro_batches_in_order(examples, tokens_at_once):
         batch = batch_of(micro_batch).to(embedder.device)
-        centred_NH = centre_by_prompt(completion_embeddings(embedder, batch), batch.group_N)
+        centred_NH = group_preference.centre_by_prompt(
+            group_preference.completion_embeddings(embedder, batch), batch.group_N
+        )
         yield from centred_NH.split([len(example.completions) for example in micro_batch])
 
 
@@ -40,7 +37,7 @@ class GroupReward(ScoredByModels):
     def __init__(
         self,
         name: str,
-        module: GroupPreference,
+        module: group_preference.GroupPreference,
         embedder: Policy,
         encoder: Encoder,
         comparisons: Sequence[Comparison],
@@ -56,7 +53,7 @@ class GroupReward(ScoredByModels):
         probabilities = [preference_probability(pair) for pair in comparisons]
         # A chance of 0 to 1 becomes a preference of −1 to 1: the chosen one's, and its opposite.
         preferences = [sign * (2 * probability - 1) for probability in probabilities for sign in (1, -1)]
-        self._context = GroupContext(
+        self._context = group_preference.GroupContext(
             embedding_EMH=torch.cat(embeddings)[None],
             preference_EM=point_H.new_tensor(preferences)[None],
             mask_EM=torch.ones(1, len(preferences), dtype=torch.bool, device=point_H.device),
