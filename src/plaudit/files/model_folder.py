@@ -26,8 +26,7 @@ _LIMITS = {
     ("max_position_embeddings", "n_positions"): 1 << 40,
 }
 """The largest size of each kind: some ten times that of any model there is. A model of a million layers would
-take hours to build before anything could be said of it.
-"""
+take hours to build before anything could be said of it."""
 _NONE_OF_IT = {"num_experts", "num_local_experts", "n_routed_experts"}
 """Sizes that may be 0."""
 _TOKEN_NUMBERS = ("eos_token_id", "pad_token_id")

@@ -90,8 +90,7 @@ def with_retries(
     pause: Callable[[float], object] = time.sleep,
 ) -> _Result:
     """The result of the first call that succeeds, with growing pauses between; `UnreachableError` after the
-    last. A server that says how long it wants to be left alone is left alone so long.
-    """
+    last. A server that says how long it wants to be left alone is left alone so long."""
     reason, wait = "", 0.0
     for attempt in range(retry_policy.attempts):
         if attempt:

@@ -107,8 +107,7 @@ class Result:
     """None where there is nothing to check: no reward, no adapters."""
     details: str
     """The evidence in one line: the figures, the offending row, or why there was nothing to check. Settings
-    that would help stand below it, a line for each.
-    """
+    that would help stand below it, a line for each."""
     rendered_rows: str | None = None
     """Rows as the model reads them, coloured where there is a terminal: printed below the table."""
     doubtful: bool = False

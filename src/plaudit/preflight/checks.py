@@ -26,8 +26,7 @@ from plaudit.preflight.check import Check, PreflightSubject, Result, not_applica
 def check_memory(subject: PreflightSubject) -> Result:
     """On a GPU the run is planned before any model is loaded, as `plaudit plan` does it: with its own rows,
     settings and number of processes. The peak is compared with all the memory that the GPU has. What other
-    programs hold there is not looked at, nor is a run that cannot be planned, or one on a CPU.
-    """
+    programs hold there is not looked at, nor is a run that cannot be planned, or one on a CPU."""
     return subject.memory or not_applicable("nobody has estimated what the run takes")
 
 

@@ -429,9 +429,8 @@ def _compare_layouts(
             half = HALF_PRECISION_MAX_ROUNDINGS * torch.finfo(torch.bfloat16).eps
             if difference.largest > ROUNDING.get(model.backbone.compute_dtype, half) * scale:
                 return check.failed(
-                    f"{difference.origin}: {words}, {_score_name(model)} differ by "
-                    f"{difference.largest:.2g} from those of "
-                    "the row alone"
+                    f"{difference.origin}: {words}, {_score_name(model)} differ by {difference.largest:.2g} "
+                    "from those of the row alone"
                 )
             differences.append(f"{words} {difference.largest:.1g}")
     return check.passed(

@@ -52,8 +52,7 @@ _LAYOUT_WORDS: dict[str, str] = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlainlyScoredRow:
     """A row that a reward model scores, with the head's output at the answer's last token as the expected
-    score.
-    """
+    score."""
 
     origin: str
     """File and row."""

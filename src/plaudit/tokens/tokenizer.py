@@ -131,8 +131,7 @@ class TokenizerInfo:
     def encode_start(self, text: str, first_token: int | None) -> tuple[int, ...]:
         """The tokens of a text that stands at the very start: exactly one BOS, when it has one at all.
 
-        ``first_token`` is the one that must come first; None leaves the text as it is, but for a
-        doubled BOS.
+        ``first_token`` is the one that must come first; None leaves the text as it is, but for a doubled BOS.
         """
         ids = self.encode(text)
         # A row may bring the BOS that its template writes as well; pretraining never had a second one.

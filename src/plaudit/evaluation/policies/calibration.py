@@ -253,8 +253,7 @@ def _unsurprising_errors(
 class _OpenBins:
     logit_Q: Float[np.ndarray, " Q"]
     open_QW: Float[np.ndarray, "Q W"]
-    """1 in the column of its bin for a question that is right or wrong; choices level at the top are
-    neither.
+    """1 in the column of its bin for a question that is right or wrong; choices level at the top are neither.
     """
     sure_W: Float[np.ndarray, " W"]
     """Σ confidence of these, and Σ (confidence − share) of the others."""

@@ -177,8 +177,7 @@ class PolicyEvaluationData:
     reference: str
     reference_scores: Mapping[str, CompletionScores]
     """The reference's log-probs of each policy's completions; policies whose tokens it cannot score are
-    left out.
-    """
+    left out."""
     gold: Mapping[str, AnswerScores]
     """The true worth of each policy's answers; empty where nobody knows it."""
     reward: Mapping[str, AnswerScores]

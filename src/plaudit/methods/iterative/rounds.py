@@ -433,9 +433,8 @@ def _refuse_no_verdicts(groups: Sequence[Sequence[ScoredAnswer]], rows: Sequence
         )
     if all(score is None for row in rows for score in row):
         raise UserError(
-            f"every one of the {len(answers)} answers that has a verdict is cut or empty, and such an "
-            "answer is "
-            "not learnt; give more room with --sampling.max-tokens, or a model that ends its answers"
+            f"every one of the {len(answers)} answers that has a verdict is cut or empty, and such an answer "
+            "is not learnt; give more room with --sampling.max-tokens, or a model that ends its answers"
         )
 
 
