@@ -11,7 +11,7 @@ from benchmarks.lab import Lab
 from benchmarks.preference_lab import ROWS, SHOWN
 from plaudit.methods.reward_model.config import EnsembleSettings
 from plaudit.rewards.combine.aggregate import Combination
-from plaudit.rewards.combine.manifest import COMBINED_FILE, ImplicitManifest, save_combination, save_implicit
+from plaudit.rewards.combine.manifest import COMBINED_FILE, ImplicitManifest, save_combination, save_manifest
 
 Taught = Literal["models", "implicit", "both"]
 """Reward models; how much likelier DPO has made an answer; the sum of the two."""
@@ -56,7 +56,7 @@ def implicit_reward(lab: Lab, seed: int) -> Path:
     run = preference_lab.trained(lab, way, seed)
     folder = run / "reward"
     if not (folder / COMBINED_FILE).exists():
-        save_implicit(
+        save_manifest(
             folder, ImplicitManifest(policy=run / "model", reference=lab.sft_model(SHOWN), beta=IMPLICIT_BETA)
         )
     return folder

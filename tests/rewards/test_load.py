@@ -17,7 +17,7 @@ from plaudit.errors import UserError
 from plaudit.models.load import REWARD_FILE, save_adapter
 from plaudit.models.settings import LoraSettings
 from plaudit.rewards.combine.aggregate import Combination
-from plaudit.rewards.combine.manifest import save_combination, save_steps
+from plaudit.rewards.combine.manifest import ProcessManifest, save_combination, save_manifest
 from plaudit.rewards.learned.process import StepReward
 from plaudit.rewards.learned.scalar import LearnedReward
 from plaudit.rewards.load import check_reward, load_reward
@@ -76,7 +76,8 @@ def test_the_numbers_can_be_chosen(tmp_path: Path, dtype: str, close: float) -> 
 
 
 def test_a_process_reward_model_has_a_folder_too(tmp_path: Path) -> None:
-    save_steps(tmp_path / "process", model=scorer_folder(tmp_path / "made"), reading="min")
+    process = ProcessManifest(model=scorer_folder(tmp_path / "made"), reading="min")
+    save_manifest(tmp_path / "process", process)
     reward = load_reward(tmp_path / "process", device="cpu")
     assert isinstance(reward, StepReward)
     assert (reward.name, reward.reading) == ("process", "min")

@@ -128,31 +128,28 @@ def _gate_index(gate: Path, rewards: Sequence[Path]) -> int:
 
 
 def _combine_implicit(args: argparse.Namespace) -> str:
-    from plaudit.rewards.combine.manifest import ImplicitManifest, save_implicit
-    from plaudit.rewards.load import check_implicit
+    from plaudit.rewards.combine.request import CombineSettings, write_implicit
 
-    policies = ImplicitManifest(policy=args.policy, reference=args.reference, beta=args.beta)
-    check_implicit(policies)
-    save_implicit(args.out, policies)
-    return policies.describe()
+    models = {"policy": args.policy, "reference": args.reference}
+    return write_implicit(CombineSettings(how="implicit", beta=args.beta, **models), args.out)
 
 
 def _combine_steps(args: argparse.Namespace) -> str:
-    from plaudit.rewards.combine.manifest import COMBINED_FILE, save_steps
+    from plaudit.rewards.combine.manifest import COMBINED_FILE, ProcessManifest, save_manifest
     from plaudit.rewards.load import check_reward
 
     if (args.model / COMBINED_FILE).is_file():
         raise UserError(f"{args.model}: a combination has no steps; give a reward model's folder")
     check_reward(args.model)
-    save_steps(args.out, model=args.model, reading=args.reading)
+    save_manifest(args.out, ProcessManifest(model=args.model, reading=args.reading))
     return f"{args.reading} of the steps that {args.model} scores"
 
 
 def _combine_group(args: argparse.Namespace) -> str:
-    from plaudit.rewards.combine.manifest import GroupManifest, save_group
+    from plaudit.rewards.combine.manifest import GroupManifest, save_manifest
     from plaudit.rewards.load import check_group
 
     taste = GroupManifest(module=args.module, embedder=args.model, context=args.context, group=args.group)
     comparisons = check_group(taste)
-    save_group(args.out, taste)
+    save_manifest(args.out, taste)
     return f"the taste that {len(comparisons)} comparisons tell of"

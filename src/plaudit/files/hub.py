@@ -375,7 +375,12 @@ def _fetched(word: HubWord, root: Path) -> Path:
                 word.repo, repo_type=word.kind, revision=commit, allow_patterns=patterns
             )
             place = _place(word, commit, root) / at
-            _link(place, Path(snapshot), chosen, word)
+            if missing := [name for name in chosen if not Path(snapshot, name).exists()]:
+                raise UserError(f"{word}: the cache lacks {missing[0]}, and it could not be fetched")
+            # Rows of two folders lie side by side; a chat template stays in its folder.
+            flat = word.kind == "dataset"
+            links = {name.replace("/", "__") if flat else name: Path(snapshot, name) for name in chosen}
+            _write_links(place, links)
             count = "1 file" if len(chosen) == 1 else f"{len(chosen)} files"
             _say(f"{word}: commit {commit} of the hub, {count} in {place}{note}")
         else:
@@ -484,15 +489,6 @@ def _read_card(word: HubWord, names: Sequence[str], commit: str) -> Mapping[str,
         return {}
     path = hf_hub_download(word.repo, "README.md", repo_type=word.kind, revision=commit)
     return card_front(Path(path), word)
-
-
-def _link(place: Path, snapshot: Path, names: Sequence[str], word: HubWord) -> None:
-    missing = [name for name in names if not (snapshot / name).exists()]
-    if missing:
-        raise UserError(f"{word}: the cache lacks {missing[0]}, and it could not be fetched")
-    # Rows of two folders lie side by side; a chat template stays in its folder.
-    flat = {name.replace("/", "__") if word.kind == "dataset" else name: snapshot / name for name in names}
-    _write_links(place, flat)
 
 
 def _write_links(place: Path, targets: Mapping[str, Path], origin: str | None = None) -> None:

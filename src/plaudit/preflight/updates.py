@@ -337,8 +337,8 @@ def check_checkpoint_resume(subject: PreflightSubject) -> Result:
         _freeze_largest_weights(trial.job) as freeze_note,
         tempfile.TemporaryDirectory(prefix="plaudit-check-") as folder,
     ):
-        uninterrupted, checkpoint_bytes = _uninterrupted_digests(trial, Path(folder))
-        resumed = _resumed_digests(trial, Path(folder))
+        uninterrupted, checkpoint_bytes = _digests_after_two_steps(trial, Path(folder), resumed=False)
+        resumed, _ = _digests_after_two_steps(trial, Path(folder), resumed=True)
     differing = [name for name, digest in uninterrupted.items() if resumed.get(name) != digest]
     differing += [name for name in resumed if name not in uninterrupted]
     if differing:
@@ -386,29 +386,27 @@ def _has_decreased(losses: list[float]) -> bool:
     return losses[0] - losses[-1] > CLEAR_DECREASE * abs(losses[0])
 
 
-def _uninterrupted_digests(trial: TrialStep, folder: Path) -> tuple[dict[str, bytes], int]:
-    """Digests after a step, a checkpoint and another step; and the checkpoint's size in bytes."""
+def _digests_after_two_steps(
+    trial: TrialStep, folder: Path, *, resumed: bool
+) -> tuple[dict[str, bytes], int]:
+    """Digests after a step, a checkpoint and another step, and the bytes of the checkpoint.
+
+    ``resumed`` begins at the checkpoint that lies there, with an optimiser made anew.
+    """
     job = trial.job
     with preserve_weights(job.module):
-        stepper = trial_stepper(job)
+        stepper, size = trial_stepper(job), 0
+        if resumed:
+            loaded = checkpoints.load_latest_checkpoint(folder, expected=expected_shapes(job.module))
+            assert loaded is not None, "it was just written"
+            load_snapshot(loaded.state, job.module, stepper.optimizer, stepper.ranks)
+            # Before the step, so that two copies of the optimiser's state are not held at once.
+            del loaded
+        else:
+            take_step(stepper, trial.batch, job.learning_rate)
+            size = checkpoints.save_checkpoint(folder, snapshot(stepper, {}, step=1, facts={})).bytes
         take_step(stepper, trial.batch, job.learning_rate)
-        saved = checkpoints.save_checkpoint(folder, snapshot(stepper, {}, step=1, facts={}))
-        take_step(stepper, trial.batch, job.learning_rate)
-        return _state_digests(stepper), saved.bytes
-
-
-def _resumed_digests(trial: TrialStep, folder: Path) -> dict[str, bytes]:
-    """Digests after the step that follows the checkpoint, with an optimiser made anew."""
-    job = trial.job
-    with preserve_weights(job.module):
-        stepper = trial_stepper(job)
-        loaded = checkpoints.load_latest_checkpoint(folder, expected=expected_shapes(job.module))
-        assert loaded is not None, "it was just written"
-        load_snapshot(loaded.state, job.module, stepper.optimizer, stepper.ranks)
-        # Before the step, so that two copies of the optimiser's state are not held at once.
-        del loaded
-        take_step(stepper, trial.batch, job.learning_rate)
-        return _state_digests(stepper)
+        return _state_digests(stepper), size
 
 
 def _state_digests(stepper: Stepper[Any]) -> dict[str, bytes]:

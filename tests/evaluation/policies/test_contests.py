@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from plaudit.evaluation.policies.win_rate import ContestNames, contest_result, paired_p_value
+from plaudit.evaluation.policies.win_rate import contest_result, paired_p_value
 from plaudit.evaluation.shares import sign_flip_test
 from tests.evaluation.policies.duels import DRAWS, drawn, duel
 
-NAMES = ContestNames(policy="ppo", against="sft", judge="judge")
+NAMES = ("ppo", "sft", "judge")
 
 
 def test_every_figure_by_hand():

@@ -12,7 +12,7 @@ from plaudit.data.judging import BothWays, Judge, Mark, Task, Verdict
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.generate import EvaluationPrompt, GenerationSettings, generate_completions
 from plaudit.evaluation.policies.judge import check_judge, family_note, judge_pairs, load_judge, sees_order
-from plaudit.evaluation.policies.win_rate import ContestNames, contest_result
+from plaudit.evaluation.policies.win_rate import contest_result
 from plaudit.evaluation.stats import Resampling
 from plaudit.rewards.base import FunctionReward
 from plaudit.rewards.comparing import FunctionJudge, RewardJudge
@@ -74,7 +74,7 @@ def test_a_judge_that_sees_only_places_finds_nobody_better(tmp_path):
     biased = BothWays(judge=FunctionJudge(name="biased", function=likes_the_first))
     found = judge_pairs(biased, ASKED, {("0", "1"): (mine, theirs), ("1", "0"): (theirs, mine)})
     told = contest_result(
-        ContestNames(policy="0", against="1", judge="biased"),
+        ("0", "1", "biased"),
         found["0", "1"],
         Resampling(times=50),
         sees_order=True,

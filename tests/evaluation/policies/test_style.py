@@ -7,7 +7,6 @@ import pytest
 
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.win_rate import (
-    ContestNames,
     contest_result,
     density,
     density_gap,
@@ -119,9 +118,7 @@ def test_a_mark_that_nobody_uses_or_that_decides_a_few_pairs_does_not_spoil_the_
     found = style_controlled_win_rate(duels + rare, DRAWS).value
     assert found.n == alone.n == 120
     assert found.value == pytest.approx(alone.value, abs=1e-6)
-    told = contest_result(
-        ContestNames(policy="a", against="b", judge="j"), duels + rare, DRAWS, sees_order=False
-    )
+    told = contest_result(("a", "b", "j"), duels + rare, DRAWS, sees_order=False)
     assert told.style_controlled == found
     assert told.notes == ("style-controlled win rate: 3 pairs are left out, whose looks alone decide them",)
 

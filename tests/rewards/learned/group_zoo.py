@@ -14,7 +14,7 @@ from plaudit.lab.world import base_model_folder
 from plaudit.methods.reward_model.config import GroupConfig, GroupSettings
 from plaudit.methods.reward_model.group_preference import group
 from plaudit.rewards.base import TaskScores
-from plaudit.rewards.combine.manifest import GroupManifest, save_group
+from plaudit.rewards.combine.manifest import GroupManifest, save_manifest
 from plaudit.rewards.learned.group import GroupReward
 from plaudit.rewards.load import load_reward
 from tests.engine.toy import make_toy
@@ -46,7 +46,7 @@ def taste_of(learnt: Path, name: str | None) -> GroupManifest:
 
 def reward_of(learnt: Path, out: Path, name: str | None) -> GroupReward:
     """The folder is made, and loaded as any reward is."""
-    save_group(out, taste_of(learnt, name))
+    save_manifest(out, taste_of(learnt, name))
     reward = load_reward(out, device="cpu")
     assert isinstance(reward, GroupReward)
     return reward

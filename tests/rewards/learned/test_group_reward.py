@@ -22,7 +22,7 @@ from plaudit.models.load import load_model
 from plaudit.models.policy import Policy
 from plaudit.rewards.base import TaskScores
 from plaudit.rewards.combine.aggregate import Combination
-from plaudit.rewards.combine.manifest import save_combination, save_group
+from plaudit.rewards.combine.manifest import save_combination, save_manifest
 from plaudit.rewards.learned.group import SINGLE_ANSWER, GroupReward
 from plaudit.rewards.load import check_reward, load_reward
 from plaudit.tokens.encode import make_encoder
@@ -168,7 +168,7 @@ def test_a_taste_moves_with_what_lies_beside_it_and_combines_like_any_reward(lea
     home = tmp_path / "home"
     shutil.copytree(learnt / "groups", home / "groups")
     shutil.copy(learnt / "few.jsonl", home / "few.jsonl")
-    save_group(home / "long", taste_of(home, "long-9"))
+    save_manifest(home / "long", taste_of(home, "long-9"))
     facts = json.loads((home / "long" / "combined.json").read_text())
     assert (facts["module"], facts["context"], facts["group"]) == ("../groups", "../few.jsonl", "long-9")
     home.rename(tmp_path / "moved")
@@ -235,7 +235,7 @@ def test_a_model_of_another_size_is_not_the_one_that_it_was_trained_beside(learn
     toy = make_toy(tmp_path / "toy").model
     size = load_group_preference(learnt / "groups" / "model").config.embedding
     says = f"its states have 32 numbers and the module was trained on {size}: this is not the model"
-    save_group(tmp_path / "other", replace(taste_of(learnt, "long-9"), embedder=toy))
+    save_manifest(tmp_path / "other", replace(taste_of(learnt, "long-9"), embedder=toy))
     with pytest.raises(UserError, match=says):
         load_reward(tmp_path / "other", device="cpu")
     assert combine(learnt, tmp_path / "out", "--model", toy) == 2
@@ -263,7 +263,7 @@ def test_a_group_run_alone_is_no_reward_and_the_way_to_one_is_told(learnt):
     ],
 )
 def test_a_damaged_taste_is_named(learnt, tmp_path, change, says):
-    path = save_group(tmp_path / "long", taste_of(learnt, "long-9"))
+    path = save_manifest(tmp_path / "long", taste_of(learnt, "long-9"))
     facts = {**json.loads(path.read_text()), **change}
     path.write_text(json.dumps({name: value for name, value in facts.items() if value is not None}))
     for ask in (load_reward, check_reward):
@@ -274,7 +274,7 @@ def test_a_damaged_taste_is_named(learnt, tmp_path, change, says):
 def test_a_damaged_module_is_named(learnt, tmp_path):
     shutil.copytree(learnt / "groups" / "model", tmp_path / "module")
     taste = replace(taste_of(learnt, "long-9"), module=tmp_path / "module")
-    save_group(tmp_path / "long", taste)
+    save_manifest(tmp_path / "long", taste)
     facts = json.loads((tmp_path / "module" / CONFIG_FILE).read_text())
     (tmp_path / "module" / CONFIG_FILE).write_text(json.dumps({**facts, "width": 64}))
     with pytest.raises(UserError, match="no group preference module as it was saved"):

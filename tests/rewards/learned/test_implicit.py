@@ -13,7 +13,7 @@ from plaudit.errors import UserError
 from plaudit.models.load import load_model
 from plaudit.models.policy import Policy
 from plaudit.rewards.base import Reward
-from plaudit.rewards.combine.manifest import ImplicitManifest, save_implicit
+from plaudit.rewards.combine.manifest import ImplicitManifest, save_manifest
 from plaudit.rewards.learned.scalar import ImplicitReward
 from plaudit.rewards.load import load_reward
 from plaudit.tokens.batch import batch_of
@@ -108,7 +108,7 @@ def test_a_policy_that_was_taught_some_answers_values_them(tmp_path: Path) -> No
 
 def test_its_folder_is_loaded_like_any_reward(tmp_path: Path) -> None:
     policy, reference = _start(tmp_path, 0), _start(tmp_path, 1)
-    save_implicit(tmp_path / "mine", ImplicitManifest(policy=policy, reference=reference, beta=0.2))
+    save_manifest(tmp_path / "mine", ImplicitManifest(policy=policy, reference=reference, beta=0.2))
     reward = load_reward(tmp_path / "mine", device="cpu")
     assert reward.name == "mine"
     assert apart(reward.scores(tasks(4)), _implicit(policy, reference, 0.2).scores(tasks(4))) < 1e-5
@@ -116,7 +116,7 @@ def test_its_folder_is_loaded_like_any_reward(tmp_path: Path) -> None:
 
 def test_without_a_reference_it_is_how_likely_the_answer_is(tmp_path: Path) -> None:
     policy = _start(tmp_path, 0)
-    save_implicit(tmp_path / "likely", ImplicitManifest(policy=policy, reference=None, beta=0.5))
+    save_manifest(tmp_path / "likely", ImplicitManifest(policy=policy, reference=None, beta=0.5))
     asked = tasks(3)
     expected = tuple(tuple(0.5 * logp for logp in _logp(policy, one)) for one in asked)
     assert apart(load_reward(tmp_path / "likely", device="cpu").scores(asked), expected) < 1e-4
@@ -126,7 +126,7 @@ def test_policies_of_other_tokens_make_no_reward(tmp_path: Path) -> None:
     policy = _start(tmp_path, 0)
     (tmp_path / "other").mkdir()
     other = start(tmp_path / "other", specials={**SPECIAL, 9: "<|other|>"})
-    save_implicit(tmp_path / "mine", ImplicitManifest(policy=policy, reference=other, beta=0.2))
+    save_manifest(tmp_path / "mine", ImplicitManifest(policy=policy, reference=other, beta=0.2))
     with pytest.raises(UserError, match="its tokenizer differs"):
         load_reward(tmp_path / "mine", device="cpu")
 
@@ -135,7 +135,7 @@ def test_policies_of_other_tokens_make_no_reward(tmp_path: Path) -> None:
 def test_a_beta_that_turns_the_reward_round_is_refused(tmp_path: Path, beta: int | float) -> None:
     folder = _start(tmp_path, 0)
     with pytest.raises(UserError, match="expected a number above 0"):
-        save_implicit(tmp_path / "mine", ImplicitManifest(policy=folder, reference=folder, beta=beta))
+        save_manifest(tmp_path / "mine", ImplicitManifest(policy=folder, reference=folder, beta=beta))
     assert not (tmp_path / "mine").exists()
     with pytest.raises(UserError, match="expected a number above 0"):
         _implicit(folder, folder, beta)

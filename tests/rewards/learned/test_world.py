@@ -15,7 +15,7 @@ from plaudit.lab.world import base_model_folder
 from plaudit.lab.world.annotators import annotator_pool
 from plaudit.lab.world.making import rankings
 from plaudit.models.reward_model import new_reward_model, save_reward_model
-from plaudit.rewards.combine.manifest import ImplicitManifest, save_implicit
+from plaudit.rewards.combine.manifest import ImplicitManifest, save_manifest
 from plaudit.rewards.llm.generative import LANGUAGE_JUDGE_FILE, LanguageJudgeSpec
 from plaudit.rewards.load import GenerativeReward, check_reward, load_reward
 from plaudit.tokens.encode import make_encoder, record_answers
@@ -65,7 +65,7 @@ def test_a_judge_in_words_is_a_reward_by_its_folder(tmp_path: Path, asked: list[
 
 
 def test_the_base_model_is_no_likelier_than_itself(tmp_path: Path, asked: list[Task]) -> None:
-    save_implicit(
+    save_manifest(
         tmp_path / "none",
         ImplicitManifest(policy=base_model_folder(), reference=base_model_folder(), beta=0.1),
     )

@@ -456,7 +456,7 @@ def _contest_results(
         (
             judges[name],
             win_rate.contest_result(
-                win_rate.ContestNames(policy=policy, against=other, judge=judges[name].name),
+                (policy, other, judges[name].name),
                 judged_pairs,
                 resampling,
                 sees_order=sees_order(judges[name]),

@@ -16,7 +16,6 @@ from plaudit.errors import UserError
 from plaudit.evaluation.policies.generate import EvaluationPrompt, PolicyCompletions
 from plaudit.evaluation.policies.result import Contest
 from plaudit.evaluation.policies.win_rate import (
-    ContestNames,
     DuelsByPair,
     JudgedPair,
     contest_result,
@@ -91,7 +90,7 @@ def agreement_with_people(
     ``raw`` is the accuracy, in which a tie of the judge counts one half.
     """
     judged = judged_against_people(judge, pairs)
-    names = ContestNames(policy="preferred by people", against="the other answer", judge=judge.name)
+    names = ("preferred by people", "the other answer", judge.name)
     contest = contest_result(names, judged, resampling, sees_order=sees_order(judge))
     return replace(contest, notes=(*contest.notes, *judge_notes(judge))), judged
 

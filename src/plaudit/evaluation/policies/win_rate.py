@@ -210,19 +210,16 @@ def style_controlled_win_rate(
     return _controlled_win_rate(duels, resampling, partial(style_differences, names=features))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContestNames:
-    policy: str
-    against: str
-    judge: str
-
-
 def contest_result(
-    names: ContestNames, duels: Sequence[JudgedPair], resampling: Resampling, *, sees_order: bool
+    names: tuple[str, str, str], duels: Sequence[JudgedPair], resampling: Resampling, *, sees_order: bool
 ) -> Contest:
-    """All figures of one policy against another; ``sees_order`` is False where answers are scored singly."""
+    """All figures of one policy against another, of these names, by a judge of the third.
+
+    ``sees_order`` is False where answers are scored singly.
+    """
+    policy, against, judge = names
     if not sees_order and any(duel.forward != duel.backward for duel in duels):
-        raise ValueError(f"{names.judge} sees no order, and yet gave two numbers for one pair")
+        raise ValueError(f"{judge} sees no order, and yet gave two numbers for one pair")
     with_verdicts = with_verdict(duels)
     share_B = verdict_array(with_verdicts)
     decided_duels = [duel for duel, share in zip(with_verdicts, share_B, strict=True) if share != 0.5]
@@ -230,9 +227,9 @@ def contest_result(
     at_style = style_controlled_win_rate(with_verdicts, resampling)
     controlled = (("length-controlled", at_length), ("style-controlled", at_style))
     return Contest(
-        policy=names.policy,
-        against=names.against,
-        judge=names.judge,
+        policy=policy,
+        against=against,
+        judge=judge,
         won=int((share_B > 0.5).sum()),
         tied=int((share_B == 0.5).sum()),
         lost=int((share_B < 0.5).sum()),

@@ -427,19 +427,23 @@ def read_reward_data(
         )
     # In the file's order: benchmarks are sorted by subset.
     used = some_of(preferences, n, seed)
+    ids: dict[str, str] = {}
+    if reading.format_name == "rewardbench2":
+        # What each row calls itself: RewardBench 2 couples rows by it, and records do not keep it.
+        rows = (row.raw for row in open_rows(path, format=format, options=options).rows)
+        values = {row.origin: row.value for row in rows if isinstance(row.value, dict)}
+        ids = {origin: str(value["id"]) for origin, value in values.items() if "id" in value}
     data = RewardEvaluationData(
         name=path.name,
         records=used,
         layout=reading.format_name,
-        ids=_row_ids(path, format, options) if reading.format_name == "rewardbench2" else {},
+        ids=ids,
     )
     return data, tuple(_reading_notes(path, reading, preferences, used))
 
 
-def annotators_of(
-    path: Path, *, threshold: float = 0.01, options: ReadOptions = DEFAULT_OPTIONS
-) -> frozenset[str]:
-    records = read_records(path, threshold=threshold, options=options).records
+def annotators_of(path: Path, *, threshold: float) -> frozenset[str]:
+    records = read_records(path, threshold=threshold).records
     names = {getattr(record, "annotator", None) for record in records} - {None}
     if not names:
         raise UserError(f"{path}: no row names its annotator, so nobody can be known as held out")
@@ -459,11 +463,3 @@ def _reading_notes(
     if len(used) < len(records):
         lines.append(f"{path.name}: {len(used)} of {len(records)} records, drawn by chance")
     return lines
-
-
-def _row_ids(path: Path, format: str | None, options: ReadOptions) -> dict[str, str]:
-    """What each row calls itself: RewardBench 2 couples rows by it, and records do not keep it."""
-    rows = (row.raw for row in open_rows(path, format=format, options=options).rows)
-    return {
-        row.origin: str(row.value["id"]) for row in rows if isinstance(row.value, dict) and "id" in row.value
-    }

@@ -374,7 +374,13 @@ def _load_round_prompts(
     # Not once answers are drawn: the lineage of every policy run holds the hash of these files.
     if folder is not None and not _marker_file(folder, rlhf_round(config, 1), "-drawn").exists():
         for path, file_prompts in files.items():
-            write_records(map(_as_prompt_record, file_prompts), path)
+            records = (
+                Prompt(
+                    prompt=each.text, answer=each.reference_answer, metadata=each.metadata, origin=each.origin
+                )
+                for each in file_prompts
+            )
+            write_records(records, path)
     return prompts, notes
 
 
@@ -384,12 +390,6 @@ def _as_chat_prompts(prompts: Sequence[EncodedPrompt], encoder: Encoder) -> tupl
         if isinstance(prompt.text, str) and encoder.asks_in_turns
         else prompt
         for prompt in prompts
-    )
-
-
-def _as_prompt_record(prompt: EncodedPrompt) -> Prompt:
-    return Prompt(
-        prompt=prompt.text, answer=prompt.reference_answer, metadata=prompt.metadata, origin=prompt.origin
     )
 
 

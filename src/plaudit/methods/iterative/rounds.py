@@ -189,15 +189,10 @@ def answers_line(group: ScoredGroup) -> str:
     """What `read_answers` reads of one prompt."""
     answers: list[dict[str, object]] = []
     for index, (rollout, score) in enumerate(zip(group.rollouts, group.scores, strict=True)):
-        answer = rollout.answer
+        text, tokens, ended = rollout.answer.text, rollout.answer.tokens, rollout.answer.ended
         parts = {name: row[index] for name, row in group.parts.items()}
-        fields_of_answer = {
-            "text": answer.text,
-            "tokens": answer.tokens,
-            "ended": answer.ended,
-            "score": score,
-        }
-        answers.append({**fields_of_answer, "parts": parts} if parts else dict(fields_of_answer))
+        answer = asdict(ScoredAnswer(text=text, tokens=tokens, ended=ended, score=score))
+        answers.append({**answer, "parts": parts} if parts else answer)
     prompt = group.prompt
     line = {"prompt": text_to_json(prompt.text), "origin": prompt.origin, "answers": answers}
     return exact_json.dumps(line)

@@ -293,30 +293,18 @@ def fixed_length(loss_NT: Tensor, mask_NT: Tensor, counts: LossCounts, /) -> Ten
     return reduce.fixed_length(loss_NT, mask_NT, completions=counts.completions, longest=counts.max_tokens)
 
 
-ADVANTAGES: Mapping[str, Callable[..., Tensor]] = {
-    "gae": gae,
-    "monte-carlo": monte_carlo,
-    "one-step": one_step,
-    "bandit": bandit,
-    "group-z": group_z,
-    "group-mean": group_mean,
-    "leave-one-out": leave_one_out,
-    "greedy": greedy,
-    "preference": preference,
-    "running": running,
-    "whitened": whitened,
-}
+def _by_name(*cells: Callable[..., Tensor]) -> dict[str, Callable[..., Tensor]]:
+    return {cell.__name__.replace("_", "-"): cell for cell in cells}
+
+
+ADVANTAGES: Mapping[str, Callable[..., Tensor]] = _by_name(
+    *(gae, monte_carlo, one_step, bandit, group_z, group_mean),
+    *(leave_one_out, greedy, preference, running, whitened),
+)
 SURROGATES: Mapping[str, Callable[..., Tensor]] = {
-    "log-prob": log_prob,
-    "unclipped": unclipped,
-    "clip": clip,
+    **_by_name(log_prob, unclipped, clip),
     "dual-clip": dual_clipped,
-    "rollback": rollback,
-    "kl-trigger": kl_trigger,
-    "kl-penalty": kl_penalty,
-    "cispo": cispo,
-    "p3o": p3o,
-    "p3o-joint": p3o_joint,
+    **_by_name(rollback, kl_trigger, kl_penalty, cispo, p3o, p3o_joint),
     "dpo": online_dpo,
     "ipo": online_ipo,
 }

@@ -336,7 +336,9 @@ class RolloutCollector:
         rivals: list[ScoredGroup] = []
         groups: list[ScoredGroup] = []
         for scored in usable:
-            group, rival = self._split_rival(scored)
+            group = self._without_rival(scored).scored_only()
+            of_rival = [k >= self.completions_per_prompt for k in range(len(scored.rollouts))]
+            rival = scored.select(of_rival).scored_only()
             # A loss of pairs has no value for an answer whose partner has no verdict.
             enough = len(group.rollouts) >= (self.completions_per_prompt if self.complete_groups_only else 1)
             if enough and (rival.rollouts or self.rival is None):
@@ -467,10 +469,6 @@ class RolloutCollector:
     def _without_rival(self, group: ScoredGroup) -> ScoredGroup:
         return group.select([k < self.completions_per_prompt for k in range(len(group.rollouts))])
 
-    def _split_rival(self, group: ScoredGroup) -> tuple[ScoredGroup, ScoredGroup]:
-        rival = group.select([k >= self.completions_per_prompt for k in range(len(group.rollouts))])
-        return self._without_rival(group).scored_only(), rival.scored_only()
-
     def _has_signal(self, group: ScoredGroup) -> bool:
         return not self.dynamic_sampling or not _has_equal_scores(self._without_rival(group).scored_only())
 
@@ -484,15 +482,8 @@ def group_as_json(index: int, group: ScoredGroup) -> str:
     """A group as JSON; floats are read back to the last bit."""
     answers = [rollout_to_json(rollout) for rollout in group.rollouts]
     steps = [None if paid is None else asdict(paid) for paid in group.steps]
-    return json.dumps(
-        {
-            "place": index,
-            "answers": answers,
-            "scores": group.scores,
-            "parts": dict(group.parts),
-            "steps": steps,
-        }
-    )
+    scores, parts = group.scores, dict(group.parts)
+    return json.dumps({"place": index, "answers": answers, "scores": scores, "parts": parts, "steps": steps})
 
 
 def group_from_json(text: str, prompts: Sequence[EncodedPrompt]) -> tuple[int, ScoredGroup]:

@@ -254,7 +254,6 @@ def _pair_losses(
 ) -> Tensor:
     loss_B = _expected_pair_loss(row, *sides, pairs, context)
     if row.weight is not None:
-        assert row.weight is not None
         assert scored.repeat_NT is not None
         weight_N = row.weight(scored.logp_NT, scored.repeat_NT, scored.batch.mask_NT)
         loss_B = loss_B * row.pair_weight(weight_N[pairs.chosen_B], weight_N[pairs.rejected_B])

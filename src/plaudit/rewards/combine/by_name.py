@@ -16,22 +16,17 @@ import yaml
 from plaudit.config import did_you_mean
 from plaudit.data.records import Task
 from plaudit.errors import UserError
-from plaudit.rewards.base import Reward, RewardTraits, TaskScores
-from plaudit.rewards.combine.cascade import (
-    Blend,
-    Cascade,
-    ScoresWithParts,
-    Tier,
-    merge_refusal_reasons,
-    refuse_duplicate_names,
-)
+from plaudit.rewards.base import Reward, RewardTraits
+from plaudit.rewards.combine import cascade
+from plaudit.rewards.combine.cascade import Blend, Cascade, OfParts, ScoresWithParts, Tier
 
+_Numbers = Sequence[Mapping[str, float | None]]
 _KEYS = {"cascade": ("sure", "centre"), "blend": ("weight",), "gated": ("below",)}
 _MEMBERS = {"cascade": "two rewards or more", "blend": "two rewards or more", "gated": "a gate and another"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gated:
+class Gated(OfParts):
     """One reward that decides where it is low, and another elsewhere (Llama 2, Touvron et al. 2023)."""
 
     name: str
@@ -43,18 +38,11 @@ class Gated:
 
     def __post_init__(self) -> None:
         """Refuse two parts of the same name: figures could not tell them apart."""
-        refuse_duplicate_names(self.name, self.traits.members)
+        cascade.refuse_duplicate_names(self.name, self.traits.members)
 
     @property
     def traits(self) -> RewardTraits:
         return RewardTraits(members=(self.gate, self.other))
-
-    @property
-    def refused(self) -> Mapping[str, int]:
-        return merge_refusal_reasons((self.gate, self.other))
-
-    def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
-        return self.scores_with_parts(tasks).rows
 
     def scores_with_parts(self, tasks: Sequence[Task]) -> ScoresWithParts:
         """The scores, what each said, and where the gate decides."""
@@ -89,7 +77,7 @@ def member_words(word: str) -> list[str]:
     return [str(row["reward"]) for row in _read(Path(place), kind)]
 
 
-def _cascade(name: str, rewards: Sequence[Reward], numbers: Sequence[Mapping[str, float | None]]) -> Cascade:
+def _cascade(name: str, rewards: Sequence[Reward], numbers: _Numbers) -> Cascade:
     return Cascade(
         name=name,
         tiers=tuple(
@@ -99,21 +87,21 @@ def _cascade(name: str, rewards: Sequence[Reward], numbers: Sequence[Mapping[str
     )
 
 
-def _blend(name: str, rewards: Sequence[Reward], numbers: Sequence[Mapping[str, float | None]]) -> Blend:
+def _blend(name: str, rewards: Sequence[Reward], numbers: _Numbers) -> Blend:
     weights = [row["weight"] for row in numbers]
     if None in weights:
         raise UserError(f"{name}: member {weights.index(None) + 1}: weight is missing; give shares of 1")
     return Blend(name=name, rewards=tuple(rewards), weights=tuple(w for w in weights if w is not None))
 
 
-def _gated(name: str, rewards: Sequence[Reward], numbers: Sequence[Mapping[str, float | None]]) -> Gated:
+def _gated(name: str, rewards: Sequence[Reward], numbers: _Numbers) -> Gated:
     if len(rewards) != 2 or numbers[1]["below"] is not None:
         raise UserError(f"{name}: the first reward is the gate, with below; the second decides elsewhere")
     gate, other = rewards
     return Gated(name=name, gate=gate, other=other, below=numbers[0]["below"] or 0.0)
 
 
-_MAKERS: Mapping[str, Callable[[str, Sequence[Reward], Sequence[Mapping[str, float | None]]], Reward]] = {
+_MAKERS: Mapping[str, Callable[[str, Sequence[Reward], _Numbers], Reward]] = {
     "cascade": _cascade,
     "blend": _blend,
     "gated": _gated,

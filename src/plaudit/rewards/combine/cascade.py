@@ -14,7 +14,7 @@ from typing import Protocol, runtime_checkable
 
 from plaudit.data.records import Task
 from plaudit.errors import UserError
-from plaudit.rewards.base import Reward, RewardTraits, TaskScores, refusal_counts
+from plaudit.rewards.base import HasTraits, Reward, RewardTraits, TaskScores, refusal_counts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +27,20 @@ class ScoresWithParts:
 @runtime_checkable
 class HasScoreParts(Protocol):
     def scores_with_parts(self, tasks: Sequence[Task]) -> ScoresWithParts: ...
+
+
+class OfParts:
+    """What a reward that is made of others, and keeps what each said, has of its own making."""
+
+    __slots__ = ()
+
+    @property
+    def refused(self: HasTraits) -> Mapping[str, int]:
+        return merge_refusal_reasons(self.traits.members)
+
+    def scores(self: HasScoreParts, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
+        """A row for each task; None where there is no verdict."""
+        return self.scores_with_parts(tasks).rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +68,7 @@ class Tier:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cascade:
+class Cascade(OfParts):
     """Tiers in order, each asked only for the answers that those above were not confident about.
 
     Where no tier is confident, the last one that said anything at all counts. The scores of all tiers are
@@ -71,14 +85,6 @@ class Cascade:
     @property
     def traits(self) -> RewardTraits:
         return RewardTraits(members=tuple(tier.reward for tier in self.tiers))
-
-    @property
-    def refused(self) -> Mapping[str, int]:
-        return merge_refusal_reasons(self.traits.members)
-
-    def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
-        """A row for each task; None where no tier had a verdict."""
-        return self.scores_with_parts(tasks).rows
 
     def scores_with_parts(self, tasks: Sequence[Task]) -> ScoresWithParts:
         rows: list[list[float | None]] = [[None] * len(task.answers) for task in tasks]
@@ -102,7 +108,7 @@ class Cascade:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Blend:
+class Blend(OfParts):
     """A weighted sum, with weights that sum to 1.
 
     An answer that one part has no verdict on has none. Sharing the missing weight out over the others would
@@ -127,14 +133,6 @@ class Blend:
     @property
     def traits(self) -> RewardTraits:
         return RewardTraits(members=self.rewards)
-
-    @property
-    def refused(self) -> Mapping[str, int]:
-        return merge_refusal_reasons(self.rewards)
-
-    def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
-        """A row for each task; None where a part has no verdict."""
-        return self.scores_with_parts(tasks).rows
 
     def scores_with_parts(self, tasks: Sequence[Task]) -> ScoresWithParts:
         rows_by_reward = [reward.scores(tasks) for reward in self.rewards]

@@ -112,22 +112,8 @@ def save_combination(folder: Path, members: Sequence[Path], combination: Combina
     )
 
 
-def save_implicit(folder: Path, manifest: ImplicitManifest) -> Path:
-    """Make the folder the implicit reward of a policy, β (log π − log π_ref) or β log π; returns the file."""
-    return _save(folder, manifest)
-
-
-def save_steps(folder: Path, *, model: Path, reading: StepAggregation) -> Path:
-    """Make the folder the reward that a process reward model gives to whole answers; returns the file."""
-    return _save(folder, ProcessManifest(model=model, reading=reading))
-
-
-def save_group(folder: Path, manifest: GroupManifest) -> Path:
-    """Make the folder the taste of a group; returns the file."""
-    return _save(folder, manifest)
-
-
-def _save(folder: Path, manifest: ImplicitManifest | ProcessManifest | GroupManifest) -> Path:
+def save_manifest(folder: Path, manifest: ImplicitManifest | ProcessManifest | GroupManifest) -> Path:
+    """Make the folder the reward that the manifest says; returns the file."""
     for model in manifest.folders:
         _refuse_missing(folder, model)
     fields = {

@@ -88,11 +88,11 @@ def write_combination(settings: CombineSettings, folder: Path) -> None:
 
 def write_implicit(settings: CombineSettings, folder: Path, names: Sequence[str] = ()) -> str:
     """Write the reward that a policy has learned; returns its formula, with these names of the policies."""
-    from plaudit.rewards.combine.manifest import ImplicitManifest, save_implicit
+    from plaudit.rewards.combine.manifest import ImplicitManifest, save_manifest
     from plaudit.rewards.load import check_implicit
 
     assert settings.policy is not None, "refused when the settings were made"
     policies = ImplicitManifest(policy=settings.policy, reference=settings.reference, beta=settings.scale)
     check_implicit(policies)
-    save_implicit(folder, policies)
+    save_manifest(folder, policies)
     return policies.describe(*names)
