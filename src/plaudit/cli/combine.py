@@ -29,12 +29,8 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     add = implicit.add_argument
     add("--policy", type=model_path, required=True, metavar="DIR", help="the trained policy")
-    add(
-        "--reference",
-        type=model_path,
-        metavar="DIR",
-        help="what it began as (default: none, likelihood alone)",
-    )
+    reference_help = "what it began as (default: none, likelihood alone)"
+    add("--reference", type=model_path, metavar="DIR", help=reference_help)
     add("--beta", type=float, default=0.1, metavar="B", help="that of its training (default: 0.1)")
     steps = verbs.add_parser("steps", help="whole answers scored by a model that scores their steps")
     add = steps.add_argument
@@ -84,12 +80,8 @@ def _add_rewards_verb(verbs: Subparsers) -> None:
     add("--k", type=float, help="cautious: how many deviations (default: 1)")
     add("--gate", type=model_path, metavar="DIR", help="gated: which of the two decides")
     add("--below", type=float, metavar="R", help="gated: the threshold, on the gate's scale (default: 0)")
-    add(
-        "--normalise",
-        type=Path,
-        metavar="FILE",
-        help="rows on whose answers each reward is brought to mean 0 and deviation 1 first",
-    )
+    normalise_help = "rows on whose answers each reward is brought to mean 0 and deviation 1 first"
+    add("--normalise", type=Path, metavar="FILE", help=normalise_help)
     add("--device", default="auto", help="for --normalise: auto, cpu or cuda (default: auto)")
     _add_out_option(rewards)
 

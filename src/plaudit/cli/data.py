@@ -83,12 +83,9 @@ def _convert(args: argparse.Namespace) -> int:
         raise UserError(f"{args.out}: would replace the file that is read; name another")
     check_output_path(args.out)
     quarantine_path = args.out.with_name(f"{args.out.name}.quarantine.jsonl")
+    options = _read_options(args)
     result = read_records(
-        args.file,
-        format=args.format,
-        threshold=args.threshold,
-        quarantine=quarantine_path,
-        options=_read_options(args),
+        args.file, format=args.format, threshold=args.threshold, quarantine=quarantine_path, options=options
     )
     print(result.format_sentence)
     for reason, count in result.left_out.items():

@@ -117,12 +117,9 @@ def with_label(record: Record, row: Node, label: str | None) -> Record:
     """An answer with its label, which is a thumb; any other record as it is."""
     if label is None or not isinstance(record, Demonstration):
         return record
+    score = float(row.get(label).verdict())
     return Rating(
-        prompt=record.prompt,
-        completion=record.completion,
-        score=float(row.get(label).verdict()),
-        thumb=True,
-        **record.provenance,
+        prompt=record.prompt, completion=record.completion, score=score, thumb=True, **record.provenance
     )
 
 

@@ -130,11 +130,8 @@ class RawRow:
 
 
 def bad_row(kind: ProblemKind, origin: str, *, expected: str, found: str, text: str = "") -> RawRow:
-    return RawRow(
-        origin=origin,
-        problem=BadRowError(kind, "", expected=expected, found=found).problem_at(origin),
-        text=text,
-    )
+    problem = BadRowError(kind, "", expected=expected, found=found).problem_at(origin)
+    return RawRow(origin=origin, problem=problem, text=text)
 
 
 def row_from_value(value: object, origin: str, text: str | None = None) -> RawRow:

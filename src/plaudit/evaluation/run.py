@@ -136,12 +136,9 @@ class EvaluatedModels:
 def evaluate_requested_rewards(settings: JudgeRewardSettings, names: Sequence[str]) -> EvaluatedModels:
     """The rewards and judges, each under its name, on the comparisons that were asked for."""
     resampling = Resampling(times=settings.bootstrap, seed=settings.seed)
+    options = ReadOptions(columns=settings.columns, leave_out=settings.leave_out)
     evidence, notes = evaluate.read_reward_data(
-        settings.data,
-        threshold=settings.threshold,
-        n=settings.n,
-        seed=settings.seed,
-        options=ReadOptions(columns=settings.columns, leave_out=settings.leave_out),
+        settings.data, threshold=settings.threshold, n=settings.n, seed=settings.seed, options=options
     )
     records = evidence.records
     if settings.world:

@@ -485,11 +485,8 @@ def join_completions(examples: Sequence[Example]) -> Example:
         for name, extra in first.extras.items()
         if extra.axis == "completion"
     }
-    return replace(
-        first,
-        completions=tuple(completion for example in examples for completion in example.completions),
-        extras={**first.prompt_extras, **completion_extras},
-    )
+    completions = tuple(completion for example in examples for completion in example.completions)
+    return replace(first, completions=completions, extras={**first.prompt_extras, **completion_extras})
 
 
 def _pad(rows: Sequence[Sequence[int]]) -> Int[Tensor, "R W"]:

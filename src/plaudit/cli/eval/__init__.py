@@ -33,11 +33,9 @@ def add_parser(subparsers: parser.Subparsers) -> None:
     evaluate = subparsers.add_parser("eval")
     verbs = evaluate.add_subparsers(dest="eval_verb", required=True, metavar="reward|policy")
     policies.add_parser(verbs)
+    reward_help = "accuracy, calibration, bias, best-of-n, public benchmarks"
     reward = verbs.add_parser(
-        "reward",
-        help="accuracy, calibration, bias, best-of-n, public benchmarks",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog=_EPILOG,
+        "reward", help=reward_help, formatter_class=argparse.RawDescriptionHelpFormatter, epilog=_EPILOG
     )
     add = reward.add_argument
     add(
@@ -63,19 +61,11 @@ def add_parser(subparsers: parser.Subparsers) -> None:
 
 def _add_knowledge_options(reward: argparse.ArgumentParser) -> None:
     add = reward.add_argument
-    add(
-        "--trained-on",
-        type=Path,
-        metavar="ROWS",
-        help="what they learnt from: tell people in it from people whose labels they never saw",
-    )
+    trained_on_help = "what they learnt from: tell people in it from people whose labels they never saw"
+    add("--trained-on", type=Path, metavar="ROWS", help=trained_on_help)
     add("--world", action="store_true", help="the prompts are the world's: compare with the true utility too")
-    add(
-        "--best-of",
-        type=parser.positive_integer,
-        metavar="N",
-        help="with --world: answers to choose from (default: 16)",
-    )
+    best_of_help = "with --world: answers to choose from (default: 16)"
+    add("--best-of", type=parser.positive_integer, metavar="N", help=best_of_help)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -94,13 +84,9 @@ def run(args: argparse.Namespace) -> int:
     args.models = [hub.local_word(model, "model") for model in args.models]
     for model in args.models:
         _check_model(model)
+    options = parser.row_options(args)
     evidence, notes = read_reward_data(
-        args.data,
-        format=args.format,
-        threshold=args.threshold,
-        n=args.n,
-        seed=args.seed,
-        options=parser.row_options(args),
+        args.data, format=args.format, threshold=args.threshold, n=args.n, seed=args.seed, options=options
     )
     console = make_console()
     for sentence in notes:

@@ -42,40 +42,26 @@ judges      gold (with --world), a reward's folder, a rule, module:function of f
 
 
 def add_parser(verbs: parser.Subparsers) -> None:
+    policy_help = "win rates, KL, diversity, true worth; several policies side by side"
     policy = verbs.add_parser(
-        "policy",
-        help="win rates, KL, diversity, true worth; several policies side by side",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog=_EPILOG,
+        "policy", help=policy_help, formatter_class=argparse.RawDescriptionHelpFormatter, epilog=_EPILOG
     )
     add = policy.add_argument
-    add(
-        "models",
-        nargs="*",
-        metavar="MODEL",
-        help="folders of runs or of language models, or written: the rows' own",
-    )
+    models_help = "folders of runs or of language models, or written: the rows' own"
+    add("models", nargs="*", metavar="MODEL", help=models_help)
     add("--policy", action="append", default=[], metavar="NAME=DIR,…", help=_POLICY_HELP)
     add("--against", action="append", default=[], metavar="NAME", help="compare with it (default: the first)")
     _add_prompt_options(policy)
-    add(
-        "--answers",
-        type=parser.positive_integer,
-        default=1,
-        help="to each prompt, with each seed (default: 1)",
-    )
+    answers_help = "to each prompt, with each seed (default: 1)"
+    add("--answers", type=parser.positive_integer, default=1, help=answers_help)
     add("--seeds", type=parser.positive_integer, default=1, help="how many, counted from --seed (default: 1)")
     add("--seed", type=parser.integer, default=0, help="of chance (default: 0)")
     add("--temperature", type=float, default=1.0, help="0 is the likeliest token every time (default: 1)")
     add("--max-tokens", type=parser.positive_integer, default=64, help="where an answer is cut (default: 64)")
     add("--judge", action="append", default=[], metavar="WHO", help="who compares answers; may be repeated")
     add("--reward", type=parser.model_path, metavar="DIR", help="a learnt reward, shown beside")
-    add(
-        "--best-of",
-        type=parser.positive_integer,
-        metavar="N",
-        help="of N answers of the reference --reward takes the best",
-    )
+    best_of_help = "of N answers of the reference --reward takes the best"
+    add("--best-of", type=parser.positive_integer, metavar="N", help=best_of_help)
     tax_help = "prompts with answers and a rule: what became of it since the first --against; may be repeated"
     add("--right", metavar="RULE", help="a rule that says which answers are right: pass@k, with --answers")
     add("--tax", action="append", default=[], metavar="FILE:RULE", help=tax_help)
@@ -89,11 +75,8 @@ def _add_prompt_options(policy: argparse.ArgumentParser) -> None:
     add("--world", action="store_true", help="ask the world's prompts, whose answers have a true worth")
     add("--choices", type=Path, metavar="FILE", help=_CHOICES_HELP)
     add("--split", choices=SPLITS, default="test", help="of the world (default: test)")
-    add(
-        "--n",
-        type=parser.positive_integer,
-        help=f"at most so many prompts, by chance (of the world: {WORLD_PROMPTS})",
-    )
+    n_help = f"at most so many prompts, by chance (of the world: {WORLD_PROMPTS})"
+    add("--n", type=parser.positive_integer, help=n_help)
 
 
 def _add_advanced_options(policy: argparse.ArgumentParser) -> None:

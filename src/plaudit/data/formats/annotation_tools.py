@@ -104,12 +104,9 @@ def _compared(chosen: str, response: Response, shown: Shown) -> Iterator[Compari
 def _comparison(names: tuple[str, str], response: Response, shown: Shown, *, tie: bool = False) -> Comparison:
     chosen, rejected = (shown.answers[name] for name in names)
     layout.require_different(chosen, rejected, ", ".join(names))
+    probability = 0.5 if tie else None
     return Comparison(
-        prompt=shown.prompt,
-        chosen=chosen,
-        rejected=rejected,
-        probability=0.5 if tie else None,
-        **response.who,
+        prompt=shown.prompt, chosen=chosen, rejected=rejected, probability=probability, **response.who
     )
 
 
@@ -321,12 +318,8 @@ def _two_sides(response: Response, shown: Shown) -> tuple[str, ...]:
     pairs = [names for names in numbered_names(shown.answers) if len(names) == 2]
     if len(pairs) != 1:
         found = join_names([*shown.answers]) or "none"
-        raise BadRowError(
-            "wrong value",
-            response.value.path,
-            expected="two answers whose names differ in their number only (answer1, answer2)",
-            found=f"the texts {found}",
-        )
+        expected = "two answers whose names differ in their number only (answer1, answer2)"
+        raise BadRowError("wrong value", response.value.path, expected=expected, found=f"the texts {found}")
     return pairs[0]
 
 

@@ -36,12 +36,8 @@ def read_comparison(
     probability_node = row.optional("probability")
     probability = None if probability_node is None else probability_node.number_between(0.0, 1.0)
     if strength == 0 and probability != 0.5:
-        raise BadRowError(
-            "tie as preference",
-            "strength",
-            expected="a strength other than 0, or probability 0.5 beside it",
-            found="strength 0",
-        )
+        expected = "a strength other than 0, or probability 0.5 beside it"
+        raise BadRowError("tie as preference", "strength", expected=expected, found="strength 0")
     return records.Comparison(
         prompt=prompt,
         chosen=chosen,

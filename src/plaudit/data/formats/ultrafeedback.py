@@ -157,11 +157,9 @@ def _axes_row(row: Node, options: ReadOptions) -> Iterable[Record]:
         if score is not None
     )
     if not ratings:
+        expected = f"one of {', '.join(AXES)}"
         raise BadRowError(
-            "missing field",
-            "summary.axes",
-            expected=f"one of {', '.join(AXES)}",
-            found=describe_value(axes.value),
+            "missing field", "summary.axes", expected=expected, found=describe_value(axes.value)
         )
     return ratings
 

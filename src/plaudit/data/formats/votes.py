@@ -224,17 +224,13 @@ def _rewardbench2(row: Node, options: ReadOptions) -> Iterator[Record]:
         for side in ("chosen", "rejected")
     )
     if not right or not wrong:
+        expected = "one answer or more on each side"
         raise BadRowError(
-            "too few answers",
-            "rejected" if right else "chosen",
-            expected="one answer or more on each side",
-            found="none",
+            "too few answers", "rejected" if right else "chosen", expected=expected, found="none"
         )
+    ranks = (1.0,) * len(right) + (1.0 + len(right),) * len(wrong)
     yield Ranking(
-        prompt=prompt,
-        completions=right + wrong,
-        ranks=(1.0,) * len(right) + (1.0 + len(right),) * len(wrong),
-        category=optional_name(row, "subset"),
+        prompt=prompt, completions=right + wrong, ranks=ranks, category=optional_name(row, "subset")
     )
 
 

@@ -159,12 +159,8 @@ def accuracy_ceiling(pairs: Sequence[ScoredPair], resampling: Resampling) -> res
     # A vote alone has no others to be foretold by.
     votes = [cast for cast in _count_votes(pairs).items() if sum(cast[1]) > 1]
     if not votes:
-        return result.Ceiling(
-            source="none",
-            accuracy=None,
-            at_most=None,
-            words="no pair was judged by two named annotators, so the ceiling is not known",
-        )
+        words = "no pair was judged by two named annotators, so the ceiling is not known"
+        return result.Ceiling(source="none", accuracy=None, at_most=None, words=words)
     votes_per_pair = np.array([sum(cast) for _, cast in votes], dtype=float)
     predicted_by_others = np.array([_votes_predicted_by_others(*cast) for _, cast in votes], dtype=float)
     prompts = group_index([prompt for (prompt, _), _ in votes])
@@ -351,11 +347,9 @@ def margin_histogram(table: PairColumns) -> result.Margins | None:
     edges[BINS_PER_SIDE] = 0.0
     # The furthest hundredth counts in the outer bins instead of falling off.
     counts = np.histogram(np.clip(margin_B, -limit, limit), edges)[0]
+    median = float(np.median(margin_B))
     return result.Margins(
-        edges=tuple(edges.tolist()),
-        counts=tuple(counts.tolist()),
-        mean=float(margin_B.mean()),
-        median=float(np.median(margin_B)),
+        edges=tuple(edges.tolist()), counts=tuple(counts.tolist()), mean=float(margin_B.mean()), median=median
     )
 
 

@@ -433,12 +433,8 @@ def read_reward_data(
         rows = (row.raw for row in open_rows(path, format=format, options=options).rows)
         values = {row.origin: row.value for row in rows if isinstance(row.value, dict)}
         ids = {origin: str(value["id"]) for origin, value in values.items() if "id" in value}
-    data = RewardEvaluationData(
-        name=path.name,
-        records=used,
-        layout=reading.format_name,
-        ids=ids,
-    )
+    layout = reading.format_name
+    data = RewardEvaluationData(name=path.name, records=used, layout=layout, ids=ids)
     return data, tuple(_reading_notes(path, reading, preferences, used))
 
 

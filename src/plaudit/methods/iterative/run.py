@@ -108,14 +108,9 @@ def against_demonstrations(
 def own_figures(figures: RoundFigures, groups: Sequence[Sequence[ScoredAnswer]]) -> RoundFigures:
     """A round's figures without the demonstrations among its answers, whose scores say nothing."""
     answers = [answer for group in groups for answer in group[1:]]
+    same = sum(answer.score is None for answer in answers)
     return replace(
-        figures,
-        answers=len(answers),
-        unjudged=0,
-        mean=None,
-        chosen=None,
-        rejected=None,
-        same=sum(answer.score is None for answer in answers),
+        figures, answers=len(answers), unjudged=0, mean=None, chosen=None, rejected=None, same=same
     )
 
 

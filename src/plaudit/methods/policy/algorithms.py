@@ -429,11 +429,9 @@ def online_dpo(beta: Beta = 0.1, group_size: GroupSize = 2) -> PolicyAlgorithm:
 
     Guo et al. 2024, arXiv:2402.04792.
     """
+    surrogate = partial(cells.online_dpo, beta=beta)
     return row.PolicyAlgorithm(
-        advantage=cells.leave_one_out,
-        surrogate=partial(cells.online_dpo, beta=beta),
-        reduction=cells.answer_mean,
-        group_size=group_size,
+        advantage=cells.leave_one_out, surrogate=surrogate, reduction=cells.answer_mean, group_size=group_size
     )
 
 

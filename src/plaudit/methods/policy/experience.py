@@ -135,11 +135,9 @@ class ScoringModels:
     ) -> TokenScores:
         """What the policy says of the tokens; a critic that is a head on its states is the first reader."""
         shared = [self.critic.read] if isinstance(self.critic, ValueHead) else []
+        also = ("entropy",) if entropy else ()
         return self.policy.score(
-            batch,
-            also=("entropy",) if entropy else (),
-            temperature=self.temperature,
-            state_readers=[*shared, *readers],
+            batch, also=also, temperature=self.temperature, state_readers=[*shared, *readers]
         )
 
 
@@ -422,12 +420,9 @@ class ExperienceMaker:
             self.shaper.loss_mask(inputs.finished_N).to(old_logp_NT.dtype), mask_NT
         )
         if self.weighs_tokens:
+            bounds = self.weighting.bounds
             correction_NT = truncated_importance_weight(
-                old_logp_NT,
-                sampler_logp_NT,
-                mask_NT,
-                cap=self.weighting.limit,
-                bounds=self.weighting.bounds,
+                old_logp_NT, sampler_logp_NT, mask_NT, cap=self.weighting.limit, bounds=bounds
             )
             # Without a cap of its own only replay is corrected: new answers are this policy's.
             if not (self.weighting.cap or self.weighting.lag):

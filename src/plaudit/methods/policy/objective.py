@@ -198,11 +198,8 @@ def _with_policy_as_old(
     """With a single move π_old is π: to compute it twice would give the same numbers."""
     # detach: the ratio is then 1 in value and has the gradient of log π, as REINFORCE wants it.
     policy_logp_NT = scores.logp_NT.detach().masked_fill(~batch.mask_NT, 0.0)
-    return replace(
-        experience,
-        old_logp_NT=policy_logp_NT,
-        ref_logp_NT=experience.ref_logp_NT if "reference" in row.needs else policy_logp_NT,
-    )
+    ref_logp_NT = experience.ref_logp_NT if "reference" in row.needs else policy_logp_NT
+    return replace(experience, old_logp_NT=policy_logp_NT, ref_logp_NT=ref_logp_NT)
 
 
 def _zero_loss_mask(

@@ -242,11 +242,9 @@ def simpo(beta: Positive = 2.0, gamma: FromZero = 1.0) -> PreferenceAlgorithm:
 
     Meng et al. 2024, arXiv:2405.14734.
     """
+    loss = row.pair_loss(losses.simpo, beta=beta, margin=gamma)
     return row.PreferenceAlgorithm(
-        loss=row.pair_loss(losses.simpo, beta=beta, margin=gamma),
-        beta=beta,
-        log_prob=losses.mean_logps,
-        link=losses.no_reference_link,
+        loss=loss, beta=beta, log_prob=losses.mean_logps, link=losses.no_reference_link
     )
 
 

@@ -178,11 +178,8 @@ def step_result(
     )
     loss_NC = loss(score_NC, label_NC, mask_NC)
     # Only real steps: zeros of padded ones would pull the mean reward towards 0.
-    scored = _ScoredRows(
-        batch=batch,
-        reward_N=score_NC.flatten()[step_M],
-        counted_R=_counted_rows(microbatch, model.device),
-    )
+    counted_R = _counted_rows(microbatch, model.device)
+    scored = _ScoredRows(batch=batch, reward_N=score_NC.flatten()[step_M], counted_R=counted_R)
     decided_NC = mask_NC & (label_NC != 0.5) & scored.counted_R[:, None]
     lead_NC = score_NC.detach() * (label_NC - 0.5).sign()
     steps = sum(len(label.ends) for label in labelled)
@@ -341,11 +338,9 @@ def load_language_term(
     head = head_of(load_model(folder, dtype=dtype, device=device))
     bias = head.layer.bias
     # Clones: a head that is tied to embeddings would keep a model in memory.
+    bias_V = None if bias is None else bias.detach().clone()
     return LanguageTerm(
-        coef=coef,
-        weight_VH=head.layer.weight.detach().clone(),
-        bias_V=None if bias is None else bias.detach().clone(),
-        rule=replace(head.rule),
+        coef=coef, weight_VH=head.layer.weight.detach().clone(), bias_V=bias_V, rule=replace(head.rule)
     )
 
 

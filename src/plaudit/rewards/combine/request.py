@@ -75,13 +75,9 @@ def write_combination(settings: CombineSettings, folder: Path) -> None:
     normal = None
     if normalise is not None:
         normal = fit_reward_normalisations(members, normalise, device=settings.device)
+    k = settings.deviations
     combination = Combination(
-        how=settings.how,
-        weights=weights,
-        k=settings.deviations,
-        gate=settings.gate,
-        below=settings.below,
-        normal=normal,
+        how=settings.how, weights=weights, k=k, gate=settings.gate, below=settings.below, normal=normal
     )
     save_combination(folder, members, combination)
 

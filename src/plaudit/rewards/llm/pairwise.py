@@ -105,11 +105,8 @@ class PairwiseRanker(RewardInWords):
         verdicts = [score for score in row if score is not None]
         if len(verdicts) < len(row):
             return None
-        return Verdict(
-            marks=tuple(Mark(rank=1 + sum(other > score for other in verdicts)) for score in verdicts),
-            annotator=self.name,
-            probability=probability,
-        )
+        marks = tuple(Mark(rank=1 + sum(other > score for other in verdicts)) for score in verdicts)
+        return Verdict(marks=marks, annotator=self.name, probability=probability)
 
     def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
         """How each answer does against the others of its task, from 0 to 1.
