@@ -382,10 +382,8 @@ def _choose_side_by_side(
             "with what it needs (--data FILE), or another --reward"
         )
     if chosen < total:
-        print(
-            f"plaudit: left out: {total - chosen} of {total}, without a verdict on any answer",
-            file=sys.stderr,
-        )
+        left_out = f"{total - chosen} of {total}, without a verdict on any answer"
+        print(f"plaudit: left out: {left_out}", file=sys.stderr)
 
 
 def _show_choices(console: Console, results: Sequence[PromptAnswers]) -> None:

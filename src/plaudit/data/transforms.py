@@ -206,10 +206,8 @@ def preferred_only(records: Iterable[Record]) -> DemonstrationSet:
     """
     outcomes = [preferred_demonstration(record) or _unpreferred(record) for record in records]
     demonstrations = tuple(outcome for outcome in outcomes if isinstance(outcome, Demonstration))
-    result = DemonstrationSet(
-        demonstrations=demonstrations,
-        left_out=tuple(outcome for outcome in outcomes if isinstance(outcome, LeftOut)),
-    )
+    left_out = tuple(outcome for outcome in outcomes if isinstance(outcome, LeftOut))
+    result = DemonstrationSet(demonstrations=demonstrations, left_out=left_out)
     if not demonstrations:
         raise UserError(f"no row has a preferred answer ({result.reasons})")
     return result

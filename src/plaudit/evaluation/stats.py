@@ -473,10 +473,8 @@ def _fit_with_interval(
     ]
     theta_S, is_decided_S = (np.concatenate(column) for column in zip(*fits, strict=True))
     if (undecided_share := float((~is_decided_S).mean())) > MAX_UNDECIDED_DRAWS:
-        return ControlledWinRate(
-            value=None,
-            reason=f"in {undecided_share:.0%} of the draws of prompts no pair speaks against the rest",
-        )
+        reason = f"in {undecided_share:.0%} of the draws of prompts no pair speaks against the rest"
+        return ControlledWinRate(value=None, reason=reason)
     low, high = map(float, np.quantile(sigmoid(theta_S), interval_levels(prompts)))
     value = float(sigmoid(theta)[0])
     return ControlledWinRate(

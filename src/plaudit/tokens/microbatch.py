@@ -249,14 +249,12 @@ def _packed(batch: TokenBatch, share_prompts: bool) -> ForwardInputs:
             state_NT[n, 0] = last_of_prompt
             state_NT[n, 1 : answers[n]] = torch.arange(offset, offset + answers[n] - 1)
             offset += answers[n]
+    completions = tuple(tuple(answers[n] for n in rows) for _, rows in members)
     return ForwardInputs(
         ids_RS=torch.cat(ids)[None],
         position_RS=torch.cat(positions)[None],
         real_RS=None,
-        segments=Segments(
-            prompts=tuple(prompts[p] for p, _ in members),
-            completions=tuple(tuple(answers[n] for n in rows) for _, rows in members),
-        ),
+        segments=Segments(prompts=tuple(prompts[p] for p, _ in members), completions=completions),
         state_NT=state_NT,
         own_NT=own_NT,
         extras={name: extra.rows_for([p for p, _ in members]) for name, extra in batch.extras.items()},

@@ -148,10 +148,8 @@ def encode_judged(
 def _judgement_of(record: JudgedRecord, example: Example, encoder: Encoder) -> Judgement:
     match record:
         case Comparison():
-            return PairLabel(
-                probability=_check_probability(record, "probability", preference_probability(record)),
-                margin=record.margin or 0.0,
-            )
+            probability = _check_probability(record, "probability", preference_probability(record))
+            return PairLabel(probability=probability, margin=record.margin or 0.0)
         case Ranking():
             if len(record.completions) < 2:
                 raise UserError(f"{record.origin}: a ranking of one answer orders nothing; leave it out")

@@ -179,10 +179,8 @@ def run_harness(model: Path, harness: HarnessTasks) -> tuple[TaskItem, ...]:
     from lm_eval import simple_evaluate  # pyright: ignore[reportMissingImports]
     from lm_eval.tasks import TaskManager  # pyright: ignore[reportMissingImports]
 
-    manager = TaskManager(
-        include_path=None if harness.folder is None else str(harness.folder),
-        include_defaults=harness.folder is None,
-    )
+    include_path = None if harness.folder is None else str(harness.folder)
+    manager = TaskManager(include_path=include_path, include_defaults=harness.folder is None)
     names = set(manager.all_tasks)
     if harness.folder is not None and not harness.folder.is_dir():
         raise UserError(f"{harness.folder}: there is no such folder; it is to hold the YAML files of tasks")

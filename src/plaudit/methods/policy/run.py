@@ -180,6 +180,7 @@ def _make_replay(config: PolicyConfig, sources: RolloutSources) -> ReplayBuffer 
 def _make_experience(
     algorithm: PolicyAlgorithm, config: PolicyConfig, run: Run, sources: RolloutSources
 ) -> ExperienceMaker:
+    bounds = config.rollout.weights
     return ExperienceMaker(
         row=algorithm,
         models=sources.models,
@@ -190,10 +191,7 @@ def _make_experience(
         epochs=algorithm.update_epochs,
         room=config.draw.room,
         weighting=ImportanceWeighting(
-            cap=algorithm.tis_cap,
-            bounds=config.rollout.weights,
-            has_replay=config.draw.replay > 0,
-            lag=config.rollout.lag,
+            cap=algorithm.tis_cap, bounds=bounds, has_replay=config.draw.replay > 0, lag=config.rollout.lag
         ),
         reference_share=_mixture_share(algorithm),
     )

@@ -199,12 +199,10 @@ def _loss_function(
     """The loss with its settings, as the objective of its kind of rows calls it."""
     if kind == "comparisons":
         return partial(_comparison_loss, _PAIR_LIKELIHOODS[name], settings)
+    tie_weight = 1.0 if row_settings.ties == "soft" else 0.0
     return {
         "k-wise": partial(
-            reward.k_wise,
-            tie_weight=1.0 if row_settings.ties == "soft" else 0.0,
-            smoothing=settings.smoothing,
-            noise=settings.noise,
+            reward.k_wise, tie_weight=tie_weight, smoothing=settings.smoothing, noise=settings.noise
         ),
         "plackett-luce": reward.plackett_luce,
         "regression": reward.regression,
