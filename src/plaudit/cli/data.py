@@ -107,9 +107,8 @@ def _folds(args: argparse.Namespace) -> int:
     from plaudit.data.transforms import annotator_folds
     from plaudit.files.atomic import make_folder
 
-    result = read_records(
-        args.file, format=args.format, threshold=args.threshold, options=_read_options(args)
-    )
+    options = _read_options(args)
+    result = read_records(args.file, format=args.format, threshold=args.threshold, options=options)
     print(result.format_sentence)
     folds = annotator_folds(result.records, args.groups, test_share=args.test, seed=args.seed)
     for number, fold in enumerate(folds, start=1):

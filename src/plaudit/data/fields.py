@@ -148,9 +148,8 @@ def row_from_value(value: object, origin: str, text: str | None = None) -> RawRo
 
 def too_large_row(origin: str, limit: int, head: str) -> RawRow:
     """A row beyond the limit, of which only the beginning is kept."""
-    return bad_row(
-        "row too large", origin, expected=f"at most {limit:,} bytes", found="more", text=shorten(head, 200)
-    )
+    expected = f"at most {limit:,} bytes"
+    return bad_row("row too large", origin, expected=expected, found="more", text=shorten(head, 200))
 
 
 def value_at(fields: Mapping[str, object], path: str) -> object:

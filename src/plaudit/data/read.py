@@ -364,9 +364,8 @@ def _behind_turn(record: Record, turn: Message, field: str, change: Callable[[Te
         raise BadRowError("wrong value", field, expected="a prompt behind it", found="a text without one")
     prompt = change(record.prompt) if not isinstance(record.prompt, str) else turns_of(record.prompt)
     if any(other.role == turn.role for other in prompt):
-        raise BadRowError(
-            "wrong value", field, expected=f"one {turn.role} turn", found="another in the conversation"
-        )
+        expected = f"one {turn.role} turn"
+        raise BadRowError("wrong value", field, expected=expected, found="another in the conversation")
     prompt = (turn, *prompt) if turn.role == TOOLS_ROLE else with_opening((turn,), prompt)
     return _with_prompt(record, prompt, change)
 

@@ -119,9 +119,8 @@ def _csv_row(header: list[str], cells: list[str], origin: str, limit: int) -> Ra
     if len(text) > limit:
         return too_large_row(origin, limit, text)
     if len(cells) != len(header):
-        return bad_row(
-            "broken row", origin, expected=f"{len(header)} cells", found=f"{len(cells)}", text=text
-        )
+        expected = f"{len(header)} cells"
+        return bad_row("broken row", origin, expected=expected, found=f"{len(cells)}", text=text)
     for cell in cells:
         # surrogateescape reads the byte 0xNN as U+DCNN.
         escaped = next((letter for letter in cell if "\udc80" <= letter <= "\udcff"), None)

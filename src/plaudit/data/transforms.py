@@ -327,9 +327,8 @@ def _label_with_levels(
     words = _level_words(settings.levels)
     for record in records:
         if isinstance(record, Rating) and math.isfinite(record.score) and _aspect_matches(record, settings):
-            yield _LabelledAnswer(
-                record=record, completion=record.completion, word=words[level_of_score[record.score]]
-            )
+            word = words[level_of_score[record.score]]
+            yield _LabelledAnswer(record=record, completion=record.completion, word=word)
         else:
             compares = isinstance(record, Comparison | Ranking)
             reason = UNSCORED if compares else _reason_left_out(record, settings.aspect)

@@ -97,9 +97,8 @@ def bootstrap_mean(
     sum_P = np.bincount(prompt_index_B, value_B * weight_B)
     weight_P = np.bincount(prompt_index_B, weight_B)
     low, high = _bootstrap_interval(sum_P, weight_P, resampling, share=share)
-    return Estimate(
-        value=float(sum_P.sum() / weight_P.sum()), low=low, high=high, n=len(value_B), prompts=len(sum_P)
-    )
+    value = float(sum_P.sum() / weight_P.sum())
+    return Estimate(value=value, low=low, high=high, n=len(value_B), prompts=len(sum_P))
 
 
 def bootstrap_gap(
@@ -400,9 +399,8 @@ def win_rate_at_equal_features(
         return ControlledWinRate(value=None, reason=_prompts_needed(prompt_B, 1))
     if verdict_B.min() == verdict_B.max() in (0.0, 1.0):
         outcome = "won" if verdict_B[0] == 1 else "lost"
-        return ControlledWinRate(
-            value=None, reason=f"every pair is {outcome}, whatever the answers look like"
-        )
+        reason = f"every pair is {outcome}, whatever the answers look like"
+        return ControlledWinRate(value=None, reason=reason)
     # With the intercept among the columns: θ itself can be what has no end.
     rows_B = _undecided_rows(design_BC, verdict_B)
     x_BC = design_BC[rows_B]

@@ -235,9 +235,8 @@ def leave_one_out_features(pair: tuple[str, str]) -> Tensor:
         words = _WORD.findall(text)
         features_F[-1] += 2 * sign * math.log1p(len(words))
         numbers = [zlib.crc32(word.encode()) % HASHED_WORDS for word in {*words}]
-        features_F += sign * torch.bincount(
-            torch.tensor(numbers, dtype=torch.long), minlength=len(features_F)
-        )
+        minlength = len(features_F)
+        features_F += sign * torch.bincount(torch.tensor(numbers, dtype=torch.long), minlength=minlength)
     return features_F
 
 

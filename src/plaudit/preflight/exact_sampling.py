@@ -79,9 +79,8 @@ def logprob_errors(
     if settings.greedy:
         # The likeliest is taken with certainty: its log-prob among what can be drawn is 0.
         outside_T = token_logp_T < sorted_TV[:, 0] - slack
-        return LogprobErrors(
-            logp_T=sampler_logp_T.abs(), whole_T=whole_error_T, excluded_tokens=int(outside_T.sum())
-        )
+        logp_T = sampler_logp_T.abs()
+        return LogprobErrors(logp_T=logp_T, whole_T=whole_error_T, excluded_tokens=int(outside_T.sum()))
     strict_TV, loose_TV = (sampling_filter_mask(sorted_TV, settings, sign * slack) for sign in (-1, 1))
     # Fewer tokens are less mass to divide by, so the strict filter gives the higher log-prob.
     highest_T, lowest_T = (token_logp_T - _log_mass(sorted_TV, one_TV) for one_TV in (strict_TV, loose_TV))

@@ -93,11 +93,9 @@ def token_difference(one_NT: Tensor, other_NT: Tensor, batch: TokenBatch) -> Tok
     difference_NT = (one_NT - other_NT).abs().nan_to_num(nan=torch.inf, posinf=torch.inf)
     difference_NT = difference_NT.masked_fill(~batch.mask_NT, 0.0)
     worst = int(difference_NT.amax(-1).argmax())
-    return TokenDifference(
-        largest=float(difference_NT.max()),
-        mean=float(difference_NT.sum()) / max(1, int(batch.mask_NT.sum())),
-        origin=batch.origin_N[worst] or "a row",
-    )
+    mean = float(difference_NT.sum()) / max(1, int(batch.mask_NT.sum()))
+    origin = batch.origin_N[worst] or "a row"
+    return TokenDifference(largest=float(difference_NT.max()), mean=mean, origin=origin)
 
 
 ROUNDING = {torch.float64: 1e-5, torch.float32: 1e-3}

@@ -219,9 +219,8 @@ def _shape_of(turn: records.Message) -> records.Message:
     """The turn as far as templates tell turns apart: with its calls, and one word in place of all words."""
     if turn.role == records.TOOLS_ROLE:
         return turn
-    return replace(
-        turn, content="said" if records.words_of(turn).strip() else "", reasoning=None, trained=True
-    )
+    content = "said" if records.words_of(turn).strip() else ""
+    return replace(turn, content=content, reasoning=None, trained=True)
 
 
 def _conversations(

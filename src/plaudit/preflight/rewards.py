@@ -177,11 +177,9 @@ def _transformers_classifier_scores(
     mask_NL = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True, padding_side=side)
     with torch.no_grad(), evaluation_mode(model), model.as_plain_model():
         # Positions count words only: padding on the left must not push the text to later ones.
-        raw_N1 = model.base(
-            input_ids=pad_sequence(rows, batch_first=True, padding_value=pad, padding_side=side),
-            attention_mask=mask_NL,
-            position_ids=(mask_NL.cumsum(-1) - 1).clamp(min=0),
-        ).logits
+        input_ids = pad_sequence(rows, batch_first=True, padding_value=pad, padding_side=side)
+        position_ids = (mask_NL.cumsum(-1) - 1).clamp(min=0)
+        raw_N1 = model.base(input_ids=input_ids, attention_mask=mask_NL, position_ids=position_ids).logits
     return model.normalisation.apply(raw_N1[:, 0]).tolist()
 
 

@@ -240,11 +240,9 @@ class Encoder:
             eos = str(self.info.tokenizer.convert_ids_to_tokens(self._require_eos()))
             words = chat_template.without_end(completion, (eos,))
             has_control = any(token in prompt or token in words for token in self.info.control)
-            return chat_template.RenderedConversation(
-                prompt=prompt,
-                pieces=(tokenizer.TextPiece(text=words, trained=True),),
-                notes=(chat_template.CONTROL_TOKEN_TEXT,) if has_control else (),
-            )
+            notes = (chat_template.CONTROL_TOKEN_TEXT,) if has_control else ()
+            pieces = (tokenizer.TextPiece(text=words, trained=True),)
+            return chat_template.RenderedConversation(prompt=prompt, pieces=pieces, notes=notes)
         if isinstance(prompt, str) or isinstance(completion, str):
             raise UserError("one side is plain text and the other a conversation; make both the same kind")
         return chat_template.render_conversation(self._require_chat_format(), prompt, completion, self.turns)

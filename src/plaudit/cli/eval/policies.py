@@ -266,9 +266,8 @@ def lm_eval_harness(args: argparse.Namespace) -> HarnessTasks | None:
 
     if find_spec("lm_eval") is None:
         raise UserError('--tasks needs lm-evaluation-harness: pip install "plaudit[tax]"')
-    return HarnessTasks(
-        tasks=tuple(args.tasks), folder=args.tasks_folder, device=str(device_of(args.device)), limit=args.n
-    )
+    device = str(device_of(args.device))
+    return HarnessTasks(tasks=tuple(args.tasks), folder=args.tasks_folder, device=device, limit=args.n)
 
 
 def _check_taxed(

@@ -182,9 +182,8 @@ def _parallel_items(row: Node, column: str, count: int) -> tuple[Node, ...]:
     node = row.optional(column)
     found = (Node(value=None),) * count if node is None else node.items()
     if len(found) != count:
-        raise BadRowError(
-            "wrong value", column, expected=f"{count} values, one an answer", found=str(len(found))
-        )
+        expected = f"{count} values, one an answer"
+        raise BadRowError("wrong value", column, expected=expected, found=str(len(found)))
     return found
 
 
@@ -284,9 +283,8 @@ def _regions(annotation: Node) -> Iterator[tuple[Response, str]]:
     for region in () if is_true(annotation, "was_cancelled") else optional_items(annotation, "result"):
         name = region.get("from_name").text()
         target = region.optional("to_name")
-        response = Response(
-            question=name, value=region.get("value"), annotator=person, option=f"annotations.{name}"
-        )
+        option = f"annotations.{name}"
+        response = Response(question=name, value=region.get("value"), annotator=person, option=option)
         yield response, "" if target is None else target.text()
 
 

@@ -178,11 +178,9 @@ class AnnotationInfo(TypedDict):
 
 def annotation_info(row: Node) -> AnnotationInfo:
     """What a row says, in fields that all may be absent, about who judged and about the question."""
-    return AnnotationInfo(
-        annotator=optional_name(row, "annotator"),
-        group=optional_name(row, "group"),
-        category=optional_category(row, "category"),
-    )
+    category = optional_category(row, "category")
+    annotator = optional_name(row, "annotator")
+    return AnnotationInfo(annotator=annotator, group=optional_name(row, "group"), category=category)
 
 
 def require_different(chosen: Text, rejected: Text, path: str) -> None:

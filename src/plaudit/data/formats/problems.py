@@ -91,9 +91,8 @@ def _program(row: Node, words: str, tests: Sequence[object], field: str) -> Prom
 def _pairs(cases: Node, given: str, wanted: str) -> Iterator[tuple[Node, Node]]:
     inputs, outputs = (cases.get(name).items() for name in (given, wanted))
     if len(inputs) != len(outputs):
-        raise BadRowError(
-            "wrong value", cases.path, expected=f"{len(inputs)} of both", found=f"{len(outputs)} {wanted}"
-        )
+        expected = f"{len(inputs)} of both"
+        raise BadRowError("wrong value", cases.path, expected=expected, found=f"{len(outputs)} {wanted}")
     yield from zip(inputs, outputs, strict=True)
 
 

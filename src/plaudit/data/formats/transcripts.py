@@ -150,9 +150,8 @@ def _oasst(row: Node, options: layout.ReadOptions) -> Iterator[Ranking]:
 def _turn(node: Node) -> Message:
     role = node.get("role").text()
     if role not in _TREE_ROLES:
-        raise BadRowError(
-            "unknown role", f"{node.path}.role", expected="prompter or assistant", found=describe_value(role)
-        )
+        expected = "prompter or assistant"
+        raise BadRowError("unknown role", f"{node.path}.role", expected=expected, found=describe_value(role))
     return Message(role=_TREE_ROLES[role], content=node.get("text").text())
 
 
@@ -182,9 +181,8 @@ def _trees(rows: Iterable[RawRow]) -> Iterator[RawRow]:
             elif parent is None:
                 roots.append(replace(row, value={"message_tree_id": tree, "prompt": message}))
             else:
-                error = BadRowError(
-                    "wrong value", "parent_id", expected="a message of its tree", found=parent
-                )
+                expected = "a message of its tree"
+                error = BadRowError("wrong value", "parent_id", expected=expected, found=parent)
                 yield replace(row, problem=error.problem_at(row.origin))
         yield from roots
 

@@ -295,10 +295,9 @@ def _steps(row: Node, field: str = "steps", label: Callable[[Node], float] = Nod
 def _prompt_record(row: Node) -> records.Prompt:
     prompt = read_prompt(row.get("prompt"))
     reference_answer, metadata = row.optional("answer"), row.optional("metadata")
+    answer = None if reference_answer is None else reference_answer.text()
     return records.Prompt(
-        prompt=prompt,
-        answer=None if reference_answer is None else reference_answer.text(),
-        metadata={} if metadata is None else _metadata(metadata),
+        prompt=prompt, answer=answer, metadata={} if metadata is None else _metadata(metadata)
     )
 
 

@@ -38,9 +38,8 @@ def _shp(row: Node, options: ReadOptions) -> Iterable[Record]:
     lead = row.get("score_A").number() - row.get("score_B").number()
     pair = picked(row.get("human_ref_A"), row.get("human_ref_B"), prompt, lead)
     if lead == 0:
-        raise BadRowError(
-            "tie as preference", "labels", expected="answers with different scores", found="score_A = score_B"
-        )
+        expected = "answers with different scores"
+        raise BadRowError("tie as preference", "labels", expected=expected, found="score_A = score_B")
     if (lead > 0) != a_wins:
         raise row.get("labels").error("wrong value", f"{int(lead > 0)}, as score_A and score_B have it")
     return (replace(pair, strength=abs(lead), category=optional_name(row, "domain")),)

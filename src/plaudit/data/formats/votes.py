@@ -229,9 +229,8 @@ def _rewardbench2(row: Node, options: ReadOptions) -> Iterator[Record]:
             "too few answers", "rejected" if right else "chosen", expected=expected, found="none"
         )
     ranks = (1.0,) * len(right) + (1.0 + len(right),) * len(wrong)
-    yield Ranking(
-        prompt=prompt, completions=right + wrong, ranks=ranks, category=optional_name(row, "subset")
-    )
+    category = optional_name(row, "subset")
+    yield Ranking(prompt=prompt, completions=right + wrong, ranks=ranks, category=category)
 
 
 _MODELS = FieldType(name="two names", matches=lambda node: isinstance(node.value, list | tuple))

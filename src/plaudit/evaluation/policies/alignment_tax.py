@@ -149,9 +149,8 @@ def _mean_change(
     # No draw varies. Wilson's end for 0 of P prompts says how many could still differ, in units of the range.
     score_range = float(max(before_B.max(), after_B.max()) - min(before_B.min(), after_B.min())) or 1.0
     width = score_range * wilson_interval(0.0, change.prompts)[1]
-    return replace(
-        change, low=max(-score_range, change.value - width), high=min(score_range, change.value + width)
-    )
+    low = max(-score_range, change.value - width)
+    return replace(change, low=low, high=min(score_range, change.value + width))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

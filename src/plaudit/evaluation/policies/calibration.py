@@ -76,9 +76,8 @@ class _QuestionColumns:
 
     @property
     def bin_Q(self) -> Int[np.ndarray, " Q"]:
-        return equal_mass_bins(
-            self.confidence_Q, bins=min(RELIABILITY_BINS, max(1, len(self.confidence_Q) // MIN_BIN_QUESTIONS))
-        )
+        bins = min(RELIABILITY_BINS, max(1, len(self.confidence_Q) // MIN_BIN_QUESTIONS))
+        return equal_mass_bins(self.confidence_Q, bins=bins)
 
     @property
     def gaps_QW(self) -> Float[np.ndarray, "Q W"]:

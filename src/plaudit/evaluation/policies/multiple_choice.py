@@ -126,9 +126,8 @@ def _encode_question(closed_question: ChoiceQuestion, encoder: Encoder) -> Examp
 def _parse_question(row: Node, origin: str) -> ChoiceQuestion:
     unknown_field = next((name for name in row.fields() if name not in _FIELDS), None)
     if unknown_field is not None:
-        raise BadRowError(
-            "wrong value", unknown_field, expected=f"only {', '.join(_FIELDS)}", found="this field"
-        )
+        expected = f"only {', '.join(_FIELDS)}"
+        raise BadRowError("wrong value", unknown_field, expected=expected, found="this field")
     prompt = read_prompt(row.get("prompt"))
     choices = tuple(_parse_choice(node) for node in row.get("choices").items())
     if len(choices) < 2:

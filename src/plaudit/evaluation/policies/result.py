@@ -309,9 +309,8 @@ def _prompt_rows(lines: Sequence[Mapping[str, Any]]) -> Iterator[PromptAnswers]:
             restore(PolicyAnswer, {key: line[key] for key in line.keys() & PolicyAnswer.__dataclass_fields__})
             for line in lines_of_row
         )
-        yield PromptAnswers(
-            prompt=lines_of_row[0]["prompt"], category=lines_of_row[0]["category"], answers=answers
-        )
+        category = lines_of_row[0]["category"]
+        yield PromptAnswers(prompt=lines_of_row[0]["prompt"], category=category, answers=answers)
 
 
 def _json_bytes(value: object, indent: int | None = None) -> bytes:

@@ -145,9 +145,8 @@ def instruction_figures(
 
     def share(name: str, held: Iterable[tuple[int, bool]]) -> result.CategoryFigure:
         prompt_B, held_B = np.array([*held]).T
-        return result.CategoryFigure(
-            name=name, value=bootstrap_mean(held_B.astype(float), prompt_B, resampling)
-        )
+        value = bootstrap_mean(held_B.astype(float), prompt_B, resampling)
+        return result.CategoryFigure(name=name, value=value)
 
     ways = (("strict", 1), ("loose", 2))
     four = [

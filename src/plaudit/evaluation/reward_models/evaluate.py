@@ -288,9 +288,8 @@ def evaluate_reward(
     scores = score_records(data.records, reward)
     truths = None if data.truth is None else score_records(data.records, data.truth)
     # Benchmarks list the right answers first: that order is the label, not a place on a screen.
-    pairs = scored_pairs(
-        data.records, scores, truths, in_shown_order=data.layout not in ("rewardbench", "rewardbench2")
-    )
+    in_shown_order = data.layout not in ("rewardbench", "rewardbench2")
+    pairs = scored_pairs(data.records, scores, truths, in_shown_order=in_shown_order)
     scored = [pair for pair in pairs if has_verdict(pair)]
     if all(pair.p_first == 0.5 for pair in pairs):
         raise UserError(

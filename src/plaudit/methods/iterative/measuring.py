@@ -76,9 +76,8 @@ def is_measured(settings: LoopSettings) -> bool:
 
 def measured_round(config: LoopConfig, number: int) -> MeasuredRound:
     folder = config.out / "rounds" / str(number)
-    return MeasuredRound(
-        number=number, model=folder / "run" / "model" if number else config.model, folder=folder
-    )
+    model = folder / "run" / "model" if number else config.model
+    return MeasuredRound(number=number, model=model, folder=folder)
 
 
 def measured_marker(folder: RunFolder, number: int) -> Path:

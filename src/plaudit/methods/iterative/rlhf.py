@@ -434,9 +434,8 @@ def _initial_comparisons(config: RlhfConfig, encoder: Encoder) -> list[Compariso
     assert config.loop.data is not None
     # Another file than that of the prompts, which --columns and --leave-out are about.
     options = ReadOptions(split=config.rows.split, ties=config.rows.ties)
-    reading = read_records(
-        config.loop.data, kinds=("comparison",), threshold=config.rows.threshold, options=options
-    )
+    kinds = ("comparison",)
+    reading = read_records(config.loop.data, kinds=kinds, threshold=config.rows.threshold, options=options)
     rows = [row for row in reading.records if isinstance(row, Comparison)]
     return [_as_chat_comparison(row) for row in rows] if encoder.asks_in_turns else rows
 

@@ -359,9 +359,8 @@ def train_round(
     if "reference" in preference_algorithm(algorithm).needs:
         start_differs = settings.reference == "start" and this_round.model != config.model
         # The cache lies with the round, for no other run will ever score these answers.
-        reference = ReferenceSettings(
-            model=config.model if start_differs else None, cache=this_round.folder / "reference"
-        )
+        model = config.model if start_differs else None
+        reference = ReferenceSettings(model=model, cache=this_round.folder / "reference")
     config_type = preference_config_type(algorithm)
     preference(algorithm, config_type(**fields_of_run, **preference_settings(config), reference=reference))
 

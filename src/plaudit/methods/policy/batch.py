@@ -342,9 +342,8 @@ def _example_from_json(group: int, record: Mapping[str, Any], tensors: Mapping[s
         name: Extra(value=tensors[_extra_key(group, name)], **declared)
         for name, declared in record.get("extras", {}).items()
     }
-    return Example(
-        prompt=tuple(record["prompt"]), completions=completions, origin=record["origin"], extras=extras
-    )
+    prompt = tuple(record["prompt"])
+    return Example(prompt=prompt, completions=completions, origin=record["origin"], extras=extras)
 
 
 KL_METRICS = ("kl", "kl_k3", "sqrt_kl")

@@ -136,9 +136,8 @@ class ScoringModels:
         """What the policy says of the tokens; a critic that is a head on its states is the first reader."""
         shared = [self.critic.read] if isinstance(self.critic, ValueHead) else []
         also = ("entropy",) if entropy else ()
-        return self.policy.score(
-            batch, also=also, temperature=self.temperature, state_readers=[*shared, *readers]
-        )
+        state_readers = [*shared, *readers]
+        return self.policy.score(batch, also=also, temperature=self.temperature, state_readers=state_readers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -200,11 +200,9 @@ def _group_sample(group: collect.ScoredGroup) -> Sample:
     text = answer.answer.text
     if answer.played is not None:
         text = " / ".join(f"{turn.role}: {turn.text}" for turn in answer.played.turns)
-    return Sample(
-        prompt=plain_text(group.prompt.text),
-        completion=f"{score_text}  {text}{ellipsis}",
-        expected=group.prompt.reference_answer,
-    )
+    completion = f"{score_text}  {text}{ellipsis}"
+    prompt = plain_text(group.prompt.text)
+    return Sample(prompt=prompt, completion=completion, expected=group.prompt.reference_answer)
 
 
 MAX_ROLLOUT_TOKENS = 16
@@ -242,9 +240,8 @@ class RolloutTrial:
             advantage_NT = policy_round.experience.advantage_NT
             sign_N = 1 - 2 * torch.arange(answers).remainder(2)
             alternating_NT = sign_N[:, None].expand_as(advantage_NT).to(advantage_NT)
-            policy_round = replace(
-                policy_round, experience=replace(policy_round.experience, advantage_NT=alternating_NT)
-            )
+            experience = replace(policy_round.experience, advantage_NT=alternating_NT)
+            policy_round = replace(policy_round, experience=experience)
             description += ", called good and bad in turn"
         # As later updates: what is checked at a first one holds only while no weight has moved.
         later = {"round": policy_round, "is_first_update": False, "is_only_update": False}

@@ -303,9 +303,8 @@ class ProcessReward:
             scored = self.outcome_reward.scores_with_parts(tasks)
         else:
             scored = ScoresWithParts(rows=self.outcome_reward.scores(tasks) if tasks else (), parts={})
-        return ScoresWithParts(
-            rows=scored.rows, parts={**scored.parts, self.outcome_reward.name: scored.rows}
-        )
+        parts = {**scored.parts, self.outcome_reward.name: scored.rows}
+        return ScoresWithParts(rows=scored.rows, parts=parts)
 
     def _pay_group(
         self, task: Task, group: Sequence[Rollout], row: Sequence[tuple[float, ...] | None]

@@ -191,9 +191,8 @@ class TrpoStep:
             ]
         # Merged over ranks: all of them accept the same trial, and so stay one model.
         values = values_of(merge_over_ranks(metrics, self._ranks))
-        return StepEvaluation(
-            improvement=-float(values["loss"]) - old_surrogate, kl=float(values["approx_kl"])
-        )
+        improvement = -float(values["loss"]) - old_surrogate
+        return StepEvaluation(improvement=improvement, kl=float(values["approx_kl"]))
 
     def _fisher_vector_product(
         self,

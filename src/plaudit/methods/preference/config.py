@@ -82,6 +82,5 @@ def optional_settings(name: str, parameters: Mapping[str, Parameter], doc: str) 
         (parameter.name, parameter.value_type | None, field(default=None, metadata={"doc": parameter.doc}))
         for parameter in parameters.values()
     ]
-    return make_dataclass(
-        name, made, namespace={"generated": True, "__doc__": doc}, frozen=True, slots=True, kw_only=True
-    )
+    namespace = {"generated": True, "__doc__": doc}
+    return make_dataclass(name, made, namespace=namespace, frozen=True, slots=True, kw_only=True)

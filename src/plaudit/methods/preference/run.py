@@ -206,9 +206,8 @@ def preference(algorithm: str | AnyPreferenceAlgorithm, config: PreferenceConfig
     config = with_algorithm_settings(algorithm, config)
     algorithm = configured_algorithm(algorithm, config)
     config = resolve_variant(algorithm, config)
-    refuse_unused_reference_settings(
-        algorithm.name, config.reference, referenced="reference" in algorithm.needs
-    )
+    referenced = "reference" in algorithm.needs
+    refuse_unused_reference_settings(algorithm.name, config.reference, referenced=referenced)
     if config.stages.parts == 1 or config.stages.part is not None:
         return _run_part(algorithm, config)
     parts, model = config.stages.parts, config.model

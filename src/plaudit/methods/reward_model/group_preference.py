@@ -80,9 +80,8 @@ def choice_items(
     if share_BK is None:
         share_BK = embedding_BKH.new_zeros(embedding_BKH.shape[:2])
         share_BK[:, 0] = 1
-    return GroupItems(
-        name=name, embedding_BKH=embedding_BKH, shown_BK=answers * share_BK - 1, label_BK=share_BK
-    )
+    shown_BK = answers * share_BK - 1
+    return GroupItems(name=name, embedding_BKH=embedding_BKH, shown_BK=shown_BK, label_BK=share_BK)
 
 
 def rating_items(name: str, embedding_BH: Float[Tensor, "B H"], rating_B: Float[Tensor, " B"]) -> GroupItems:

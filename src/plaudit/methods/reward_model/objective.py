@@ -339,9 +339,8 @@ def load_language_term(
     bias = head.layer.bias
     # Clones: a head that is tied to embeddings would keep a model in memory.
     bias_V = None if bias is None else bias.detach().clone()
-    return LanguageTerm(
-        coef=coef, weight_VH=head.layer.weight.detach().clone(), bias_V=bias_V, rule=replace(head.rule)
-    )
+    weight_VH = head.layer.weight.detach().clone()
+    return LanguageTerm(coef=coef, weight_VH=weight_VH, bias_V=bias_V, rule=replace(head.rule))
 
 
 def preferred_completions(row: JudgedRow) -> tuple[bool, ...]:

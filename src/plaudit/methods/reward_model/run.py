@@ -94,11 +94,9 @@ def _make_sample(row: JudgedRow, rewards: Sequence[float], encoder: Encoder, tok
         " ".join(encoder.info.decode(answer.ids[:tokens]).split()) + "…" * (len(answer.ids) > tokens)
         for answer in completions
     ]
-    return Sample(
-        prompt=encoder.info.decode(row.prompt),
-        completion="\n".join(f"{rewards[n]:+.2f}  {texts[n]}" for n in order),
-        expected=_label_text(row, texts),
-    )
+    completion = "\n".join(f"{rewards[n]:+.2f}  {texts[n]}" for n in order)
+    prompt = encoder.info.decode(row.prompt)
+    return Sample(prompt=prompt, completion=completion, expected=_label_text(row, texts))
 
 
 def _label_text(row: JudgedRow, texts: Sequence[str]) -> str:
@@ -259,9 +257,8 @@ def _save_model(model: RewardModel, config: RewardConfig, run: Run, zero_example
         level = mean_reward(model, zero_examples, config.memory.tokens_at_once)
         normalisation = model.normalisation
         # (raw − offset − level · scale) / scale is the old reward less the level.
-        model.normalisation = Normalisation(
-            offset=normalisation.offset + level * normalisation.scale, scale=normalisation.scale
-        )
+        offset = normalisation.offset + level * normalisation.scale
+        model.normalisation = Normalisation(offset=offset, scale=normalisation.scale)
     write_reward_model(model, config, run.encoder, run.ranks)
 
 

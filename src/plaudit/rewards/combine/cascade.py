@@ -142,9 +142,8 @@ class Blend(OfParts):
             )
             for t, task in enumerate(tasks)
         )
-        return ScoresWithParts(
-            rows=rows, parts=dict(zip([reward.name for reward in self.rewards], rows_by_reward, strict=True))
-        )
+        parts = dict(zip([reward.name for reward in self.rewards], rows_by_reward, strict=True))
+        return ScoresWithParts(rows=rows, parts=parts)
 
     def _weighted_sum(self, scores: Sequence[float | None]) -> float | None:
         present = [score for score in scores if score is not None]

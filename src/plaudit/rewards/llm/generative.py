@@ -52,10 +52,9 @@ class LanguageJudgeSpec:
 
     def form(self, encoder: Encoder) -> generative_judging.JudgePromptFormat:
         """How a question is put to the model of this tokenizer."""
+        has_chat_template = encoder.chat_format is not None
         return generative_judging.JudgePromptFormat(
-            quote=self.quote,
-            has_chat_template=encoder.chat_format is not None,
-            control_tokens=encoder.info.specials,
+            quote=self.quote, has_chat_template=has_chat_template, control_tokens=encoder.info.specials
         )
 
     def question_templates(self) -> tuple[str, ...]:

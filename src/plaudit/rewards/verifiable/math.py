@@ -359,9 +359,8 @@ def _parse_statement(text: str, depth: int) -> Statement:
         # A lone {…} is LaTeX grouping; ⟦ was \{ and means a set even around one item.
         is_set = text[0] == "⟦" or (text[0] == "{" and len(inside) > 1)
         if is_set or len(inside) > 1:
-            return Collection(
-                brackets="" if is_set else text[0] + text[-1], items=_parse_items(inside, depth)
-            )
+            brackets = "" if is_set else text[0] + text[-1]
+            return Collection(brackets=brackets, items=_parse_items(inside, depth))
     listed = _split_outside_brackets(text, ",")
     if len(listed) > 1:
         return Collection(brackets="", items=_parse_items(listed, depth))
