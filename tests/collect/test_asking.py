@@ -63,15 +63,6 @@ def test_tasks_whose_answer_is_known_are_not_what_was_asked(on_both: MakeDesk) -
     assert [task["purpose"] for task in desk.store.read(project_tasks, "p") if task["id"] == own] == ["work"]
 
 
-def test_one_task_that_cannot_be_asked_refuses_all(on_both: MakeDesk) -> None:
-    desk = on_both(tasks=0)
-    bad = task_body(PAIRS[1])
-    bad["candidates"][1]["text"] = bad["candidates"][0]["text"]
-    with pytest.raises(UserError, match=r"task 2, candidates\[1\].text: .*the same words"):
-        people_of(desk).ask([task_body(PAIRS[0]), bad])
-    assert desk.store.read(project_tasks, "p") == []
-
-
 def test_what_was_drawn_under_a_name_is_remembered(on_both: MakeDesk) -> None:
     desk = on_both(tasks=0)
     people = people_of(desk)

@@ -187,9 +187,8 @@ def test_an_own_lease_that_ended_is_taken_up_again_while_its_place_is_free(on_bo
     assert desk.store.write(next_task, "p", other) == Nothing(reason="wait", until=again.until)
     desk.clock.advance(hours=1)
     desk.lease(other)
-    assert desk.store.write(next_task, "p", one) == Nothing(
-        reason="wait", until="2026-03-01T14:30:00.000000Z"
-    )
+    later = "2026-03-01T14:30:00.000000Z"
+    assert desk.store.write(next_task, "p", one) == Nothing(reason="wait", until=later)
 
 
 def test_nobody_waits_for_what_was_done_already(make_desk):

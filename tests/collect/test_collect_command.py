@@ -191,11 +191,17 @@ def test_a_qualification_that_nobody_can_pass_is_said(run, number, rows, says):
     assert says in sound(run, "project", "p.yaml")
 
 
-def test_wrong_known_answers_leave_no_project_behind(run):
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ("overlapp: 2", "did you mean overlap?"),
+        ("gold: {rows: gold.jsonl}", "gold.jsonl:3: field probability: expected one answer that is better"),
+    ],
+)
+def test_wrong_settings_and_known_answers_leave_no_project_behind(run, settings, says):
     write_rows(Path("gold.jsonl"), [*pairs(2), {**pairs(1)[0], "probability": 0.5}])
-    Path("p.yaml").write_text("project: helpful\ngold: {rows: gold.jsonl}\n")
-    said = refused(run, "project", "p.yaml")
-    assert "gold.jsonl:3: field probability: expected one answer that is better (leave the row out" in said
+    Path("p.yaml").write_text(f"project: helpful\n{settings}\n")
+    assert says in refused(run, "project", "p.yaml")
     assert not Path("labels.db").exists()
 
 
@@ -258,12 +264,6 @@ def test_an_invite_is_printed_once_with_how_to_use_it(run):
 )
 def test_what_cannot_be_is_refused_in_words(run, words, says):
     assert says in refused(run, *words)
-
-
-def test_an_unknown_setting_is_answered_with_the_nearest(run):
-    Path("p.yaml").write_text("project: helpful\noverlapp: 2\n")
-    assert "did you mean overlap?" in refused(run, "project", "p.yaml")
-    assert not Path("labels.db").exists()
 
 
 def test_a_store_of_several_projects_asks_which(run):

@@ -39,6 +39,17 @@ def pairs(make_desk: MakeDesk) -> Desk:
     return desk_of(make_desk, "pair", 4)
 
 
+@pytest.fixture
+def browser(pairs: Desk) -> Browser:
+    return signed_in(pairs.store)
+
+
+@pytest.fixture
+def page(browser: Browser) -> HtmlPage:
+    """The first of the pairs, as it is shown."""
+    return browser.get("/label")
+
+
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_every_reason_fault_and_notice_has_words(language):
     known = words(language)
@@ -89,9 +100,7 @@ def test_what_a_browser_sends_is_what_was_written_down_to_the_line_ends(make_des
     assert given_labels(desk) == [{"answer": TASKS["write"]["draft"]}]
 
 
-def test_skipping_wants_a_reason_and_leads_to_the_next(pairs):
-    browser = signed_in(pairs.store)
-    page = browser.get("/label")
+def test_skipping_wants_a_reason_and_leads_to_the_next(pairs, browser, page):
     after = browser.send(page.form(), "It is unclear", strength="1")
     assert "Skipped" in after.words
     assert after.form().value("assignment") != page.form().value("assignment")
@@ -100,9 +109,7 @@ def test_skipping_wants_a_reason_and_leads_to_the_next(pairs):
 
 
 @pytest.mark.slow
-def test_undo_brings_the_answer_back_to_be_changed(pairs):
-    browser = signed_in(pairs.store)
-    page = browser.get("/label")
+def test_undo_brings_the_answer_back_to_be_changed(pairs, browser, page):
     after = browser.send(page.form(), strength="3", why="First thought")
     undone = browser.send(after.form("undo"))
     assert "Taken back" in undone.words
@@ -116,8 +123,7 @@ def test_undo_brings_the_answer_back_to_be_changed(pairs):
     assert [row["label"]["strength"] for row in pairs.store.read(own_history, "p", browser.pseudonym)] == [-1]
 
 
-def test_an_answer_is_changed_from_the_history(pairs):
-    browser = signed_in(pairs.store)
+def test_an_answer_is_changed_from_the_history(browser):
     browser.send(browser.get("/label").form(), strength="3", why="First thought")
     history = browser.get("/history")
     assert "B is much better" in history.words
@@ -130,8 +136,7 @@ def test_an_answer_is_changed_from_the_history(pairs):
     assert "Equally good" in done.words
 
 
-def test_notes_and_reports_keep_what_is_filled_in(pairs):
-    browser = signed_in(pairs.store)
+def test_notes_and_reports_keep_what_is_filled_in(pairs, browser):
     page = browser.send(browser.get("/label").form(), "Keep the note", strength="2", note="Odd question")
     assert "Your note is kept" in page.words
     assert page.form().value("strength") == "2"
@@ -144,16 +149,13 @@ def test_notes_and_reports_keep_what_is_filled_in(pairs):
     assert browser.send(page.form(), "Keep the note").status == 422
 
 
-def test_a_draft_is_there_when_one_comes_back(pairs):
-    browser = signed_in(pairs.store)
+def test_a_draft_is_there_when_one_comes_back(browser):
     browser.send(browser.get("/label").form(), "Save for later", strength="2", why="half a")
     form = browser.get("/label").form()
     assert (form.value("strength"), form.value("why")) == ("2", "half a")
 
 
-def test_differences_are_marked_when_wanted_and_the_form_is_kept(pairs):
-    browser = signed_in(pairs.store)
-    page = browser.get("/label")
+def test_differences_are_marked_when_wanted_and_the_form_is_kept(browser, page):
     assert "<mark>" not in page.html
     marked = browser.send(page.form(), "Show differences", strength="2")
     assert marked.html.count("<mark>") == 2
@@ -161,9 +163,7 @@ def test_differences_are_marked_when_wanted_and_the_form_is_kept(pairs):
     assert "<mark>" not in browser.send(marked.form(), "Hide differences").html
 
 
-def test_own_progress_is_shown(pairs):
-    browser = signed_in(pairs.store)
-    page = browser.get("/label")
+def test_own_progress_is_shown(browser, page):
     assert "0 answered" in page.words
     assert "4 left" in page.words
     for seconds in ("10", "30", "20"):
@@ -175,8 +175,7 @@ def test_own_progress_is_shown(pairs):
 
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("seconds", ["", "soon", "-3", "nan", "1e999", "99999999"])
-def test_a_clock_that_jumps_keeps_no_answer_from_being_taken(pairs, seconds):
-    browser = signed_in(pairs.store)
+def test_a_clock_that_jumps_keeps_no_answer_from_being_taken(pairs, browser, seconds):
     assert browser.send(browser.get("/label").form(), strength="1", seconds=seconds).status == 200
     assert len(given_labels(pairs)) == 1
 
@@ -226,8 +225,7 @@ def test_how_qualifying_ended_is_told_with_figures(make_desk, floor, sign, told)
     assert "Q0" not in page.html
 
 
-def test_a_break_is_proposed_after_fifty_minutes_with_a_way_on(pairs):
-    browser = signed_in(pairs.store)
+def test_a_break_is_proposed_after_fifty_minutes_with_a_way_on(pairs, browser):
     for _ in range(10):
         assert "Time for a break" not in browser.get("/label").words
         pairs.clock.advance(minutes=5.1)
@@ -286,9 +284,7 @@ def test_every_kind_is_there_in_every_language(make_desk, kind, language):
 # What goes wrong.
 
 
-def test_a_lease_that_ended_while_somebody_typed_takes_the_free_place(pairs):
-    browser = signed_in(pairs.store)
-    page = browser.get("/label")
+def test_a_lease_that_ended_while_somebody_typed_takes_the_free_place(pairs, browser, page):
     pairs.clock.advance(minutes=45)
     after = browser.send(page.form(), strength="1", why="Slow but sure")
     assert after.status == 200
@@ -307,9 +303,7 @@ def test_late_work_is_kept_as_surplus_and_said_so(make_desk):
     assert {label.get("why") for label in given_labels(desk)} == {None, "Every word of it"}
 
 
-def test_a_task_that_was_closed_meanwhile_takes_the_answer_and_says_so(pairs):
-    browser = signed_in(pairs.store)
-    page = browser.get("/label")
+def test_a_task_that_was_closed_meanwhile_takes_the_answer_and_says_so(pairs, browser, page):
     for row in pairs.store.read(project_tasks, "p"):
         pairs.store.write(close_task, "p", row["id"], reason="enough", actor="o1")
     after = browser.send(page.form(), strength="1")
@@ -317,9 +311,7 @@ def test_a_task_that_was_closed_meanwhile_takes_the_answer_and_says_so(pairs):
     assert len(given_labels(pairs)) == 1
 
 
-def test_a_page_left_open_over_night_is_shown_again_with_all_that_was_typed(pairs):
-    browser = signed_in(pairs.store)
-    page = browser.get("/label")
+def test_a_page_left_open_over_night_is_shown_again_with_all_that_was_typed(pairs, browser, page):
     pairs.clock.advance(hours=14)
     lost = browser.send(page.form(), strength="1", why="Thought of all evening")
     assert lost.status == 401
@@ -348,8 +340,7 @@ def conflict(pairs: Desk, browser: Browser, first: HtmlPage, second: HtmlPage) -
     return page
 
 
-def test_two_tabs_with_the_same_task_lose_nothing(pairs):
-    browser = signed_in(pairs.store)
+def test_two_tabs_with_the_same_task_lose_nothing(pairs, browser):
     page = conflict(pairs, browser, browser.get("/label"), browser.get("/label"))
     form = next(form for form in page.forms if form.action.startswith("/label/edit/"))
     assert browser.send(form).path == "/history"
@@ -357,16 +348,12 @@ def test_two_tabs_with_the_same_task_lose_nothing(pairs):
     assert held["label"] == {"strength": -3, "why": "In the second tab"}
 
 
-def test_going_back_and_sending_something_else_is_no_second_answer(pairs):
-    browser = signed_in(pairs.store)
-    page = browser.get("/label")
+def test_going_back_and_sending_something_else_is_no_second_answer(pairs, browser, page):
     conflict(pairs, browser, page, page)
     assert browser.get("/label").form().value("assignment") != page.form().value("assignment")
 
 
-def test_who_was_suspended_meanwhile_sees_why_and_what_was_typed(pairs):
-    browser = signed_in(pairs.store)
-    page = browser.get("/label")
+def test_who_was_suspended_meanwhile_sees_why_and_what_was_typed(pairs, browser, page):
     pairs.store.write(set_standing, "p", browser.pseudonym, "suspended", reason="too quick", actor="o1")
     after = browser.send(page.form(), strength="1", why="A long text")
     # The sessions of a suspended person end; the words are shown all the same.
@@ -387,8 +374,7 @@ def test_who_was_suspended_meanwhile_sees_why_and_what_was_typed(pairs):
         [("assignment", "w1"), ("key", "k" * 5_000), ("strength", "1")],
     ],
 )
-def test_a_form_that_no_page_made_is_refused_in_words(pairs, fields):
-    browser = signed_in(pairs.store)
+def test_a_form_that_no_page_made_is_refused_in_words(browser, fields):
     token = ("form_token", str(browser.get("/label").form().value("form_token")))
     for path in ("label", "draft", "skip", "undo", "note", "flag", "turn", "choose"):
         address = "/label" if path == "label" else f"/label/{path}"

@@ -20,7 +20,7 @@ from plaudit.collect.people import (
 )
 from plaudit.collect.privacy import erase_person, export_person
 from plaudit.collect.progress import pay_csv, pay_rows, rebuild_tables, store_faults
-from plaudit.collect.refusals import StoreUnavailableError
+from plaudit.collect.refusals import NotYoursError, StoreUnavailableError
 from plaudit.collect.sessions import open_session
 from tests.collect.desks import Desk, pair_body
 
@@ -50,10 +50,8 @@ def _somebody(desk: Desk) -> str:
 def test_everything_about_a_person_is_handed_out_without_secrets_and_checks(on_both):
     desk = on_both(gold_share=1.0)
     desk.add([pair_body(77, gold={"better": 0})])
-    other = join_project(
-        desk.store, desk.store.write(make_invite, "p", actor="o1"), "Somebody Else"
-    ).pseudonym
-    desk.answer(other)
+    secret = desk.store.write(make_invite, "p", actor="o1")
+    desk.answer(join_project(desk.store, secret, "Somebody Else").pseudonym)
     person = _somebody(desk)
     desk.store.write(set_standing, "p", person, "watch", reason="quick", actor="o1")
     found = desk.store.read(export_person, "p", person)
@@ -76,10 +74,14 @@ def test_what_somebody_wrote_is_gone_and_what_was_clicked_stays(desk):
     erase_person(desk.store, "p", person, actor="o1")
     assert desk.store.read(store_faults) == []
     found = desk.store.read(export_person, "p", person)
-    text = json.dumps(found)
+    with desk.store.looking() as look:
+        kept = [look.connection.execute(table.select()).all() for table in (*tables.FOLDS, *tables.PERSONAL)]
+    text = json.dumps(found) + str(kept) + str(list(desk.store.events()))
     assert not any(word in text for word in (NAME, WROTE, GROUP, "5f0a99panel"))
     assert not any(found[name] for name in ("name", "group", "participant", "sessions", "tokens", "drafts"))
     assert [answer["label"] for answer in desk.store.read(own_history, "p", person)] == [{"strength": 2}]
+    with pytest.raises(NotYoursError, match="erased before"):
+        erase_person(desk.store, "p", person, actor="o1")
     desk.store.write(rebuild_tables)
     assert [answer["label"] for answer in desk.store.read(own_history, "p", person)] == [{"strength": 2}]
 

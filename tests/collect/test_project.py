@@ -187,11 +187,6 @@ def test_a_text_that_no_database_can_hold_is_refused_by_its_field():
     assert (refused.value.field, refused.value.found) == ("aspects", "a NUL character")
 
 
-def test_the_log_holds_every_setting_as_json():
-    project = Project(name="p", ask="rate", aspects=("clear", "kind"), most=4, talks_to=None)
-    assert project_from_dict(json.loads(json.dumps(project_to_dict(project)))) == project
-
-
 # A NUL, and half of a letter, are refused by their field: another test.
 _WORDS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
 

@@ -86,12 +86,8 @@ def test_the_best_are_proposed_and_who_is_below_for_certain_is_not(make_desk):
         "screening: 4 of 5, comparisons 70 % of 20 (46–88); flags 70 % of 20 (46–88); others are better"
     )
     assert "below the cut-off: comparisons, flags" in cy.reason
-    assert [one.person for one in screen(desk.store, "p", keep=16).people if one.proposed == "active"] == [
-        "Bo",
-        "Ed",
-        "Di",
-        "Ada",
-    ]
+    kept = [one.person for one in screen(desk.store, "p", keep=16).people if one.proposed == "active"]
+    assert kept == ["Bo", "Ed", "Di", "Ada"]
     assert desk.store.position() == before
 
 
@@ -138,14 +134,13 @@ def test_who_is_still_qualifying_or_did_nothing_known_is_not_ranked(make_desk, t
     (one,) = desk.people(1)
     desk.answer(one)
     found = screen(desk.store, "p")
-    assert [(person.rank, person.proposed, person.comparisons) for person in found.people] == [
-        (0, "active", None)
-    ]
+    (person,) = found.people
+    assert (person.rank, person.proposed, person.comparisons) == (0, "active", None)
     assert found.decisions == ()
     assert [note.partition(" ")[0] for note in found.notes] == ["comparisons", "flags", "demonstrations"]
     asked = make_desk(tmp_path / "more.db", tasks=[qualifying(1), qualifying(2)], qualify_n=2)
-    (person,) = asked.people(1)
-    asked.answer(person)
+    (somebody,) = asked.people(1)
+    asked.answer(somebody)
     (halfway,) = screen(asked.store, "p").people
     assert (halfway.standing, halfway.rank, halfway.proposed) == ("qualifying", 0, "qualifying")
     assert halfway.comparisons is not None
@@ -234,11 +229,8 @@ def test_the_command_prints_a_ranking_and_decides_on_demand(make_desk, tmp_path,
     assert told["people"] == json.loads(json.dumps(asdict(screen(desk.store, "p", keep=1))))["people"]
     assert main([*words, "--apply"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "decisions written to the log, each with its reason: 1"
-    assert {one["pseudonym"]: one["standing"] for one in desk.store.read(project_people, "p")} == {
-        "a1": "active",
-        "a2": "active",
-        "a3": "suspended",
-    }
+    standings = {one["pseudonym"]: one["standing"] for one in desk.store.read(project_people, "p")}
+    assert standings == {"a1": "active", "a2": "active", "a3": "suspended"}
 
 
 def test_the_command_writes_what_was_written_as_tasks(make_desk, tmp_path, capsys):

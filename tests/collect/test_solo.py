@@ -55,7 +55,10 @@ def send(browser: httpx2.Client, **label: str) -> httpx2.Response:
     )
 
 
-def words_of(running: subprocess.Popen[str]) -> str:
+def end(running: subprocess.Popen[str]) -> str:
+    """End the command as Ctrl-C does, and give what it said."""
+    running.send_signal(signal.SIGINT)
+    running.wait(30)
     assert running.stdout is not None
     return running.stdout.read()
 
@@ -69,9 +72,7 @@ def pairs(tmp_path: Path) -> Path:
 def test_labels_become_rows_and_the_next_start_goes_on(pairs):
     with labelling(pairs, "pairs.jsonl", "--out", "labels.jsonl") as (browser, running):
         assert send(browser, strength="2").status_code == 200
-        running.send_signal(signal.SIGINT)
-        running.wait(30)
-        ended = words_of(running)
+        ended = end(running)
     assert running.returncode == 0
     assert "labels.jsonl: 1 rows of 1 labels; from where: labels.snapshot.json" in ended
     assert "2 tasks are left" in ended
@@ -84,9 +85,7 @@ def test_labels_become_rows_and_the_next_start_goes_on(pairs):
         for strength in ("-1", "0"):
             last = send(browser, strength=strength)
         assert 'name="strength"' not in last.text
-        running.send_signal(signal.SIGINT)
-        running.wait(30)
-        ended = words_of(running)
+        ended = end(running)
     assert "every task has its label" in ended
     assert len(read_records(pairs / "labels.jsonl").records) == 3
 
@@ -94,9 +93,7 @@ def test_labels_become_rows_and_the_next_start_goes_on(pairs):
 @pytest.mark.slow
 def test_nothing_labelled_writes_nothing(pairs):
     with labelling(pairs, "pairs.jsonl", "--out", "labels.jsonl") as (_, running):
-        running.send_signal(signal.SIGINT)
-        running.wait(30)
-        assert "nothing was labelled yet; labels.jsonl is not written" in words_of(running)
+        assert "nothing was labelled yet; labels.jsonl is not written" in end(running)
     assert not (pairs / "labels.jsonl").exists()
 
 
@@ -140,10 +137,8 @@ def test_a_model_answers_first_and_only_once(tmp_path):
         labelling(tmp_path, *words, *more, "--seed", "1"),
         closing(open_store(tmp_path / "labels.db")) as store,
     ):
-        assert (store.read(project_status, "solo").wanted, store.read(project_status, "solo").labels) == (
-            4,
-            1,
-        )
+        status = store.read(project_status, "solo")
+        assert (status.wanted, status.labels) == (4, 1)
 
 
 @pytest.mark.parametrize(

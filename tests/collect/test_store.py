@@ -124,23 +124,6 @@ def test_a_backup_made_at_work_is_restored_in_either_database(on_both, tmp_path,
         restored.close()
 
 
-def test_an_erased_person_leaves_clicks_and_no_words(on_both):
-    desk, people = worked(on_both)
-    before = desk.store.read(project_status, "p")
-    erase_person(desk.store, "p", people[2], actor="o1")
-    assert desk.store.read(project_status, "p").labels == before.labels
-    assert desk.store.read(store_faults) == []
-    with desk.store.looking() as look:
-        for table in (*tables.FOLDS, *tables.PERSONAL):
-            rows = str(look.connection.execute(table.select()).all())
-            assert "cousin" not in rows
-            assert "person 2" not in rows
-    assert "cousin" not in str(list(desk.store.events()))
-    assert "next to the author" not in str(list(desk.store.events()))
-    with pytest.raises(NotYoursError, match="erased before"):
-        erase_person(desk.store, "p", people[2], actor="o1")
-
-
 def test_a_written_answer_goes_with_its_author(make_desk):
     desk = make_desk(tasks=[{"kind": "write", "prompt": "Greet me."}], ask="write")
     (one,) = desk.people(1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections import Counter
 from contextlib import closing
@@ -18,7 +17,9 @@ from plaudit.collect.progress import project_tasks
 from plaudit.collect.store import open_store
 from plaudit.data.read import read_records
 from plaudit.data.records import Comparison, Ranking, Rating
+from tests.collect.desks import pair_body
 from tests.collect.stage.pipelines import PAIRS, rows_of, write_collecting
+from tests.engine.toy import write_rows
 from tests.methods.iterative.answering import let_answer
 from tests.runs.pipeline.places import go, seal, states, well
 
@@ -215,15 +216,7 @@ def test_a_project_file_says_how_people_are_asked(place, tmp_path):
 
 
 def test_a_project_file_brings_its_items(place, tmp_path):
-    known = [
-        {
-            "prompt": f"What is {n} + {n}?",
-            "candidates": [{"text": f"{2 * n}."}, {"text": f"{2 * n + 1}."}],
-            "gold": {"better": 0},
-        }
-        for n in range(3)
-    ]
-    (tmp_path / "gold.jsonl").write_text("".join(json.dumps(row) + "\n" for row in known), "utf-8")
+    write_rows(tmp_path / "gold.jsonl", [pair_body(n, gold={"better": 0}) for n in range(3)])
     project = tmp_path / "sums.yaml"
     project.write_text("project: sums\ngold: {rows: gold.jsonl, share: 0.2}\n", "utf-8")
     out = tmp_path / "out"
