@@ -26,6 +26,10 @@ REWARDBENCH = _ROWS["REWARDBENCH"]
 REWARDBENCH2 = _ROWS["REWARDBENCH2"]
 
 
+def turns(*pairs):
+    return [{"role": role, "content": content} for role, content in pairs]
+
+
 def write(path: Path, *rows: object) -> Path:
     """Rows as JSON lines; bytes and texts are written as they are."""
     lines = [

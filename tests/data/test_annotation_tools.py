@@ -15,51 +15,25 @@ from plaudit.errors import UserError
 WHEN = "2026-03-01T12:00:00.000000Z"
 
 
+TIMES = {"created_at": WHEN, "updated_at": WHEN, "lead_time": 4.288}
+
+
 def region(name, kind, value, target):
-    return {
-        "id": "Dx_aB91ISN",
-        "from_name": name,
-        "to_name": target,
-        "type": kind,
-        "origin": "manual",
-        "value": value,
-    }
+    made = {"id": "Dx_aB91ISN", "type": kind, "origin": "manual"}
+    return {**made, "from_name": name, "to_name": target, "value": value}
 
 
 def annotation(person, *regions, **more):
-    return {
-        "id": 1001,
-        "completed_by": person,
-        "result": list(regions),
-        "was_cancelled": False,
-        "ground_truth": False,
-        "created_at": WHEN,
-        "updated_at": WHEN,
-        "lead_time": 4.288,
-        "prediction": {},
-        "result_count": 1,
-        "task": 1,
-        **more,
-    }
+    state = {"was_cancelled": False, "ground_truth": False, "prediction": {}, "result_count": 1, "task": 1}
+    return {"id": 1001, "completed_by": person, "result": list(regions), **TIMES, **state, **more}
 
 
 def task(data, *annotations):
-    return {
-        "id": 1,
-        "annotations": list(annotations),
-        "file_upload": "tasks.json",
-        "drafts": [],
-        "predictions": [{"model_version": "v1", "result": [region("pw", "pairwise", {}, "a,b")]}],
-        "data": data,
-        "meta": {},
-        "created_at": WHEN,
-        "updated_at": WHEN,
-        "inner_id": 1,
-        "total_annotations": len(annotations),
-        "cancelled_annotations": 0,
-        "project": 83,
-        "comment_count": 0,
-    }
+    guess = {"model_version": "v1", "result": [region("pw", "pairwise", {}, "a,b")]}
+    place = {"id": 1, "inner_id": 1, "project": 83, "meta": {}, "file_upload": "tasks.json"}
+    counts = {"total_annotations": len(annotations), "cancelled_annotations": 0, "comment_count": 0}
+    asked = {"data": data, "annotations": list(annotations), "predictions": [guess], "drafts": []}
+    return {**place, **asked, **counts, "created_at": WHEN, "updated_at": WHEN}
 
 
 TEXTS = {"prompt": "What sinks?", "answer1": "A cork.", "answer2": "A stone.", "source": "the lake"}
@@ -80,16 +54,7 @@ def pairwise(selected, over="answer1,answer2"):
 RIGHT, LEFT = pairwise("right"), pairwise("left")
 ORDER = {"rank": ["llm_2", "llm_3", "llm_1"]}
 WHY = region("why", "textarea", {"text": ["It is heavy."]}, "answer1")
-MIN = {
-    **TEXTS,
-    "id": 1,
-    "pw": [{"selected": "right"}],
-    "annotator": 10,
-    "annotation_id": 1001,
-    "created_at": WHEN,
-    "updated_at": WHEN,
-    "lead_time": 4.288,
-}
+MIN = {**TEXTS, "id": 1, "pw": [{"selected": "right"}], "annotator": 10, "annotation_id": 1001, **TIMES}
 
 
 def labelled(data, *regions):
@@ -102,15 +67,9 @@ def ranked(value, data=None):
 
 
 def argilla(fields, responses):
-    return {
-        "id": "a9c7",
-        "fields": fields,
-        "metadata": {"source": "the lake"},
-        "suggestions": {"better": {"value": "response1", "score": None, "agent": "gpt"}},
-        "responses": responses,
-        "vectors": {},
-        "_server_id": "5f6b",
-    }
+    guess = {"better": {"value": "response1", "score": None, "agent": "gpt"}}
+    around = {"id": "a9c7", "metadata": {"source": "the lake"}, "suggestions": guess, "vectors": {}}
+    return {**around, "fields": fields, "responses": responses, "_server_id": "5f6b"}
 
 
 PAIR = {"prompt": "What sinks?", "response1": "A cork.", "response2": "A stone."}
@@ -189,21 +148,23 @@ def test_a_prompt_of_turns_has_answers_of_turns():
     assert (pair.prompt, pair.chosen) == (user_turn("What sinks?"), assistant_turn("A stone."))
 
 
-def test_an_undecided_pairwise_and_an_untouched_ranker_are_nobodys_answer():
+def test_what_nobody_has_answered_is_counted():
     untouched = ranked({"_": ["llm_1", "llm_2", "llm_3"]})
     reading = read_records([labelled(TEXTS, pairwise("none")), untouched, labelled(TEXTS, RIGHT)])
     assert (len(reading.records), reading.left_out) == (1, {"tasks that nobody has answered": 2})
+    reading = read_records([argilla(PAIR, {}), question("response2", "better")])
+    assert (len(reading.records), reading.left_out) == (1, {"records that nobody has answered": 1})
 
 
-def test_a_comment_goes_when_it_is_left_out_by_name():
+def test_a_comment_goes_when_it_is_left_out_by_a_name_that_is_there():
     assert len(records(labelled(TEXTS, RIGHT, WHY), "annotations.why")) == 1
     assert len(records({**MIN, "stars": [{"rating": 4}]}, "stars")) == 1
     commented = argilla(PAIR, {"better": [{"value": "response2"}], "why": [{"value": "It is heavy."}]})
     assert "--leave-out responses.why" in refusal(commented)
     assert len(records(commented, "responses.why")) == 1
-
-
-def test_a_name_to_leave_out_begins_with_a_field_that_is_there():
+    flat = {**FLAT, "why.responses": ["It is heavy."]}
+    assert "--leave-out why.responses" in refusal(flat)
+    assert len(records(flat, "why.responses")) == 2
     assert "no row has the field 'respones'" in refusal(argilla(PAIR, {}), "respones.why")
 
 
@@ -267,17 +228,9 @@ FLAT = {
 def test_the_columns_of_a_data_set_are_read_as_the_records_are():
     reading = read_records([FLAT, {**FLAT, "better.responses": None}])
     assert reading.format_name == "argilla-flat"
-    assert [preferred(pair) for pair in reading.records] == [
-        ("A stone.", "A cork.", "ada"),
-        ("A cork.", "A stone.", None),
-    ]
+    first, second = map(preferred, reading.records)
+    assert (first, second) == (("A stone.", "A cork.", "ada"), ("A cork.", "A stone.", None))
     assert dict(reading.left_out) == {"records that nobody has answered": 1}
-
-
-def test_a_column_of_argilla_goes_when_it_is_left_out_by_name():
-    commented = {**FLAT, "why.responses": ["It is heavy."]}
-    assert "--leave-out why.responses" in refusal(commented)
-    assert len(records(commented, "why.responses")) == 2
 
 
 @pytest.mark.parametrize(
@@ -345,11 +298,6 @@ def test_numbers_and_texts_of_argilla_are_ratings_and_demonstrations():
     assert records(written) == (
         Demonstration(prompt="What sinks?", completion="A stone.", annotator="7", origin="rows:1"),
     )
-
-
-def test_unanswered_records_are_counted():
-    reading = read_records([argilla(PAIR, {}), question("response2", "better")])
-    assert (len(reading.records), reading.left_out) == (1, {"records that nobody has answered": 1})
 
 
 def test_nothing_that_is_read_is_changed():

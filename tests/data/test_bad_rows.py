@@ -9,7 +9,7 @@ import pytest
 from plaudit.data.formats.layout import ReadOptions
 from plaudit.data.read import read_records
 from plaudit.errors import UserError
-from tests.data.rows import CORK, HELPSTEER3, HH, NECTAR, SHP, STONE, ULTRAFEEDBACK, USER, write
+from tests.data.rows import CORK, HELPSTEER3, HH, NECTAR, SHP, STONE, ULTRAFEEDBACK, USER, turns, write
 
 PAIR = {"prompt": "What sinks?", "chosen": "A stone.", "rejected": "A cork."}
 TALK = {"prompt": [USER], "chosen": STONE, "rejected": CORK}
@@ -20,11 +20,9 @@ RANKED = {"kind": "ranking", "prompt": "p", "completions": ["a", "b"], "ranks": 
 PLACED = {"prompt": "p", "completions": ["a", "b"], "ranks": [1, 1]}
 IFEVAL = {"prompt": "p", "instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
 RLVR = {"messages": [USER], "ground_truth": '{"func_name": "validate_title"}'}
+TWICE = {**HELPSTEER3, "response2": HELPSTEER3["response1"]}
+IN_WORDS = json.loads(json.dumps(ULTRAFEEDBACK).replace('"5"', '"five"'))
 THUMB = {"instruction": "p", "output": "a", "kto_tag": False}
-
-
-def turns(*pairs):
-    return [{"role": role, "content": content} for role, content in pairs]
 
 
 def calling(**function):
@@ -129,12 +127,7 @@ BAD = [
     ("wrong value", SHP, {**SHP, "labels": 1}, "labels"),
     ("empty side", HELPSTEER3, {**HELPSTEER3, "response2": ""}, "response2"),
     ("wrong value", HELPSTEER3, {**HELPSTEER3, "overall_preference": 4}, "overall_preference"),
-    (
-        "chosen = rejected",
-        HELPSTEER3,
-        {**HELPSTEER3, "response2": HELPSTEER3["response1"]},
-        "response1, response2",
-    ),
+    ("chosen = rejected", HELPSTEER3, TWICE, "response1, response2"),
     ("wrong value", IFEVAL, {**IFEVAL, "kwargs": []}, "kwargs"),
     ("wrong value", RLVR, {**RLVR, "ground_truth": '{"func_name": "verify_owls"}'}, "ground_truth.func_name"),
     (
@@ -145,12 +138,7 @@ BAD = [
     ),
     ("too few answers", NECTAR, {**NECTAR, "answers": NECTAR["answers"][:1]}, "answers"),
     ("missing field", NECTAR, {**NECTAR, "answers": [{"answer": "a"}] * 2}, "answers[0].rank"),
-    (
-        "wrong type",
-        ULTRAFEEDBACK,
-        json.loads(json.dumps(ULTRAFEEDBACK).replace('"5"', '"five"')),
-        "completions[1].annotations.instruction_following.Rating",
-    ),
+    ("wrong type", ULTRAFEEDBACK, IN_WORDS, "completions[1].annotations.instruction_following.Rating"),
 ]
 
 
@@ -165,16 +153,12 @@ def test_a_bad_row_is_named_and_put_aside(tmp_path, kind, good, bad, field):
     (line,) = aside.read_text().splitlines()
     put = json.loads(line)
     assert put["reason"] == problem.message
-    if not isinstance(bad, bytes) and not isinstance(bad, str):
+    if isinstance(bad, dict):
         assert json.loads(put["row"]) == bad
-    elif isinstance(bad, str):
-        assert put["row"].strip() == bad
-
-
-def test_an_undecodable_row_is_kept_with_its_bytes_escaped(tmp_path):
-    source = write(tmp_path / "rows.jsonl", PAIR, b'{"prompt": "caf\xe9"}')
-    read_records(source, threshold=0.5, quarantine=tmp_path / "bad.jsonl")
-    assert json.loads((tmp_path / "bad.jsonl").read_text())["row"].strip() == '{"prompt": "caf\\xe9"}'
+    else:
+        # Bytes that are no text are kept escaped.
+        text = bad.decode(errors="backslashreplace") if isinstance(bad, bytes) else bad
+        assert put["row"].strip() == text
 
 
 def test_a_row_beyond_ten_megabytes_is_named_and_the_next_one_read(tmp_path):
@@ -218,16 +202,13 @@ def test_above_the_threshold_the_message_says_what_to_do(tmp_path):
     assert len(read_records(source, threshold=0.334).records) == 2
 
 
-def test_no_bad_row_means_no_quarantine_file(tmp_path):
-    reading = read_records([PAIR], quarantine=tmp_path / "bad.jsonl")
-    assert reading.quarantine is None
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_the_quarantine_never_replaces_the_data(tmp_path):
+def test_there_is_no_quarantine_without_bad_rows_nor_in_place_of_the_data(tmp_path):
     source = write(tmp_path / "rows.jsonl", PAIR)
     with pytest.raises(UserError, match="would replace the data"):
         read_records(source, quarantine=source)
+    reading = read_records([PAIR], quarantine=tmp_path / "bad.jsonl")
+    assert reading.quarantine is None
+    assert list(tmp_path.iterdir()) == [source]
 
 
 @pytest.mark.parametrize(

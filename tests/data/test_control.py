@@ -57,14 +57,11 @@ def said(lesson):
     return [(row.prompt, row.completion) for row in lesson.demonstrations]
 
 
-def test_of_a_comparison_the_chosen_is_good_and_the_rejected_bad():
+def test_of_a_comparison_the_likelier_is_good_and_the_other_bad():
     lesson = with_control_words([pair()])
     assert said(lesson) == [("GOOD\n\np", "a"), ("BAD\n\np", "b")]
     assert lesson.word_counts == {"BAD": 1, "GOOD": 1}
     assert lesson.best_word == "GOOD"
-
-
-def test_a_probability_below_a_half_turns_the_pair_round():
     assert said(with_control_words([pair(probability=0.2)])) == [("GOOD\n\np", "b"), ("BAD\n\np", "a")]
 
 
@@ -104,20 +101,17 @@ def test_who_said_it_and_where_stay_with_the_answer():
         assert (row.annotator, row.group, row.category, row.origin) == ("ada", "g", "fact", "f:1")
 
 
-def test_one_word_alone_would_mean_nothing():
-    with pytest.raises(UserError, match="all 2 answers that can be used are GOOD"):
-        with_control_words(thumbs(1.0, 1.0))
-    with pytest.raises(UserError, match=r"all 3 answers that can be used are <reward_0>"):
-        with_control_words(ratings(4.0, 4.0, 4.0), LEVELS)
-
-
-def test_rows_without_any_use_are_refused_with_the_reasons():
+def test_rows_without_any_use_or_with_one_word_alone_are_refused():
     with pytest.raises(UserError, match=f"no row can carry a control word .2 × {transforms.SCALE_SCORE}"):
         with_control_words(ratings(1.0, 2.0))
     with pytest.raises(UserError, match=f"1 × {transforms.UNSCORED}"):
         with_control_words([pair()], LEVELS)
     with pytest.raises(UserError, match="nothing was left out"):
         with_control_words([])
+    with pytest.raises(UserError, match="all 2 answers that can be used are GOOD"):
+        with_control_words(thumbs(1.0, 1.0))
+    with pytest.raises(UserError, match=r"all 3 answers that can be used are <reward_0>"):
+        with_control_words(ratings(4.0, 4.0, 4.0), LEVELS)
 
 
 def test_levels_are_parts_of_equal_size():
@@ -149,7 +143,7 @@ def test_equal_scores_share_a_level_and_levels_have_no_gaps(levels):
         assert ordered == sorted(ordered)
 
 
-def test_scores_of_different_aspects_are_not_put_in_one_order():
+def test_scores_that_cannot_be_compared_are_not_put_in_one_order():
     rows = [*ratings(1.0, 2.0, aspect="clarity"), *ratings(3.0, 4.0, aspect="truth")]
     with pytest.raises(UserError, match=r"of clarity, truth: choose one with control.aspect"):
         with_control_words(rows, LEVELS)
@@ -158,9 +152,6 @@ def test_scores_of_different_aspects_are_not_put_in_one_order():
     assert lesson.reason_counts == {transforms.OTHER_ASPECT: 2}
     with pytest.raises(UserError, match="of clarity, the answer as a whole"):
         with_control_words([*thumbs(1.0, aspect="clarity"), *thumbs(0.0)])
-
-
-def test_thumbs_and_points_are_not_put_in_one_order():
     with pytest.raises(UserError, match="g:2: thumbs and scores on a scale are mixed"):
         with_control_words([*ratings(1.0, 5.0), *thumbs(1.0, origin="g:2")], LEVELS)
     assert with_control_words(thumbs(1.0, 0.0), LEVELS).word_counts == {"<reward_0>": 1, "<reward_1>": 1}

@@ -13,7 +13,7 @@ from plaudit.data.formats.layout import ReadOptions, named_role
 from plaudit.data.read import read_records
 from plaudit.data.records import Comparison, ToolCall, assistant_turn, plain_text, record_to_dict, user_turn
 from plaudit.errors import UserError
-from tests.data.rows import CORK, HH, STONE, USER
+from tests.data.rows import CORK, HH, STONE, USER, turns
 
 Q = user_turn("What sinks?")
 
@@ -23,35 +23,22 @@ def records(row):
 
 
 def test_a_conversation_splits_before_the_first_answer_and_ends_with_the_last():
-    turns = [
-        {"role": "system", "content": "Be brief."},
-        USER,
-        *STONE,
-        {"role": "user", "content": "And?"},
-        {"role": "tool", "content": "anchor"},
-        {"role": "assistant", "content": "An anchor."},
-        {"role": "user", "content": "Thanks."},
-    ]
-    (record,) = records({"messages": turns})
+    begun, ended = turns(("system", "Be brief.")), turns(("user", "And?"), ("tool", "anchor"))
+    ended += turns(("assistant", "An anchor."), ("user", "Thanks."))
+    (record,) = records({"messages": [*begun, USER, *STONE, *ended]})
     assert [turn.role for turn in record.prompt] == ["system", "user"]
     assert [turn.content for turn in record.completion] == ["A stone.", "And?", "anchor", "An anchor."]
 
 
-def test_an_implicit_prompt_of_messages_never_splits_a_message():
+def test_an_implicit_prompt_ends_where_whole_messages_part_and_is_read_once():
     chosen = [USER, {"role": "assistant", "content": "A big stone."}]
     rejected = [USER, {"role": "assistant", "content": "A big cork."}]
     (pair,) = records({"chosen": chosen, "rejected": rejected})
     assert pair.chosen == assistant_turn("A big stone.")
-
-
-def test_conversations_that_part_early_keep_their_turns():
     early = HH["chosen"].replace("Many things.", "Lots.")
     (pair,) = records({"chosen": HH["chosen"], "rejected": early})
     assert pair.prompt == Q
     assert [turn.role for turn in pair.rejected] == ["assistant", "user", "assistant"]
-
-
-def test_a_prompt_said_twice_is_read_once():
     row = {"prompt": "What sinks?", "chosen": [USER, *STONE], "rejected": [USER, *CORK]}
     assert records(row)[0].prompt == Q
 

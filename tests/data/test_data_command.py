@@ -77,7 +77,7 @@ def test_inspect_prints_no_control_characters(tmp_path, capsys):
     assert "\\x1b[31mred" in out
 
 
-def test_convert_to_trl_and_back_says_what_is_lost(tmp_path, capsys):
+def test_convert_to_trl_and_back_says_what_is_lost_and_drops_ties_when_told_to(tmp_path, capsys):
     source = write(tmp_path / "in.jsonl", HELPSTEER3, {**HELPSTEER3, "overall_preference": 0})
     out = tmp_path / "out.jsonl"
     assert main(["data", "convert", str(source), str(out), "--to", "trl"]) == 0
@@ -86,10 +86,6 @@ def test_convert_to_trl_and_back_says_what_is_lost(tmp_path, capsys):
     assert said.splitlines()[-1] == f"{out}: 1 rows written in the trl layout"
     (record,) = read_records(out).records
     assert (record.chosen, record.strength) == (assistant_turn("A stone."), 2.0)
-
-
-def test_convert_drops_ties_when_told_to_and_says_so(tmp_path, capsys):
-    source = write(tmp_path / "in.jsonl", HELPSTEER3, {**HELPSTEER3, "overall_preference": 0})
     assert main(["data", "convert", str(source), str(tmp_path / "out.jsonl"), "--ties", "drop"]) == 0
     assert "in.jsonl: 1 × ties left out" in capsys.readouterr().out
 
@@ -99,14 +95,9 @@ def test_convert_writes_the_preferred_answers(tmp_path, capsys):
     out = tmp_path / "out.parquet"
     assert main(["data", "convert", str(source), str(out), "--preferred"]) == 0
     assert "0 of 1 records prefer nothing" in capsys.readouterr().out
-    assert read_records(out, kinds=["demonstration"]).records == (
-        Demonstration(
-            prompt=user_turn("What sinks?"),
-            completion=assistant_turn("A stone."),
-            category="general",
-            origin="in.jsonl:1",
-        ),
-    )
+    sinks = {"prompt": user_turn("What sinks?"), "completion": assistant_turn("A stone.")}
+    expected = Demonstration(**sinks, category="general", origin="in.jsonl:1")
+    assert read_records(out, kinds=["demonstration"]).records == (expected,)
 
 
 def test_preferred_answers_of_ultrafeedback_come_from_the_ranking(tmp_path):

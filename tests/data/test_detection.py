@@ -15,18 +15,15 @@ def test_kto_is_a_name_for_unpaired_rows():
     assert read_records([row], format="kto").records[0].score == 0.0
 
 
-def test_rows_that_could_be_two_layouts_are_asked_about():
-    with pytest.raises(UserError) as error:
-        read_records([{"text": "Stones sink.", "messages": [USER, *STONE]}])
-    assert "--format trl-text or trl-messages" in str(error.value)
-
-
-def test_an_unknown_schema_names_its_fields_and_the_nearest_layouts():
+def test_an_unknown_schema_and_one_of_two_layouts_are_asked_about():
     with pytest.raises(UserError) as error:
         read_records([{"prompt": "What sinks?", "choosen": "A stone.", "rejected": "A cork."}])
     message = str(error.value)
     assert "the rows have the fields prompt (a text), choosen (a text), rejected (a text)." in message
     assert message.splitlines()[1].startswith("  trl-preference: wants prompt (a text or messages), chosen")
+    with pytest.raises(UserError) as error:
+        read_records([{"text": "Stones sink.", "messages": [USER, *STONE]}])
+    assert "--format trl-text or trl-messages" in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -165,25 +162,11 @@ def test_a_template_that_was_written_out_is_said():
 
 
 def test_labels_and_copies_of_what_is_read_stop_nothing():
-    row = {
-        "prompt": LONG,
-        "chosen": "A stone.",
-        "rejected": "A cork.",
-        "source": "physics_stack",
-        "input": LONG,
-        "chosen_model": "gpt 5",
-        "id": "a-1",
-        "is_long": False,
-    }
-    assert len(read_records([row]).records) == 1
-    shown = {
-        "prompt": "What?",
-        "completion": "A stone.",
-        "turns": 1,
-        "skip_formatting": False,
-        "label": "physics",
-    }
-    assert len(read_records([shown]).records) == 1
+    pair = {"prompt": LONG, "chosen": "A stone.", "rejected": "A cork."}
+    pair |= {"source": "physics_stack", "input": LONG, "chosen_model": "gpt 5", "id": "a-1", "is_long": False}
+    shown = {"prompt": "What?", "completion": "A stone.", "turns": 1, "skip_formatting": False}
+    for row in (pair, {**shown, "label": "physics"}):
+        assert len(read_records([row]).records) == 1
 
 
 @pytest.mark.parametrize(

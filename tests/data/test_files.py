@@ -81,20 +81,16 @@ WRITERS = {
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_texts_are_the_same_from_every_file(tmp_path, name):
+def test_rows_are_the_same_from_every_file(tmp_path, name):
     reading = read_records(WRITERS[name](tmp_path / name, [PAIR, PAIR]))
     lines = (2, 3) if name.endswith((".csv", ".tsv")) else (1, 2)
     assert reading.records == tuple(pair(f"{name}:{line}") for line in lines)
-
-
-@pytest.mark.parametrize("name", WRITERS)
-def test_conversations_are_the_same_from_every_file(tmp_path, name):
-    (record,) = read_records(WRITERS[name](tmp_path / name, [TALK])).records
+    (record,) = read_records(WRITERS[name](tmp_path / f"talk-{name}", [TALK])).records
     assert record.prompt == user_turn("What sinks?")
     assert record.rejected == assistant_turn("A cork.")
 
 
-def test_a_streaming_dataset_is_read_as_it_is_asked_for():
+def test_datasets_keep_their_row_numbers_and_a_streaming_one_is_read_as_it_is_asked_for():
     asked = []
 
     def rows():
@@ -106,9 +102,6 @@ def test_a_streaming_dataset_is_read_as_it_is_asked_for():
     first = next(stream.rows)
     assert first.records[0].origin == "dataset:1"
     assert len(asked) < 100
-
-
-def test_a_dataset_from_memory_keeps_its_row_numbers():
     reading = read_records(datasets.Dataset.from_list([PAIR, PAIR]))
     assert reading.records == (pair("dataset:1"), pair("dataset:2"))
 
@@ -155,11 +148,13 @@ def test_csv_rows_have_the_line_on_which_they_begin(tmp_path):
     ]
 
 
-def test_csv_bytes_that_are_not_utf8_are_named(tmp_path):
-    source = tmp_path / "rows.csv"
-    source.write_bytes(b"prompt,completion\nq,caf\xe9\nq,a\n")
-    (problem,) = read_records(source, threshold=0.5).problems
-    assert problem.message == "rows.csv:2: expected text in UTF-8, found byte 0xe9"
+def test_csv_and_parquet_bytes_that_are_not_utf8_are_named(tmp_path):
+    (tmp_path / "rows.csv").write_bytes(b"prompt,completion\nq,caf\xe9\nq,a\n")
+    data = pyarrow.array([b"fine", b"caf\xe9"]).cast(pyarrow.binary()).view(pyarrow.string())
+    pyarrow.parquet.write_table(pyarrow.table({"text": data}), tmp_path / "rows.parquet")
+    for name in ("rows.csv", "rows.parquet"):
+        (problem,) = read_records(tmp_path / name, threshold=0.5).problems
+        assert problem.message == f"{name}:2: expected text in UTF-8, found byte 0xe9"
 
 
 def test_a_csv_quote_that_never_closes_is_a_bad_row(tmp_path):
@@ -179,13 +174,6 @@ def test_large_csv_and_parquet_rows_are_named(tmp_path):
     for source in (as_csv(tmp_path / "rows.csv", rows), as_parquet(tmp_path / "rows.parquet", rows)):
         reading = read_records(source, threshold=0.5, options=ReadOptions(row_limit=1000))
         assert [problem.kind for problem in reading.problems] == ["row too large"]
-
-
-def test_parquet_bytes_that_are_not_utf8_are_named(tmp_path):
-    data = pyarrow.array([b"fine", b"caf\xe9"]).cast(pyarrow.binary()).view(pyarrow.string())
-    pyarrow.parquet.write_table(pyarrow.table({"text": data}), tmp_path / "rows.parquet")
-    (problem,) = read_records(tmp_path / "rows.parquet", threshold=0.5).problems
-    assert problem.message == "rows.parquet:2: expected text in UTF-8, found byte 0xe9"
 
 
 UNREADABLE = [
@@ -266,19 +254,12 @@ def test_a_damaged_folder_of_datasets_is_said(tmp_path):
         read_records(path)
 
 
-def test_what_is_no_file_at_all_is_said(tmp_path):
-    (tmp_path / "loop.jsonl").symlink_to(tmp_path / "loop.jsonl")
-    with pytest.raises(UserError, match=r"loop\.jsonl: no such file, only a link to what is not there"):
-        read_records(tmp_path / "loop.jsonl")
-    with pytest.raises(UserError, match=r"no name of a file \(File name too long\)"):
-        read_records("a" * 5000 + ".jsonl")
-
-
-def test_objects_of_python_that_json_cannot_hold_are_bad_rows():
+def test_what_json_cannot_hold_and_what_is_no_object_are_bad_rows():
     itself: dict[object, object] = dict(PAIR)
     itself["again"] = itself
-    reading = read_records([PAIR, itself, PAIR | {(1, 2): 3}, PAIR], threshold=0.5)
-    assert [problem.origin for problem in reading.problems] == ["rows:2", "rows:3"]
+    reading = read_records([PAIR, itself, PAIR | {(1, 2): 3}, "text", PAIR], threshold=0.6)
+    assert [problem.origin for problem in reading.problems] == ["rows:2", "rows:3", "rows:4"]
+    assert reading.problems[2].message == 'rows:4: expected a JSON object, found "text"'
 
 
 def test_a_missing_file_names_its_neighbour(tmp_path):
@@ -287,6 +268,11 @@ def test_a_missing_file_names_its_neighbour(tmp_path):
         read_records(tmp_path / "pears.jsonl")
     with pytest.raises(UserError, match="no folder"):
         read_records(tmp_path / "nowhere" / "pairs.jsonl")
+    (tmp_path / "loop.jsonl").symlink_to(tmp_path / "loop.jsonl")
+    with pytest.raises(UserError, match=r"loop\.jsonl: no such file, only a link to what is not there"):
+        read_records(tmp_path / "loop.jsonl")
+    with pytest.raises(UserError, match=r"no name of a file \(File name too long\)"):
+        read_records("a" * 5000 + ".jsonl")
 
 
 def test_a_folder_of_something_else_lists_what_is_in_it(tmp_path):
@@ -295,11 +281,6 @@ def test_a_folder_of_something_else_lists_what_is_in_it(tmp_path):
     (tmp_path / "pairs.jsonl").rename(tmp_path / "pairs.txt")
     with pytest.raises(UserError, match=r"it holds pairs\.txt"):
         read_records(tmp_path)
-
-
-def test_rows_of_python_that_are_no_objects_are_bad_rows():
-    reading = read_records([PAIR, "text", PAIR], threshold=0.5)
-    assert reading.problems[0].message == 'rows:2: expected a JSON object, found "text"'
 
 
 def clone(folder, *names):

@@ -65,9 +65,6 @@ def test_ultrafeedback_reads_the_ratings_and_never_the_overall_score():
         ("A stone.", "honesty", 5.0),
         ("A stone.", "helpfulness", 4.0),
     ]
-
-
-def test_ultrafeedback_can_be_asked_for_its_rankings_only():
     reading = read_records([ULTRAFEEDBACK], kinds=["ranking"])
     assert dict(reading.counts) == {"ranking": 1}
 
@@ -84,19 +81,13 @@ def test_axis_evaluations_leave_out_the_axis_that_nobody_rated():
     assert {(r.annotator, r.category) for r in ratings} == {("w7", "news")}
 
 
-def test_helpsteer3_positive_prefers_the_second_response():
+def test_helpsteer3_may_prefer_the_second_response_and_a_tie_is_no_preference():
     (pair,) = records({**HELPSTEER3, "overall_preference": 3})
     assert (pair.chosen, pair.strength) == (FLOATS, 3.0)
-
-
-def test_a_tie_is_never_a_preference():
-    (pair,) = records({**HELPSTEER3, "overall_preference": 0})
+    tied = {**HELPSTEER3, "overall_preference": 0}
+    (pair,) = records(tied)
     assert (pair.probability, pair.strength) == (0.5, 0.0)
     assert pair.chosen != pair.rejected
-
-
-def test_a_dropped_tie_is_counted():
-    tied = {**HELPSTEER3, "overall_preference": 0}
     reading = read_records([tied, HELPSTEER3], options=ReadOptions(ties="drop"))
     assert (len(reading.records), dict(reading.left_out)) == (1, {"ties": 1})
 

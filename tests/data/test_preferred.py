@@ -53,9 +53,6 @@ def test_the_liked_answer_or_none(record, answer):
 def test_who_said_it_and_where_stay_with_the_answer():
     said = {"annotator": "ada", "group": "g", "category": "fact", "origin": "a.jsonl:3"}
     assert preferred_demonstration(pair(**said)) == Demonstration(prompt="p", completion="good", **said)
-
-
-def test_a_demonstration_is_its_own_preference():
     record = Demonstration(prompt="p", completion="c")
     assert preferred_demonstration(record) is record
 
@@ -67,10 +64,5 @@ def test_every_kind_has_its_name():
 
 
 def test_a_plain_row_leaves_out_what_was_not_said():
-    assert record_to_dict(pair(strength=2.0)) == {
-        "kind": "comparison",
-        "prompt": "p",
-        "chosen": "good",
-        "rejected": "bad",
-        "strength": 2.0,
-    }
+    plain = {"kind": "comparison", "prompt": "p", "chosen": "good", "rejected": "bad", "strength": 2.0}
+    assert record_to_dict(pair(strength=2.0)) == plain

@@ -129,14 +129,11 @@ def test_a_picture_is_refused_since_words_cannot_show_it():
         pointwise_prompt(GOOD, PLAIN, picture, "A cat.")
 
 
-def test_both_sides_of_a_comparison_are_judged():
+def test_both_sides_of_a_comparison_are_judged_by_the_likelier():
     lesson = generative_reward_rows([PAIR], GOOD, PLAIN)
     assert said(lesson) == [(("Paris.",), "Good"), (("Lyon.",), "Bad")]
     assert {row.origin for row in lesson.demonstrations} == {"f:1"}
     assert lesson.word_counts == {"Bad": 1, "Good": 1}
-
-
-def test_a_probability_below_a_half_turns_the_pair_round():
     turned = Comparison(prompt="p", chosen="a", rejected="b", probability=0.2)
     assert said(generative_reward_rows([turned], GOOD, PLAIN)) == [(("b",), "Good"), (("a",), "Bad")]
     both = PairwiseRankerSettings(order="both")

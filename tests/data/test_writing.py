@@ -172,22 +172,15 @@ CALLED = (
     Message(role="tools", content='[{"type": "function", "function": {"name": "f", "strict": true}}]'),
     Message(role="user", content="Hi"),
 )
-
-
-@given(
-    st.lists(
-        st.tuples(
-            st.tuples(CALLING, RESULT, turn("assistant")).filter(
-                lambda turns: all(isinstance(turn.content, str) for turn in turns)
-            )
-        ),
-        min_size=1,
-        max_size=3,
-    )
+IN_WORDS = st.tuples(CALLING, RESULT, turn("assistant")).filter(
+    lambda turns: all(isinstance(turn.content, str) for turn in turns)
 )
+
+
+@given(st.lists(IN_WORDS, min_size=1, max_size=3))
 @settings(max_examples=40, deadline=None)
 def test_calls_come_back_exactly_from_parquet(folder, talks):
-    records = tuple(Demonstration(prompt=CALLED, completion=talk, origin="a:1") for (talk,) in talks)
+    records = tuple(Demonstration(prompt=CALLED, completion=talk, origin="a:1") for talk in talks)
     for layout in ("plaudit", "trl"):
         written = write_records(records, folder / "calls.parquet", layout=layout)
         back = [replace(record, origin="a:1") for record in read_records(written.path).records]

@@ -111,9 +111,11 @@ def test_a_function_is_given_what_it_takes(mine: str) -> None:
     assert [ranks(one) for one in judge.verdicts(asked, 0)] == [(1, 2), (2, 1), None]
 
 
-def test_a_function_can_give_a_whole_verdict(mine: str) -> None:
+def test_a_function_can_give_a_whole_verdict_and_has_its_own_noise(mine: str) -> None:
     [found] = judge_named(f"{mine}:loud").verdicts([task("a", "b")], 0)
     assert found == pair_verdict("tie", annotator="ada", group="us")
+    with pytest.raises(UserError, match="compares by itself; leave the noise out"):
+        judge_named(f"{mine}:loud", JudgeSettings(noise=0.5))
 
 
 @pytest.mark.parametrize("name", ["rated", "anything"])
@@ -143,8 +145,3 @@ def test_a_function_that_cannot_be_called_is_refused(mine: str, name: str, words
 def test_what_a_function_does_wrong_is_told_with_the_prompt(mine: str, name: str, words: str) -> None:
     with pytest.raises(UserError, match=f"prompt 'Which\\?': {words}"):
         judge_named(f"{mine}:{name}").verdicts([task("a", "b")], 0)
-
-
-def test_a_function_that_compares_has_its_own_noise(mine: str) -> None:
-    with pytest.raises(UserError, match="compares by itself; leave the noise out"):
-        judge_named(f"{mine}:loud", JudgeSettings(noise=0.5))

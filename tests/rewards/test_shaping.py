@@ -76,27 +76,18 @@ def test_the_running_scale_is_that_of_all_scores_together() -> None:
     assert shaped.std(correction=0).item() == pytest.approx(1, abs=1e-5)
 
 
-def test_far_from_0_no_digits_are_lost() -> None:
+def test_the_running_scale_far_from_0_before_anything_was_seen_without_a_shift_and_of_equal_scores() -> None:
     scale = RunningScale()
     for value in (1e9 + 1, 1e9 + 2, 1e9 + 3):
         scale.update(torch.tensor([value], dtype=torch.float64))
     assert scale.deviation == pytest.approx((2 / 3) ** 0.5)
-
-
-def test_before_anything_was_seen_scores_stay() -> None:
     scale = RunningScale()
     assert scale.normalise(torch.tensor([2.0])).tolist() == [2.0]
     scale.update(torch.tensor([NAN]))
     assert (scale.mean, scale.deviation) == (0.0, 1.0)
-
-
-def test_without_a_shift_signs_stay() -> None:
     scale = RunningScale(shift=False)
     scale.update(torch.tensor([4.0, 8.0]))
     assert scale.normalise(torch.tensor([-2.0, 4.0])).tolist() == [-1.0, 2.0]
-
-
-def test_scores_that_are_all_alike_do_not_explode() -> None:
     scale = RunningScale()
     scale.update(torch.tensor([1.0, 1.0]))
     assert scale.normalise(torch.tensor([1.0])).tolist() == [0.0]

@@ -58,7 +58,7 @@ def test_turning_the_order_round_turns_the_chance_round_whatever_the_bias(bonus)
         assert (forth - 0.5) * (float(one) - float(other)) > 0 or one == other
 
 
-def test_the_bias_is_what_was_planted():
+def test_the_bias_is_what_was_planted_among_pairs_with_a_verdict():
     pairs = [task("p", "4", "1"), task("p", "1", "2"), task("p", "2", "5")]
     none = PairwiseRanker(Planted(SETTINGS)).position_bias(pairs)
     assert none.first == pytest.approx(0.5)
@@ -70,9 +70,6 @@ def test_the_bias_is_what_was_planted():
     assert PairwiseRanker(Planted(SETTINGS, bonus=-2.0)).position_bias(pairs).first == pytest.approx(
         1 - expected
     )
-
-
-def test_pairs_without_a_verdict_do_not_count_for_the_bias():
     ranker = PairwiseRanker(Planted(SETTINGS, most=120))
     assert ranker.position_bias([task("p", "4", "1"), task("p" * 120, "4", "1")]).pairs == 1
     with pytest.raises(UserError, match="no pair has a verdict"):
@@ -92,12 +89,6 @@ def test_two_answers_are_judged_with_the_chance():
     assert (tie.probability, tie.strength) == (0.5, 0)
 
 
-def test_a_refused_pair_is_asked_once():
-    planted = Planted(SETTINGS, most=120)
-    assert PairwiseRanker(planted).verdicts([task("p" * 120, "4", "1")], 0)[0] is None
-    assert len(planted.asked) == 2
-
-
 def test_several_answers_are_judged_by_round_robin():
     asked = task("p", "2", "7", "5", "7")
     verdict = PairwiseRanker(Planted(SETTINGS, bonus=3.0)).verdicts([asked], 0)[0]
@@ -105,10 +96,12 @@ def test_several_answers_are_judged_by_round_robin():
     assert verdict.probability is None
 
 
-def test_one_answer_alone_has_no_verdict_and_no_score():
+def test_a_pair_has_two_answers_and_one_alone_no_verdict_and_no_score():
     ranker = PairwiseRanker(Planted(SETTINGS))
     assert ranker.verdicts([task("p", "2")], 0)[0] is None
     assert ranker.scores([task("p", "2"), task("p", "2", "2")]) == ((None,), (0.5, 0.5))
+    with pytest.raises(UserError, match="the task has 3"):
+        PairwiseRanker(Planted(SETTINGS)).win_probability(task("p", "1", "2", "3"))
 
 
 def test_round_robin_scores_are_mean_chances_or_the_share_of_the_beaten():
@@ -128,7 +121,7 @@ def test_round_robin_scores_are_mean_chances_or_the_share_of_the_beaten():
     assert PairwiseRanker(Planted(borda, bonus=2.0)).scores(asked) == ((0, 0.5, 1), (0.5, 0.5))
 
 
-def test_an_answer_that_cannot_be_compared_with_all_others_has_no_score():
+def test_an_answer_that_cannot_be_compared_with_all_others_has_no_score_and_is_asked_of_once():
     long = "9".rjust(120, "0")
     ranker = PairwiseRanker(Planted(SETTINGS, most=150))
     asked = task("p", "1", long, "2")
@@ -136,6 +129,9 @@ def test_an_answer_that_cannot_be_compared_with_all_others_has_no_score():
     assert ranker.verdicts([asked], 0)[0] is None
     assert ranker.tournament(asked) is None
     assert ranker.win_probability(task("p", "1", long)) is None
+    planted = Planted(SETTINGS, most=120)
+    assert PairwiseRanker(planted).verdicts([task("p" * 120, "4", "1")], 0)[0] is None
+    assert len(planted.asked) == 2
 
 
 @pytest.mark.parametrize("count", range(1, 10))
@@ -176,8 +172,3 @@ def test_the_seed_draws_the_matches():
     assert draws[0] == draws[1] != draws[2]
     _, matches = PairwiseRanker(Planted(SETTINGS)).tournament(asked)
     assert [(match.first, match.second) for match in matches[:4]] == list(pairwise(range(8)))[::2]
-
-
-def test_a_pair_has_two_answers():
-    with pytest.raises(UserError, match="the task has 3"):
-        PairwiseRanker(Planted(SETTINGS)).win_probability(task("p", "1", "2", "3"))

@@ -21,12 +21,9 @@ def test_without_a_truth_there_is_no_verdict_and_a_reason(rule: Reward) -> None:
     assert refusal_counts(rule) == {NO_TRUTH: 2}
 
 
-def test_exact_knows_no_spaces_and_no_capitals() -> None:
+def test_exact_knows_no_spaces_and_no_capitals_and_a_raised_digit_is_no_plain_one() -> None:
     answers = ("Paris", " pARIS \n", "Paris.", "Lyon", "<answer>paris</answer>", r"\boxed{Paris}", "")
     assert said(exact(), *answers, truth="Paris") == (1.0, 1.0, 0.0, 0.0, 1.0, 1.0, 0.0)
-
-
-def test_a_raised_digit_is_no_plain_one() -> None:
     assert said(exact(), "10²", "2³", "１０２", truth="102") == (0.0, 0.0, 1.0)
     assert said(exact(), "10²", "102", truth="10²") == (1.0, 0.0)
     assert said(mathematics(), "10²", "102", "100", truth="10²") == (1.0, 0.0, 1.0)
@@ -34,13 +31,8 @@ def test_a_raised_digit_is_no_plain_one() -> None:
 
 
 def test_conversations_are_read_by_their_words() -> None:
-    task = Task(
-        prompt=user_turn("Capital?"),
-        answers=(assistant_turn("Paris"),),
-        ended=(True,),
-        reference_answer="paris",
-    )
-    assert exact().scores([task]) == ((1.0,),)
+    told = {"prompt": user_turn("Capital?"), "answers": (assistant_turn("Paris"),), "ended": (True,)}
+    assert exact().scores([Task(**told, reference_answer="paris")]) == ((1.0,),)
 
 
 @pytest.mark.parametrize(
@@ -84,10 +76,14 @@ def test_the_tolerance_of_numbers_can_be_chosen() -> None:
         number(-1)
 
 
-def test_a_truth_without_a_number_is_no_zero() -> None:
+def test_a_truth_that_cannot_be_read_is_no_zero_and_needs_the_same_text() -> None:
     rule = number()
     assert said(rule, "4", truth="four") == (None,)
     assert refusal_counts(rule) == {"the reference answer holds no number": 1}
+    rule = mathematics()
+    truth = r"\begin{matrix} 1 \end{matrix}"
+    assert said(rule, truth, "2", truth=truth) == (1.0, None)
+    assert list(refusal_counts(rule)) == ["the reference answer cannot be read as mathematics"]
 
 
 def test_mathematics_reads_the_result_wherever_it_stands() -> None:
@@ -99,13 +95,6 @@ def test_mathematics_reads_the_result_wherever_it_stands() -> None:
         "2",
     )
     assert said(mathematics(), *answers, truth="1/2") == (1.0, 1.0, 1.0, 1.0, 0.0)
-
-
-def test_a_truth_that_cannot_be_read_needs_the_same_text() -> None:
-    rule = mathematics()
-    truth = r"\begin{matrix} 1 \end{matrix}"
-    assert said(rule, truth, "2", truth=truth) == (1.0, None)
-    assert list(refusal_counts(rule)) == ["the reference answer cannot be read as mathematics"]
 
 
 def test_a_truth_in_words_is_compared_as_words() -> None:
