@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from plaudit.data.records import Text, plain_text
 
-UTILITY = 3
-
 
 def longer(prompt: Text, answer: Text) -> float:
     return len(plain_text(answer)) / 20

@@ -43,16 +43,7 @@ def drawn(n: int, seed: int, heat: float = 1.0) -> list[ChoiceLogprobs]:
         logp_C = np.log(chance.dirichlet(np.full(4, 0.6)) + 1e-9)
         p_C = np.exp(logp_C / heat - np.logaddexp.reduce(logp_C / heat))
         right = int(chance.choice(4, p=p_C))
-        found.append(
-            ChoiceLogprobs(
-                policy="a",
-                prompt=str(number),
-                category=None,
-                choices=("w", "x", "y", "z"),
-                logp=tuple(logp_C.tolist()),
-                right=right,
-            )
-        )
+        found.append(asked(*np.exp(logp_C), right=right, prompt=str(number)))
     return found
 
 

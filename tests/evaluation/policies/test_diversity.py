@@ -117,20 +117,6 @@ def test_many_pairs_are_drawn_and_drawn_the_same_again(monkeypatch):
     assert measure_diversity(said, 5) == drawn
 
 
-@pytest.mark.parametrize("within", [False, True])
-def test_every_pair_comes_up_once_and_drawn_ones_are_of_the_right_kind(within, monkeypatch):
-    sizes = [3, 0, 1, 4]
-    group = np.repeat(range(4), sizes)
-    wanted = {(i, j) for i in range(8) for j in range(8) if i != j and (group[i] == group[j]) == within}
-    found = module._ordered_pairs(sizes, within=within)
-    assert len(found) == len(set(found))
-    assert set(found) == wanted
-    monkeypatch.setattr(module, "MAX_BLEU_PAIRS", 15)
-    some = module._ordered_pairs(sizes, within=within)
-    assert len(some) == 15
-    assert set(some) <= wanted
-
-
 def test_the_common_length_keeps_nine_tenths_of_every_policy():
     terse = {f"q{n}": [" ".join(["a"] * (3 if n < 2 else 9))] for n in range(40)}
     wordy = {f"q{n}": [" ".join(["a"] * (n + 1))] for n in range(40)}

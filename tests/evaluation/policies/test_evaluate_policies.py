@@ -182,11 +182,8 @@ def test_the_command_prints_tables_and_writes_what_it_found(capsys, models, tmp_
     )  # fmt: skip
     found = read_policy_evaluation(tmp_path / "e")
     assert [one.name for one in found.policies] == ["base", "shaken", "broken"]
-    assert [(one.policy, one.against) for one in found.contests] == [
-        ("shaken", "base"),
-        ("broken", "base"),
-        ("broken", "shaken"),
-    ]
+    met = [(one.policy, one.against) for one in found.contests]
+    assert met == [("shaken", "base"), ("broken", "base"), ("broken", "shaken")]
     assert "16 prompts, 1 answer of each policy to each: temperature 1, at most 16 tokens" in text
     assert "In short, win rate by gold" in text
     assert "Against base, by gold" in text

@@ -24,6 +24,7 @@ from plaudit.lab.world import making
 from plaudit.lab.world.gold import utility
 from plaudit.lab.world.minds import INDIFFERENCE, Mind, reply_to
 from plaudit.rewards.comparing import FunctionJudge
+from tests.evaluation.judged import pair
 
 
 class NoServer:
@@ -59,14 +60,10 @@ def pairs_of_truth(n: int, seed: int = 4) -> list[ScoredPair]:
     for task in making.answer_tasks(n, answers=2, split="train", seed=seed):
         first, second = (utility(task.prompt, plain_text(answer)) for answer in task.answers)
         if abs(first - second) >= INDIFFERENCE:
+            texts = (plain_text(task.answers[0]), plain_text(task.answers[1]))
+            better = float(first > second)
             found.append(
-                ScoredPair(
-                    prompt=task.prompt,
-                    answers=(plain_text(task.answers[0]), plain_text(task.answers[1])),
-                    rewards=(None, None),
-                    p_first=float(first > second),
-                    annotator="truth",
-                )
+                pair(None, None, chance=better, prompt=task.prompt, answers=texts, annotator="truth")
             )
     return found
 
@@ -180,8 +177,8 @@ def test_what_it_says_nothing_of_is_counted_by_reason_and_sides_alone_have_no_re
 
 def test_the_people_s_own_ceiling_stands_beside_it():
     again = [
-        replace(pair, annotator="other", p_first=1 - pair.p_first if n % 5 == 0 else pair.p_first)
-        for n, pair in enumerate(PAIRS)
+        replace(one, annotator="other", p_first=1 - one.p_first if n % 5 == 0 else one.p_first)
+        for n, one in enumerate(PAIRS)
     ]
     card = card_of(Mind(), [*PAIRS, *again])
     assert card.ceiling is not None

@@ -13,58 +13,26 @@ from plaudit.evaluation.policies.result import (
     ANSWERS_FILE,
     FIGURES_FILE,
     CategoryFigure,
-    Contest,
-    Diversity,
     PolicyAnswer,
     PolicyEvaluation,
-    PolicyFigures,
     PromptAnswers,
     Rating,
     read_policy_evaluation,
     write_policy_evaluation,
 )
-from plaudit.evaluation.reward_models.result import BestOfNCurve, BestOfNPoint
 from plaudit.evaluation.stats import Estimate
+from tests.runs.report.pipeline.pipelines import FOUND, contest, policy
 
 SURE = Estimate(value=1.0, low=None, high=None, n=2, prompts=1)
 HALF = Estimate(value=0.5, low=0.25, high=0.75, n=4, prompts=2)
-DIVERSITY = Diversity(
-    words=3, answers=2, distinct_1=0.5, distinct_2=None, self_bleu=1.5, self_bleu_within=None, unique=1.0,
-    unique_within=None,
-)  # fmt: skip
-
-FIGURES_OF_ONE = PolicyFigures(
-    name="ppo",
-    model="runs/ppo",
-    gold=HALF,
+FIGURES_OF_ONE = replace(
+    policy("ppo", 0.8, 0.33),
     by_category=(CategoryFigure(name="fact", value=SURE),),
     reward=None,
-    length=HALF,
     finished=SURE,
-    kl=HALF,
     kl_token=None,
-    entropy=HALF,
-    diversity=DIVERSITY,
 )
-CONTEST = Contest(
-    policy="ppo",
-    against="sft",
-    judge="gold",
-    won=1,
-    tied=1,
-    lost=0,
-    unjudged=1,
-    reasons={"refused": 1},
-    raw=HALF,
-    decided=SURE,
-    length_controlled=None,
-    style_controlled=HALF,
-    consistency=None,
-    first=None,
-    p_value=0.5,
-    by_category=(),
-)
-
+CONTEST = contest("ppo", 0.6, unjudged=1, reasons={"refused": 1}, decided=SURE, style_controlled=HALF)
 TURNED = OverOptimisation(
     form="best-of-n",
     alpha=HALF,
@@ -87,25 +55,16 @@ def found() -> PolicyEvaluation:
     strange = (said("ppo", "\ud800 <b>[[A]]\u2028\r\n", 0.1), said("sft", "", None))
     plain = (said("ppo", "Again", 1.0), said("sft", "Same", 0.0))
     every = tuple(PromptAnswers(prompt="Hi\nthere", category=None, answers=both) for both in (strange, plain))
-    return PolicyEvaluation(
+    return replace(
+        FOUND,
         policies=(FIGURES_OF_ONE, replace(FIGURES_OF_ONE, name="sft", kl=None)),
-        reference="sft",
-        gold="gold",
         reward=None,
         prompts=1,
         answers=2,
-        sampling="temperature 1, at most 64 tokens",
         seeds=(0, 1),
         contests=(CONTEST,),
         ratings=(Rating(name="ppo", elo=1010.0, low=None, high=None),),
-        best_of=BestOfNCurve(
-            answers=2,
-            prompts=1,
-            left_out=0,
-            points=(BestOfNPoint(n=1, kl=0.0, truth=HALF, proxy=1.0, possible=0.5),),
-        ),
         shown=every[:1],
-        notes=("few",),
         over_optimisation=TURNED,
         all_answers=every,
     )

@@ -127,8 +127,6 @@ def test_where_nothing_differs_it_is_the_raw_rate_and_few_prompts_give_none():
     same = [duel(float(n % 4 > 0), prompt=f"q{n}", mine="abc", theirs="xyz") for n in range(40)]
     assert style_controlled_win_rate(same, DRAWS).value.value == 0.75
     few = styled(0.0, {}, habit={"headers": 0.5, "lists": 0.5, "bold": 0.5}, prompts=45)
-    assert (
-        style_controlled_win_rate(few, DRAWS).reason
-        == "45 prompts are too few for 5 coefficients: it takes 50"
-    )
+    why = style_controlled_win_rate(few, DRAWS).reason
+    assert why == "45 prompts are too few for 5 coefficients: it takes 50"
     assert style_controlled_win_rate([], DRAWS).reason == "there is no verdict"

@@ -43,9 +43,6 @@ def test_two_policies_are_no_order_and_one_liked_like_the_other_is_none() -> Non
     even = duels(dpo=0.5, ppo=0.5)
     [note] = order_notes({"one": even, "two": duels(dpo=0.7, ppo=0.2)}, NAMES)
     assert note == "one and two: one of them likes all 3 policies alike, and gives no order"
-
-
-def test_a_policy_without_verdicts_of_a_judge_is_in_no_order() -> None:
     silent = duels(dpo=0.6, ppo=0.9)
     silent["dpo", "sft"] = [JudgedPair(prompt="q", mine="a", theirs="b", forward=None, backward=None)]
     assert "dpo" not in win_shares(silent)

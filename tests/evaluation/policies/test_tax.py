@@ -117,12 +117,8 @@ def test_a_damaged_model_is_found_to_have_regressed(tmp_path):
         EvaluationPrompt(prompt=one.messages, reference_answer=one.answer)
         for one in questions("test", "arithmetic")[:24]
     ]
-    said = {}
-    for name, folder in (
-        ("before", SHIPPED_MODEL_FOLDER),
-        ("again", SHIPPED_MODEL_FOLDER),
-        ("after", damaged),
-    ):
+    said, folders = {}, {"before": SHIPPED_MODEL_FOLDER, "again": SHIPPED_MODEL_FOLDER, "after": damaged}
+    for name, folder in folders.items():
         speaker = load_policy_folder(folder, GenerationSettings(device="cpu"))
         said[name] = items_from_prompts("sums", speaker, asked, resolve_reward("number"), max_tokens=24)
     [same] = paired_changes(said["before"], said["again"], DRAWS)

@@ -55,11 +55,8 @@ def test_the_worst_category_comes_first_but_a_tiny_one_is_not_named():
 
 def test_strengths_come_faint_first_and_many_are_cut_into_quarters():
     few = [pair(s - 1.5, 0, strength=float(s), prompt=f"{s}") for s in (3, 1, 2)]
-    assert [(part.name, part.accuracy.value) for part in accuracy_by_strength(few, DRAWS)] == [
-        ("1", 0.0),
-        ("2", 1.0),
-        ("3", 1.0),
-    ]
+    shares = [(part.name, part.accuracy.value) for part in accuracy_by_strength(few, DRAWS)]
+    assert shares == [("1", 0.0), ("2", 1.0), ("3", 1.0)]
     many = [pair(1, 0, strength=float(s), prompt=f"{s}") for s in range(1, 41)]
     parts = accuracy_by_strength(many, DRAWS)
     assert [part.accuracy.n for part in parts] == [10, 10, 10, 10]
@@ -92,7 +89,7 @@ def test_the_interval_covers_the_truth_as_often_as_it_says():
     assert 0.90 <= held / 300 <= 0.985
 
 
-def test_all_right_is_not_called_certain_and_one_prompt_has_no_interval():
+def test_all_right_is_not_called_certain_and_of_one_prompt_or_draw_there_is_no_interval():
     all_right = bootstrap_mean(np.ones(40), np.arange(40), DRAWS)
     # Wilson's lower bound of 40 of 40.
     assert (all_right.value, all_right.high) == (1.0, 1.0)
@@ -101,8 +98,5 @@ def test_all_right_is_not_called_certain_and_one_prompt_has_no_interval():
     assert none_right.high == pytest.approx(1 - all_right.low)
     alone = bootstrap_mean(np.array([1.0, 0.0]), np.array([7, 7]), DRAWS)
     assert (alone.value, alone.low, alone.high, alone.prompts) == (0.5, None, None, 1)
-
-
-def test_a_bootstrap_of_one_draw_is_refused():
     with pytest.raises(UserError, match="no interval"):
         Resampling(times=1)

@@ -26,12 +26,17 @@ def drawn(n: int = 600, scale: float = 1.5):
     return gap_B, (chance.random(n) < 1 / (1 + np.exp(-gap_B / scale))).astype(float)
 
 
-def test_a_coin_is_scored_as_one():
+def test_a_coin_is_scored_as_one_huge_gaps_are_finite_and_ties_are_no_outcome():
     found = reward_calibration(table([0.0, 0.0], [1.0, 0.0]))
     assert found.log_loss == pytest.approx(np.log(2))
     assert found.brier == 0.25
     assert found.ece_mass == found.ece_width == 0
     assert found.by_mass[0].confidence == found.by_mass[0].right == 0.5
+    found = reward_calibration(table([1e4, -1e4], [1, 1]))
+    assert found.log_loss == pytest.approx(5000)
+    assert found.brier == 0.5
+    assert reward_calibration(table([1.0], [0.5])) is None
+    assert reward_calibration(table([1.0, 2.0], [0.5, 1.0])).pairs == 1
 
 
 def test_two_bins_by_hand():
@@ -81,17 +86,6 @@ def test_an_overconfident_model_is_found_out_and_a_calibrated_one_is_not():
     gap_B, won_B = drawn(4000, scale=1.0)
     assert reward_calibration(table(gap_B, won_B)).ece_mass < 0.03
     assert reward_calibration(table(4 * gap_B, won_B)).ece_mass > 0.08
-
-
-def test_huge_gaps_are_finite():
-    found = reward_calibration(table([1e4, -1e4], [1, 1]))
-    assert found.log_loss == pytest.approx(5000)
-    assert found.brier == 0.5
-
-
-def test_ties_are_no_outcome():
-    assert reward_calibration(table([1.0], [0.5])) is None
-    assert reward_calibration(table([1.0, 2.0], [0.5, 1.0])).pairs == 1
 
 
 def test_the_histogram_holds_every_margin_and_parts_right_from_wrong_at_0():

@@ -68,10 +68,8 @@ def test_a_reward_that_knows_why_it_has_no_verdict_is_quoted():
 
 
 def test_the_surest_mistakes_come_first_one_a_prompt():
-    assert [(m.prompt, m.preferred, m.other, m.margin) for m in found().mistakes] == [
-        ("2", "bad", "great", -3.0),
-        ("3", "fair", "good", -1.0),
-    ]
+    mistakes = [(m.prompt, m.preferred, m.other, m.margin) for m in found().mistakes]
+    assert mistakes == [("2", "bad", "great", -3.0), ("3", "fair", "good", -1.0)]
 
 
 def test_equal_rewards_are_counted():

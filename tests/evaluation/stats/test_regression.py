@@ -26,30 +26,30 @@ def drawn(n: int = 500):
     return x_BF, y_B, np.arange(n) // 2
 
 
+X_BF, Y_B, PROMPT_B = drawn()
+
+
 def test_coefficients_and_clustered_errors_agree_with_logit_of_statsmodels():
-    x_BF, y_B, prompt_B = drawn()
-    found = fit_judges(x_BF, {"ada": y_B}, prompt_B)
-    moved = (x_BF != 0).any(1)
+    found = fit_judges(X_BF, {"ada": Y_B}, PROMPT_B)
+    moved = (X_BF != 0).any(1)
     assert moved.all()
-    peer = Logit(y_B, x_BF).fit(disp=0, cov_type="cluster", cov_kwds={"groups": prompt_B})
+    peer = Logit(Y_B, X_BF).fit(disp=0, cov_type="cluster", cov_kwds={"groups": PROMPT_B})
     assert found.beta == pytest.approx(peer.params, rel=1e-5)
     assert np.sqrt(np.diag(found.covariance)) == pytest.approx(peer.bse, rel=0.01)
     assert found.beta == pytest.approx([1.0, -0.5], abs=0.25)
 
 
 def test_two_judges_fitted_together_have_the_coefficients_that_each_has_alone():
-    x_BF, y_B, prompt_B = drawn()
-    other_B = np.random.default_rng(1).choice([0.0, 0.5, 1.0], size=len(y_B))
-    both = fit_judges(x_BF, {"ada": y_B, "bob": other_B}, prompt_B)
-    alone = [fit_judges(x_BF, {"one": said}, prompt_B).beta for said in (y_B, other_B)]
+    other_B = np.random.default_rng(1).choice([0.0, 0.5, 1.0], size=len(Y_B))
+    both = fit_judges(X_BF, {"ada": Y_B, "bob": other_B}, PROMPT_B)
+    alone = [fit_judges(X_BF, {"one": said}, PROMPT_B).beta for said in (Y_B, other_B)]
     assert both.beta == pytest.approx(np.concatenate(alone), rel=1e-5)
     assert both.fits["bob"].coefficient_index == {0: 2, 1: 3}
 
 
 def test_a_judge_does_not_differ_from_itself_and_the_interval_knows_it():
     """Errors of the same judge cancel, which they would not if the two were taken for strangers."""
-    x_BF, y_B, prompt_B = drawn()
-    found = fit_judges(x_BF, {"ada": y_B, "again": y_B}, prompt_B)
+    found = fit_judges(X_BF, {"ada": Y_B, "again": Y_B}, PROMPT_B)
     value, error = contrast_and_error(found, {0: 1.0, 2: -1.0})
     assert value == pytest.approx(0, abs=1e-6)
     assert error < 1e-5
@@ -57,53 +57,47 @@ def test_a_judge_does_not_differ_from_itself_and_the_interval_knows_it():
 
 
 def test_it_does_not_matter_which_answer_is_called_the_first():
-    x_BF, y_B, prompt_B = drawn()
-    turn_B = np.where(np.random.default_rng(2).random(len(y_B)) < 0.5, 1.0, -1.0)
-    turned = fit_judges(x_BF * turn_B[:, None], {"ada": np.where(turn_B == 1, y_B, 1 - y_B)}, prompt_B)
-    assert turned.beta == pytest.approx(fit_judges(x_BF, {"ada": y_B}, prompt_B).beta, rel=1e-5)
+    turn_B = np.where(np.random.default_rng(2).random(len(Y_B)) < 0.5, 1.0, -1.0)
+    turned = fit_judges(X_BF * turn_B[:, None], {"ada": np.where(turn_B == 1, Y_B, 1 - Y_B)}, PROMPT_B)
+    assert turned.beta == pytest.approx(fit_judges(X_BF, {"ada": Y_B}, PROMPT_B).beta, rel=1e-5)
 
 
 def test_a_feature_that_is_constant_or_goes_along_with_others_is_named_and_the_rest_fitted():
-    x_BF, y_B, prompt_B = drawn()
-    wide_BF = np.column_stack([x_BF[:, 0], np.zeros(len(y_B)), 2 * x_BF[:, 0], x_BF[:, 1]])
-    found = fit_judges(wide_BF, {"ada": y_B}, prompt_B)
+    wide_BF = np.column_stack([X_BF[:, 0], np.zeros(len(Y_B)), 2 * X_BF[:, 0], X_BF[:, 1]])
+    found = fit_judges(wide_BF, {"ada": Y_B}, PROMPT_B)
     assert found.fits["ada"].faults == {1: NEVER_DIFFERS, 2: COLLINEAR}
-    assert found.beta == pytest.approx(fit_judges(x_BF, {"ada": y_B}, prompt_B).beta, rel=1e-5)
+    assert found.beta == pytest.approx(fit_judges(X_BF, {"ada": Y_B}, PROMPT_B).beta, rel=1e-5)
 
 
 @pytest.mark.parametrize(("sign", "fault"), [(1.0, ALWAYS_PREFERRED), (-1.0, NEVER_PREFERRED)])
 def test_a_feature_that_decides_alone_is_named_and_the_others_are_fitted_where_it_is_silent(sign, fault):
-    x_BF, y_B, prompt_B = drawn()
-    rule_B = np.where(np.arange(len(y_B)) % 3 == 0, sign * (2 * y_B - 1), 0.0)
-    found = fit_judges(np.column_stack([rule_B, x_BF]), {"ada": y_B}, prompt_B)
+    rule_B = np.where(np.arange(len(Y_B)) % 3 == 0, sign * (2 * Y_B - 1), 0.0)
+    found = fit_judges(np.column_stack([rule_B, X_BF]), {"ada": Y_B}, PROMPT_B)
     silent = rule_B == 0
     assert found.fits["ada"].faults == {0: fault}
     assert found.beta == pytest.approx(
-        fit_judges(x_BF[silent], {"a": y_B[silent]}, prompt_B[silent]).beta, rel=1e-5
+        fit_judges(X_BF[silent], {"a": Y_B[silent]}, PROMPT_B[silent]).beta, rel=1e-5
     )
 
 
 def test_a_feature_that_differs_only_where_another_decides_is_said_to():
-    x_BF, y_B, prompt_B = drawn()
-    rule_B = np.where(np.arange(len(y_B)) % 3 == 0, 2 * y_B - 1, 0.0)
-    shadow_B = np.where(rule_B != 0, x_BF[:, 0], 0.0)
-    found = fit_judges(np.column_stack([rule_B, shadow_B, x_BF]), {"ada": y_B}, prompt_B)
+    rule_B = np.where(np.arange(len(Y_B)) % 3 == 0, 2 * Y_B - 1, 0.0)
+    shadow_B = np.where(rule_B != 0, X_BF[:, 0], 0.0)
+    found = fit_judges(np.column_stack([rule_B, shadow_B, X_BF]), {"ada": Y_B}, PROMPT_B)
     assert found.fits["ada"].faults == {0: ALWAYS_PREFERRED, 1: DECIDED_BY_OTHERS}
 
 
 def test_features_that_only_together_foretell_everything_have_no_odds():
-    x_BF, _, prompt_B = drawn()
-    y_B = (x_BF @ np.array([1.0, -0.5]) > 0).astype(float)
-    found = fit_judges(x_BF, {"ada": y_B}, prompt_B)
+    y_B = (X_BF @ np.array([1.0, -0.5]) > 0).astype(float)
+    found = fit_judges(X_BF, {"ada": y_B}, PROMPT_B)
     assert found.fits["ada"].faults == {0: PERFECTLY_SEPARATED, 1: PERFECTLY_SEPARATED}
     assert len(found.beta) == 0
 
 
 def test_a_pair_of_which_neither_is_preferred_ends_a_perfect_rule():
-    x_BF, _, prompt_B = drawn()
-    y_B = (x_BF[:, 0] > 0).astype(float)
+    y_B = (X_BF[:, 0] > 0).astype(float)
     y_B[:5] = 0.5
-    found = fit_judges(x_BF[:, :1], {"ada": y_B}, prompt_B)
+    found = fit_judges(X_BF[:, :1], {"ada": y_B}, PROMPT_B)
     assert found.fits["ada"].faults == {}
     assert found.beta[0] > 3
 

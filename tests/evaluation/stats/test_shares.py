@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from scipy.stats import t
 
-from plaudit.collect.quality.agreement import Values, agreements
+from plaudit.collect.quality.agreement import agreements
 from plaudit.evaluation.shares import share_estimate
 from plaudit.evaluation.stats import Estimate, Resampling, bootstrap_mean
+from tests.collect.quality.test_agreement import values_of
 
 
 def ends(found: Estimate) -> tuple[float, float]:
@@ -73,22 +74,8 @@ def test_intervals_of_few_prompts_hold_the_truth(prompts: int, labels: int) -> N
         if labels > 1:
             right_B = rng.random(prompts * labels) < 0.9
             truth_B = (np.arange(prompts) % 2).repeat(labels)
-            alpha = agreements(
-                labelled(np.where(right_B, truth_B, 1 - truth_B), prompts, labels), draws
-            ).alpha
+            said_BL = np.where(right_B, truth_B, 1 - truth_B).reshape(prompts, labels)
+            alpha = agreements(values_of(1 + said_BL.T, 2, "nominal"), draws).alpha
             alphas += (alpha.low or 0.0) <= 0.64 <= (alpha.high or 1.0)
     assert 0.925 <= inside / 400 <= 0.985
     assert labels == 1 or 0.92 <= alphas / 400 <= 0.995
-
-
-def labelled(value_B: np.ndarray, prompts: int, labels: int) -> Values:
-    unit_B = np.arange(prompts).repeat(labels)
-    return Values(
-        unit_B=unit_B,
-        person_B=np.tile(np.arange(labels), prompts),
-        value_B=value_B,
-        prompt_B=unit_B,
-        guidelines_B=np.zeros(len(unit_B), dtype=int),
-        categories=2,
-        level="nominal",
-    )
