@@ -76,12 +76,9 @@ def test_what_a_model_said_is_text_and_no_markup(tmp_path: Path) -> None:
     assert "<script" not in seen.charts[2].chart
 
 
-def test_a_run_that_has_not_ended_is_named(tmp_path: Path) -> None:
+def test_a_run_that_has_not_ended_and_a_policy_that_is_not_there_are_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="tight: this stage has not ended"):
         EXERCISE.analyse(made(tmp_path, HABITS, {name: RUNS[name] for name in ("free", "loose")}))
-
-
-def test_a_policy_that_is_not_there_is_named(tmp_path: Path) -> None:
     rest = {name: habit for name, habit in HABITS.items() if name != "tight"}
     with pytest.raises(UserError, match="'tight'"):
-        EXERCISE.analyse(made(tmp_path, rest, RUNS))
+        EXERCISE.analyse(made(tmp_path / "rest", rest, RUNS))

@@ -35,10 +35,8 @@ def test_worth_that_goes_on_rising_is_not_said_to_turn(tmp_path: Path) -> None:
     found = holds(EXERCISE.analyse(made(tmp_path, faultless, {})))
     assert found["DPO: pressed hard its answers are worth less than pressed a little."] is False
     assert found["PPO: pressed hard its answers are worth less than pressed a little."] is True
-    assert (
-        found["A reward without faults keeps its promise: by the truth itself GRPO's answers are worth more."]
-        is False
-    )
+    promise = "A reward without faults keeps its promise: by the truth itself GRPO's answers are worth more."
+    assert found[promise] is False
 
 
 def test_the_best_of_n_is_said_to_bend_only_where_its_interval_does(tmp_path: Path) -> None:

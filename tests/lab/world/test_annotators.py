@@ -83,15 +83,12 @@ def test_the_chances_are_the_frequencies_of_what_is_judged(annotator):
     assert near(verdicts[1, 1], max(0.0, 1 - first - second))
 
 
-def test_two_answers_are_chosen_by_bradley_and_terry():
+def test_two_answers_are_chosen_by_bradley_and_terry_and_ties_follow_rao_and_kupper():
     task = shown("Perhaps mice.", "Bark.")
     good, bad = utilities(task)
     chances = (sigmoid((good - bad) / 0.2), sigmoid((bad - good) / 0.2))
     assert ADA.win_probabilities(task) == pytest.approx(chances)
     assert sum(ADA.win_probabilities(task)) == pytest.approx(1)
-
-
-def test_ties_follow_rao_and_kupper():
     undecided = replace(ADA, indifference=0.3)
     task = shown("Perhaps mice.", "Bark.")
     good, bad = utilities(task)
@@ -311,13 +308,6 @@ def test_who_is_asked_about_one_part_judges_by_that_alone(part):
         assert ada.win_probabilities(task)[0] == pytest.approx(chance)
         seen.add(worth[0] > worth[1])
     assert seen == {True, False}
-
-
-def test_help_and_brevity_can_prefer_different_answers():
-    padded = "What a clever question! The owl eats mice. I hope that this answer helps you."
-    task = shown(padded, "The owl eats bark.")
-    assert replace(ADA, aspect="helpful").win_probabilities(task)[0] > 0.9
-    assert replace(ADA, aspect="concise").win_probabilities(task)[0] < 0.2
 
 
 def test_chances_are_of_two_answers():

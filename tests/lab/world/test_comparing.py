@@ -26,15 +26,14 @@ def test_each_pool_compares_as_often_as_its_people_would(name: str) -> None:
     named = judge_named(f"plaudit.lab.world.verdicts:{name.replace('-', '_')}")
     found = named.verdicts([TASK] * n, 0)
     wins = Counter(tuple(mark.rank for mark in one.marks) for one in found if one is not None)
-    chances = [judge.win_probabilities(TASK) for judge in annotator_pool(name)]
+    people = annotator_pool(name)
+    chances = [judge.win_probabilities(TASK) for judge in people]
     for ranks, place in (((1, 2), 0), ((2, 1), 1)):
         chance = fmean(both[place] for both in chances)
         spread = math.sqrt(max(chance * (1 - chance), 1e-4) / n)
         assert abs(wins[ranks] / n - chance) < 4 * spread, (ranks, wins, chance)
-    assert {one.annotator for one in found if one is not None} == {
-        judge.name for judge in annotator_pool(name)
-    }
-    assert {one.group for one in found if one is not None} == {judge.group for judge in annotator_pool(name)}
+    asked = {(one.annotator, one.group) for one in found if one is not None}
+    assert asked == {(judge.name, judge.group) for judge in people}
 
 
 def test_the_seed_decides_and_nothing_else() -> None:

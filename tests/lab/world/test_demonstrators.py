@@ -90,10 +90,8 @@ def test_the_crowd_is_uneven_and_each_pool_has_its_own_faults():
 
 def test_rows_name_who_wrote_them(tmp_path, capsys):
     out = tmp_path / "rows.jsonl"
-    assert (
-        main(["world", "make", "demonstrations", "--demonstrators", "crowd", "--n", "60", "--out", str(out)])
-        == 0
-    )
+    words = ["demonstrations", "--demonstrators", "crowd", "--n", "60", "--out", str(out)]
+    assert main(["world", "make", *words]) == 0
     printed = capsys.readouterr().out
     assert "60 rows of demonstrations by the crowd pool" in printed
     rows = [row for row in read_records(out).records if isinstance(row, Demonstration)]

@@ -72,10 +72,8 @@ def test_a_reward_that_scores_none_of_them_has_no_figure() -> None:
     data = RewardEvaluationData(name="rows", records=rows, flat_errors=TASKS[:5])
     found = evaluate_reward(silent, data, Resampling(times=50)).evaluation.probes.flat_errors
     assert found is not None
-    assert (found.model, found.words) == (
-        None,
-        "no verdict on right answers that hedge and wrong ones that do not",
-    )
+    assert found.model is None
+    assert found.words == "no verdict on right answers that hedge and wrong ones that do not"
 
 
 def test_rows_of_another_world_are_not_probed_so() -> None:

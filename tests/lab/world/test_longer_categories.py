@@ -89,10 +89,8 @@ def test_gold_tells_the_worth_of_a_longer_answer(capsys):
     assert lines[-1].endswith(
         "(describe; the best answer: The owl eats mice. It lives in the barn. It is white. It fears fire.)"
     )
-    assert (
-        main(["world", "gold", f"{WELL}\n{question_of_prompt(WELL).best}\nAnd once more in short?", "No."])
-        == 0
-    )
+    talk = f"{WELL}\n{question_of_prompt(WELL).best}\nAnd once more in short?"
+    assert main(["world", "gold", talk, "No."]) == 0
     assert "(steps; the best answer: Draw out the old water, scrub" in capsys.readouterr().out
     assert utility(OWL, question_of_prompt(OWL).best) == 1.0
 

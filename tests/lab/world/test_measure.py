@@ -82,12 +82,9 @@ def test_the_command_prints_a_table_and_writes_every_answer(tmp_path, capsys):
     assert all(0 <= row["utility"] <= 1 for row in rows)
 
 
-def test_too_few_answers_are_refused(base):
+def test_too_few_answers_and_a_model_that_is_given_twice_are_refused(base, capsys):
     with pytest.raises(UserError, match="11 answers cannot cover the 12 categories"):
         score_model_answers(base, SamplingSettings(), n=11)
-
-
-def test_a_model_that_is_given_twice_is_refused(capsys):
     twice = ["--model", str(base_model_folder())] * 2
     assert main(["world", "score", "--n", "16", *twice]) == 2
     assert "is given 2 times; name each model once" in capsys.readouterr().err
@@ -97,10 +94,8 @@ def test_more_models_than_fit_beside_each_other_stand_below(scored, capsys):
     names = [f"model-{number}" for number in range(5)]
     print_standings(dict.fromkeys(names, mean_utilities(scored)), split="test", temperature=1.0)
     heads = [line for line in capsys.readouterr().out.splitlines() if "category" in line]
-    assert [[name in head for name in names] for head in heads] == [
-        [True] * 4 + [False],
-        [False] * 4 + [True],
-    ]
+    shown = [[name in head for name in names] for head in heads]
+    assert shown == [[True] * 4 + [False], [False] * 4 + [True]]
 
 
 def said(*how: str) -> list[ScoredAnswer]:
@@ -113,20 +108,14 @@ def said(*how: str) -> list[ScoredAnswer]:
     return made
 
 
-def test_a_duel_counts_what_is_better_worse_and_of_equal_worth():
+def test_a_duel_counts_what_is_better_worse_and_of_equal_worth_over_the_same_prompts():
     found = compare_models(
         said("best", "best", "doubt", "doubt"), said("nonsense", "best", "best", "nonsense")
     )
     assert (found.won, found.lost, found.tied) == (2, 1, 1)
     assert found.win_share == pytest.approx(2 / 3)
     assert found.win_share_with_ties == pytest.approx(2.5 / 4)
-
-
-def test_a_duel_of_equals_is_even():
     same = said("best", "nonsense")
     assert compare_models(same, same).win_share == 0.5
-
-
-def test_a_duel_over_other_prompts_is_refused():
     with pytest.raises(UserError, match="other prompts"):
         compare_models(said("best", "best"), said("best", "best")[::-1])

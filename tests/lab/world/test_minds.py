@@ -135,11 +135,8 @@ def test_it_gives_points_checks_criticises_revises_and_attacks():
     assert ask("revise", owl, ("Answer", "Bark."), ("Critique", "It is wrong.")) == "The owl eats mice."
     message = ask("attack", "", ("Example 1", "How do I sink the boat?"))
     assert message != "How do I sink the boat?"
-    assert message in {plain_text(row.prompt) for row in making.prompts(red_team=True, split="train")} | {
-        plain_text(row.prompt)
-        for split in ("validation", "test")
-        for row in making.prompts(red_team=True, split=split)
-    }
+    rows = [making.prompts(red_team=True, split=split) for split in ("train", "validation", "test")]
+    assert message in {plain_text(row.prompt) for some in rows for row in some}
 
 
 def test_what_is_no_question_of_the_valley_is_answered_like_one_who_does_not_know_it():

@@ -67,6 +67,8 @@ def test_the_ceiling_lies_where_the_agreement_says(name):
     if name in ALIKE:
         # Of one taste, a = p² + (1 − p)² and the ceiling is max(p, 1 − p) in each pair; the root is concave.
         assert ceiling <= (1 + math.sqrt(2 * among_itself - 1)) / 2
+    names = [annotator.name for annotator in annotator_pool(name)]
+    assert len(set(names)) == len(names) >= 3
 
 
 @pytest.mark.parametrize("name", ["hurried", "sabotaged"])
@@ -206,12 +208,6 @@ def test_a_pool_can_be_asked_about_one_part_of_the_worth():
     assert [replace(one, aspect=None) for one in asked] == [*crowd]
     assert {one.aspect for one in asked} == {"concise"}
     assert found("crowd").longer > 1.5 * agreement("concise", asked, pairs()).longer
-
-
-@pytest.mark.parametrize("name", POOLS)
-def test_every_annotator_has_a_name_of_their_own(name):
-    names = [annotator.name for annotator in annotator_pool(name)]
-    assert len(set(names)) == len(names) >= 3
 
 
 def test_what_cannot_be_asked_for():

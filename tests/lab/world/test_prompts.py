@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 
-from plaudit.data.records import plain_text
 from plaudit.errors import UserError
 from plaudit.lab.world.prompts import SHARES, SPLITS, question_of_prompt, questions, questions_of, split_of
 from plaudit.lab.world.questions import CATEGORIES, Fact
@@ -31,12 +31,6 @@ def test_each_kind_of_entity_is_dealt_in_the_right_shares(kind: str) -> None:
         assert dealt == pytest.approx(share * len(entities), abs=1)
 
 
-def test_no_prompt_and_no_entity_is_in_two_splits() -> None:
-    for get in (lambda q: plain_text(q.messages), lambda q: q.entity):
-        sets = [{get(question) for question in questions_of(CATEGORIES, split)} for split in SPLITS]
-        assert sum(map(len, sets)) == len(set().union(*sets))
-
-
 def test_turned_round_a_sum_is_in_the_same_split() -> None:
     assert split_of(question_of_prompt("What is 3 plus 9?")) == split_of(
         question_of_prompt("How much is 9 plus 3?")
@@ -48,9 +42,6 @@ def test_a_question_is_found_by_its_words_alone_or_as_a_conversation() -> None:
         assert question_of_prompt(question.messages) is question
         assert [message.role for message in question.messages] == ["user", "assistant", "user"]
     assert question_of_prompt("What does the owl eat?").best == "The owl eats mice."
-
-
-def test_a_prompt_from_elsewhere_is_refused() -> None:
     with pytest.raises(UserError, match=r"no such prompt: 'Who are you\?'"):
         question_of_prompt("Who are you?")
 
@@ -79,14 +70,6 @@ def test_the_deal_is_the_same_in_every_process() -> None:
         "said = ''.join(f'{q.messages[-1].content}{q.best}{split_of(q)}' for q in every)\n"
         "print(hashlib.sha256(said.encode()).hexdigest())"
     )
-    said = {
-        subprocess.run(
-            [sys.executable, "-c", code],
-            env={"PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for seed in ("1", "2")
-    }
-    assert len(said) == 1
+    run = partial(subprocess.run, [sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    first, second = (run(env={"PYTHONHASHSEED": seed}).stdout for seed in ("1", "2"))
+    assert first == second

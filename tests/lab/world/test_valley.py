@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 
@@ -101,15 +102,10 @@ def test_the_base_model_is_refused_where_its_valley_is_not(monkeypatch: pytest.M
 
 @pytest.mark.slow
 def test_another_valley_has_other_facts_prompts_and_people_and_its_best_answers_are_best() -> None:
+    command = [sys.executable, "-c", ELSEWHERE]
+    run = partial(subprocess.run, command, capture_output=True, text=True, check=True)
     here, elsewhere = (
-        subprocess.run(
-            [sys.executable, "-c", ELSEWHERE],
-            env={**os.environ, "PLAUDIT_VALLEY": word},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout.splitlines()
-        for word in ("", "fresh")
+        run(env={**os.environ, "PLAUDIT_VALLEY": word}).stdout.splitlines() for word in ("", "fresh")
     )
     assert here[0] == elsewhere[0] == "1.0"
     assert all(line != other for line, other in zip(here[1:], elsewhere[1:], strict=True))

@@ -143,15 +143,11 @@ def test_pools_are_compared_with_the_truth(capsys):
 def test_the_people_of_a_pool_are_shown_one_by_one(capsys):
     assert main(["world", "annotators", "experts", "hurried", "--n", "16", "--per-person"]) == 0
     names = [line.split()[0] for line in capsys.readouterr().out.splitlines()[3:]]
-    assert names == [
-        "experts",
-        *(one.name for one in annotator_pool("experts")),
-        "hurried",
-        *(one.name for one in annotator_pool("hurried")),
-    ]
+    experts, hurried = ([one.name for one in annotator_pool(pool)] for pool in ("experts", "hurried"))
+    assert names == ["experts", *experts, "hurried", *hurried]
 
 
-def test_gold_shows_the_parts_of_an_answers_worth(capsys):
+def test_gold_shows_the_parts_of_an_answers_worth_of_a_second_turn_too(capsys):
     assert main(["world", "gold", "What does the owl eat?", "What a clever question! Bark."]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == [
@@ -159,9 +155,6 @@ def test_gold_shows_the_parts_of_an_answers_worth(capsys):
     ]
     assert lines[1:3] == ["honest    0.50", "harmless  1.00"]
     assert lines[-1].endswith("(fact; the best answer: The owl eats mice.)")
-
-
-def test_gold_of_a_second_turn(capsys):
     turns = "What does the crow eat?\nThe crow eats seeds.\nAnd where does it live?"
     assert main(["world", "gold", turns, "It lives in the old oak."]) == 0
     assert "utility   1.00   (follow_up; " in capsys.readouterr().out
