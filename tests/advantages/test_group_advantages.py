@@ -84,14 +84,11 @@ def test_a_prompt_that_does_not_teach_has_no_advantage_and_the_others_have(rows,
         assert torch.equal(advantage(reward_N, group_N) != 0, teaches_N)
 
 
-def test_baselines_by_hand():
+def test_baselines_by_hand_and_a_running_mean_with_its_share_of_all_is_the_mean_of_all():
     reward_N = numbers(1, 2, 5)
     assert greedy_baseline(reward_N, numbers(0.5, 9, 4), torch.tensor([0, 0, 2])).tolist() == [0.5, 1.5, 1]
     assert running_mean_baseline(reward_N, mean=2).tolist() == [-1, 0, 3]
     assert running_mean_baseline(reward_N, mean=torch.tensor(2.0, dtype=torch.float64)).tolist() == [-1, 0, 3]
-
-
-def test_a_running_mean_with_its_share_of_all_is_the_mean_of_all():
     batches = [draw(seed, size) for seed, size in enumerate((3, 5, 2, 9))]
     mean, seen = 0.0, 0
     for batch in batches:

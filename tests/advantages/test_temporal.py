@@ -104,9 +104,6 @@ def test_steps_get_their_scores_where_they_end_and_tokens_what_is_still_to_come(
     assert found_NT.tolist() == [[0, 1, 0, 2, 4], [0, 0, 5, 0, 0], [0] * 5]
     to_go_NT = reward_to_go(found_NT, torch.ones(3, 5).bool(), gamma=1)
     assert to_go_NT[0].tolist() == [7, 7, 6, 6, 4]
-
-
-def test_more_ends_than_scores_are_refused():
     with pytest.raises((RuntimeError, IndexError)):
         step_rewards(torch.ones(1, 1), torch.tensor([[True, True]]))
 

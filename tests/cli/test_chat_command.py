@@ -110,13 +110,10 @@ def test_system_words_open_every_conversation(models, chat):
     assert f"{again.text}{CUT}" in chat("w9\n/new\nw7\n", "--model", models[0], "--system", "w30")
 
 
-def test_commands_are_explained_and_misspelled_ones_too(models, chat):
+def test_commands_are_explained_empty_lines_ask_nothing_and_the_end_needs_no_line_end(models, chat):
     lines = chat("/help\n/hlep\n/quit\nw7\n", "--model", models[0])
     assert [line.split()[0] for line in lines[2:6]] == ["/new", "/undo", "/help", "/quit"]
     assert lines[6:] == ["> /hlep", "There is no /hlep; did you mean /help?", "> /quit"]
-
-
-def test_empty_lines_ask_nothing_and_the_end_needs_no_line_end(models, chat):
     lines = chat("\n   \nw7", "--model", models[0])
     assert lines[-2] == f"{answer(models[0], user_turn('w7')).text}{CUT}"
     assert len(lines) == 6

@@ -227,16 +227,13 @@ def test_text_that_no_field_is_known_for_is_refused(tmp_path):
 # Known answers.
 
 
-def test_what_a_row_prefers_becomes_the_known_answer(tmp_path):
+def test_what_a_row_prefers_and_the_best_of_a_ranking_become_the_known_answer(tmp_path):
     rows = [pair(1), pair(2, probability=0.2), pair(3, probability=0.9), pair(4, strength=3)]
     bodies = taken(tmp_path, rows, known="gold").bodies
     right = [texts(body)[body["gold"]["better"]] for body in bodies]
     assert right == ["2.", "No.", "6.", "8."]
     assert not any("qualify" in body for body in bodies)
     assert all(body["qualify"] is True for body in taken(tmp_path, rows, known="qualify").bodies)
-
-
-def test_the_best_of_a_ranking_is_the_known_answer_in_pairs_too(tmp_path):
     row = own("ranking", completions=["A", "B", "C"], ranks=[2, 1, 3])
     (body,) = taken(tmp_path, [row], "rank", "gold").bodies
     assert texts(body)[body["gold"]["best"]] == "B"
@@ -244,13 +241,10 @@ def test_the_best_of_a_ranking_is_the_known_answer_in_pairs_too(tmp_path):
     assert texts(body)[body["gold"]["better"]] == "B"
 
 
-def test_points_have_a_quarter_of_the_scale_around_them(tmp_path):
+def test_points_have_a_quarter_of_the_scale_around_them_and_labels_of_steps_their_words(tmp_path):
     rows = [own("rating", completion="A", score=4), own("rating", completion="B", score=1)]
     high, low = taken(tmp_path, rows, "rate", "gold").bodies
     assert (high["gold"], low["gold"]) == ({"overall": [[3.0, 5.0]]}, {"overall": [[1.0, 2.0]]})
-
-
-def test_labels_of_steps_are_known_by_their_words(tmp_path):
     row = own("steps", steps=["a", "b", "c"], labels=[1.0, 0.5, 0.0])
     (body,) = taken(tmp_path, [row], "steps", "gold").bodies
     assert body["gold"] == {"labels": ["right", "neutral", "wrong"]}
@@ -471,20 +465,14 @@ def test_wrong_rows_of_people_are_refused_by_row_and_field(tmp_path, row, says):
     assert says in said
 
 
-def test_a_tie_is_refused_where_a_project_has_none(tmp_path):
-    assert "rows.jsonl:1: field strength" in refusal(tmp_path, [people_row(1, "tie")], ties=False)
-
-
-def test_pairs_of_people_can_be_the_known_answers(tmp_path):
+def test_pairs_of_people_can_be_known_answers_or_conversations_and_ties_only_where_there_are_ties(tmp_path):
     (body,) = taken(tmp_path, [people_row(1, "second")], known="gold").bodies
     assert body["gold"] == {"better": 1}
     assert "rows.jsonl:1: field better: expected" in refusal(tmp_path, [people_row(1, "tie")], known="gold")
-
-
-def test_pairs_of_people_in_conversations_stay_so(tmp_path):
     row = {**people_row(1, "first"), "prompt": TALK}
     (body,) = taken(tmp_path, [row]).bodies
     assert texts(body)[0] == [{"role": "assistant", "content": "Yes 1."}]
+    assert "rows.jsonl:1: field strength" in refusal(tmp_path, [people_row(1, "tie")], ties=False)
 
 
 def test_a_file_of_an_earlier_round_answers_what_was_asked_already(tmp_path, make_desk):

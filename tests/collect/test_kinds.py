@@ -364,12 +364,18 @@ def test_known_flags_change_nothing_of_what_is_preferred():
     assert agrees_with_gold({"points": {"overall": [1, 1]}}, rate, [0, 1]) is None
 
 
-def test_aspects_have_known_answers_of_their_own():
+def test_aspects_have_known_answers_of_their_own_within_their_levels():
     asked = project("rate", aspects=("clear", "kind"))
     body = check_task({**TASKS["rate"], "gold": {"clear": [[4, 5], [1, 2]]}}, asked)
     assert agrees_with_gold({"points": {"clear": [5, 1], "kind": [1, 1]}}, body, [0, 1]) is True
     assert agrees_with_gold({"points": {"clear": [1, 5]}}, body, [0, 1]) is False
     assert agrees_with_gold({"points": {"kind": [1, 1]}}, body, [0, 1]) is None
+    asked = project("rate", **LAYOUT)
+    body = check_task({**TASKS["rate"], "gold": {"layout": [[3, 3], [1, 2]]}}, asked)
+    assert agrees_with_gold({"points": {"layout": [3, 1]}}, body, [0, 1]) is True
+    with pytest.raises(FieldError) as refused:
+        check_task({**TASKS["rate"], "gold": {"layout": [[3, 4], [1, 2]]}}, asked)
+    assert (refused.value.field, refused.value.expected) == ("gold.layout[0][1]", "a number from 1 to 3")
 
 
 LAYOUT: dict[str, Any] = {
@@ -393,15 +399,6 @@ def test_an_aspect_with_words_has_as_many_points_as_words():
         with pytest.raises(FieldError) as refused:
             check_label({"points": {"layout": scores}}, body, asked)
         assert (refused.value.field, words in str(refused.value)) == (field, True)
-
-
-def test_a_known_answer_keeps_to_the_levels_of_its_aspect():
-    asked = project("rate", **LAYOUT)
-    body = check_task({**TASKS["rate"], "gold": {"layout": [[3, 3], [1, 2]]}}, asked)
-    assert agrees_with_gold({"points": {"layout": [3, 1]}}, body, [0, 1]) is True
-    with pytest.raises(FieldError) as refused:
-        check_task({**TASKS["rate"], "gold": {"layout": [[3, 4], [1, 2]]}}, asked)
-    assert (refused.value.field, refused.value.expected) == ("gold.layout[0][1]", "a number from 1 to 3")
 
 
 # What a majority is counted over, in the task's own order.

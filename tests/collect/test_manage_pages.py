@@ -130,17 +130,13 @@ def test_pages_of_tasks_follow_one_another_without_gap_or_repeat(office):
     assert (pages, len(listed), len({*listed})) == (3, 124, 124)
 
 
-def test_a_task_shows_owners_who_gave_what_and_where_answers_come_from(office):
+def test_a_task_shows_owners_who_gave_what_and_reviewers_neither_people_nor_models(office):
     task = office.divide()[0]
     page = office.owner.get(f"/manage/tasks/{task}").text
     for words in ("secret-model-a", "a3", "A is better: clearly", "equally good", "A note, number 2."):
         assert words in page, words
     assert "Because of 0 &lt;b&gt;." in page
     assert "person 0" not in page
-
-
-def test_a_reviewer_sees_a_divided_task_without_people_and_models(office):
-    task = office.divide()[0]
     page = office.reviewer.get(f"/manage/tasks/{task}").text
     assert "A is better: clearly" in page
     assert not re.search(r"secret-model|/manage/people/a\d|· a\d", page)

@@ -74,16 +74,13 @@ def test_everybody_is_listed_with_what_they_did(run):
     assert [row["person"] for row in found["people"][:2]] == ["Ada", "Bob"]
 
 
-def test_a_person_is_shown_by_name_and_by_pseudonym(run):
+def test_a_person_is_shown_by_name_and_by_pseudonym_and_a_name_of_two_is_not_guessed(run):
     with _store() as store:
         sign_in(store, "helpful", "Ada", WORD)
     shown = run("person", "Ada")
     assert run("person", "a1") == shown
     assert "signed in since " in shown
     assert "nobody in helpful is called 'Adda'; did you mean Ada?" in run("person", "Adda", status=2)
-
-
-def test_a_name_of_two_people_is_not_guessed(run):
     with _store() as store:
         store.write(issue_token, "helpful", "annotator", name="Ada")
     assert "'Ada' may be a1 or a4 of helpful; say which" in run("person", "Ada", "--erase", status=2)

@@ -63,19 +63,13 @@ def test_a_whole_file_is_read_in_the_words_of_the_docs(tmp_path):
     )
 
 
-def test_a_name_is_all_that_a_file_must_say(tmp_path):
+def test_a_name_is_enough_hyphens_are_underscores_and_words_that_yaml_takes_for_truths_stay_words(tmp_path):
     project = read_project(written(tmp_path, "project: helpful"))
     assert project == Project(name="helpful")
     assert (project.limit, replace(project, most=2).limit) == (3, 2)
-
-
-def test_settings_are_called_with_hyphens_or_underscores(tmp_path):
     texts = [f"name: p\nlease{mark}minutes: 5\nprompt{mark}limit: 2" for mark in "-_"]
     first, second = (read_project(written(tmp_path, text)) for text in texts)
     assert first == second == Project(name="p", lease_minutes=5, prompt_limit=2)
-
-
-def test_words_that_yaml_takes_for_truths_stay_words(tmp_path):
     project = read_project(written(tmp_path, "name: p\nflags: [false, No, other]\nscale: [no, yes]"))
     assert (project.flags, project.scale) == (("false", "No", "other"), ("no", "yes"))
 
@@ -98,13 +92,6 @@ def test_aspects_may_have_a_word_for_each_level(tmp_path):
     assert project.words_of("polite") == ("No", "Yes")
     assert project.words_of("length") == project.words_of("overall") == ()
     assert project_from_dict(json.loads(json.dumps(project_to_dict(project)))) == project
-
-
-def test_words_of_levels_may_be_sent_as_they_stand_in_a_file():
-    sent = {"name": "p", "ask": "rate", "aspects": {"layout": ["Poor", "Good"], "tone": []}}
-    assert parse_settings(sent, "settings").anchors == (("Poor", "Good"), ())
-    with pytest.raises(UserError, match="settings: anchors is set twice"):
-        parse_settings({**sent, "anchors": []}, "settings")
 
 
 @pytest.mark.parametrize(
@@ -207,10 +194,14 @@ def test_a_log_of_a_newer_version_is_not_read_as_if_it_were_understood():
         project_from_dict({"name": "p", "overlap": True})
 
 
-def test_settings_that_were_sent_are_checked_as_those_of_a_file():
+def test_settings_that_were_sent_are_checked_as_those_of_a_file_words_of_levels_too():
     assert parse_settings({"project": "p", "talks-to": None}, "settings") == Project(name="p")
     with pytest.raises(UserError, match="settings: unknown key overlp; did you mean overlap"):
         parse_settings({"project": "p", "overlp": 2}, "settings")
+    sent = {"name": "p", "ask": "rate", "aspects": {"layout": ["Poor", "Good"], "tone": []}}
+    assert parse_settings(sent, "settings").anchors == (("Poor", "Good"), ())
+    with pytest.raises(UserError, match="settings: anchors is set twice"):
+        parse_settings({**sent, "anchors": []}, "settings")
 
 
 def test_guidelines_of_other_words_have_another_version():

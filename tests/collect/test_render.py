@@ -135,14 +135,11 @@ def test_a_conversation_says_who_speaks() -> None:
     assert "Hi &lt;b&gt;" in page
 
 
-def test_differences_put_together_are_the_texts() -> None:
+def test_differences_put_together_are_the_texts_by_lines_where_long_and_none_of_the_longest() -> None:
     left, right = "It is four.\nTruly.", "It is five, I think.\nTruly."
     both = differences(left, right)
     assert tuple("".join(piece for piece, _ in side) for side in both) == (left, right)
     assert ("four", True) in both[0]
-
-
-def test_long_texts_are_compared_by_lines_and_the_longest_not_at_all() -> None:
     left, right = "a b c d\n" * 2_000, "a b c d\n" * 1_999 + "e\n"
     assert differences(left, right)[1][-1] == ("e\n", True)
     assert differences("a\n" * 5_000, "b\n" * 5_000) == ([("a\n" * 5_000, False)], [("b\n" * 5_000, False)])

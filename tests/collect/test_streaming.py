@@ -36,12 +36,9 @@ def test_words_arrive_whole_however_the_network_cuts_them(words: list[str], cuts
     assert streamed(*(content[a:b] for a, b in pairwise(ends))) == "".join(words)
 
 
-def test_a_server_that_does_not_stream_gives_its_answer_at_once() -> None:
+def test_a_server_that_does_not_stream_answers_at_once_and_what_is_cut_off_is_no_answer() -> None:
     whole = completion("All of it.")[1]
     assert streamed(whole[:20], whole[20:]) == "All of it."
-
-
-def test_an_answer_that_is_cut_off_is_no_answer() -> None:
     with pytest.raises(TransientError, match="cut off"):
         streamed(event("half"))
     assert streamed(event("whole"), event(finish="stop")) == "whole"

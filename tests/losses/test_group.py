@@ -12,14 +12,11 @@ from plaudit.losses.reward import bradley_terry, gaussian_rating_nll, group_choi
 from tests.models.group_modules import normal
 
 
-def test_a_choice_between_two_is_bradley_and_terrys() -> None:
+def test_a_choice_is_bradley_and_terrys_of_two_and_a_cross_entropy_without_level_of_several() -> None:
     score_B2, chance_B = normal(7, 2), torch.rand(7, dtype=torch.float64)
     share_B2 = torch.stack((chance_B, 1 - chance_B), dim=-1)
     wanted_B = bradley_terry(score_B2[:, 0], score_B2[:, 1], label=chance_B)
     torch.testing.assert_close(group_choice_nll(score_B2, share_B2), wanted_B, rtol=0, atol=1e-12)
-
-
-def test_a_choice_among_several_is_a_cross_entropy_and_knows_no_level() -> None:
     score_BK, share_BK = normal(5, 4), normal(5, 4, seed=1).softmax(-1)
     law = Categorical(logits=score_BK)
     wanted_B = -sum(share_BK[:, k] * law.log_prob(torch.tensor(k)) for k in range(4))
@@ -41,15 +38,12 @@ def test_the_preferred_answer_is_pushed_up_by_what_is_missing_to_certainty() -> 
     assert score_B2.grad.tolist() == [[-0.5, 0.5]]
 
 
-def test_ratings_are_normal_around_the_prediction() -> None:
+def test_ratings_are_normal_around_the_prediction_and_the_best_spread_is_the_error_itself() -> None:
     mean_N, log_std_N, rating_N = normal(6), normal(6, seed=1), normal(6, seed=2)
     wanted_N = -Normal(mean_N, log_std_N.exp()).log_prob(rating_N)
     torch.testing.assert_close(gaussian_rating_nll(mean_N, log_std_N, rating_N), wanted_N)
     half_N = gaussian_rating_nll(mean_N, torch.zeros_like(mean_N), rating_N) - 0.5 * math.log(2 * math.pi)
     torch.testing.assert_close(half_N, 0.5 * (rating_N - mean_N).square())
-
-
-def test_the_best_spread_is_the_error_itself() -> None:
     log_std_N = torch.tensor([math.log(3.0)], dtype=torch.float64, requires_grad=True)
     gaussian_rating_nll(
         torch.zeros(1, dtype=torch.float64), log_std_N, torch.full((1,), -3.0).double()

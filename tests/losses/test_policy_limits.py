@@ -39,20 +39,22 @@ def same(one, other, tolerance=0.0):
     torch.testing.assert_close(one, other, rtol=0, atol=tolerance)
 
 
-def test_equal_edges_are_ppo_and_far_ones_the_plain_ratio():
+def test_what_is_ppo_at_equal_edges_at_the_end_of_a_setting_and_of_one_token():
     told = RATIO_NT, ADVANTAGE_NT
     ppo_NT = -torch.min(RATIO_NT * ADVANTAGE_NT, RATIO_NT.clamp(0.8, 1.2) * ADVANTAGE_NT)
     same(clipped(*told, low=0.2, high=0.2), ppo_NT)
     same(clipped(*told, low=math.inf, high=math.inf), unclipped(*told))
     same(clipped(*told, low=0, high=0), -torch.min(RATIO_NT * ADVANTAGE_NT, ADVANTAGE_NT))
-
-
-def test_what_is_ppo_at_the_end_of_its_setting():
     told, ppo_NT = (RATIO_NT, ADVANTAGE_NT), clipped(RATIO_NT, ADVANTAGE_NT, **EDGES)
     same(dual_clipped(*told, **EDGES, ceiling=math.inf), ppo_NT)
     assert not torch.equal(dual_clipped(*told, **EDGES, ceiling=1.5), ppo_NT)
     same(rolled_back(*told, **EDGES, slope=0), ppo_NT)
     same(rolled_back(*told, **EDGES, slope=-1), unclipped(*told), 1e-14)
+    logp_NT, old_NT = -draw(5, 8, 1).abs(), -draw(6, 8, 1).abs()
+    seen_NT = torch.ones(8, 1, dtype=torch.bool)
+    shift_NT = log_ratio(logp_NT, old_NT, seen_NT)
+    for level in (sequence_log_ratio, sequence_token_log_ratio):
+        same(level(shift_NT, seen_NT), shift_NT, 1e-15)
 
 
 def test_a_kl_that_never_triggers_is_the_plain_ratio_and_one_that_always_does_a_clip_at_1():
@@ -104,14 +106,6 @@ def test_on_policy_grpo_rloo_and_cispo_are_reinforce_with_their_advantage():
             lambda x, r, a: cispo(x, r, a, high=3),
         ):
             same(gradient(lambda logp, s=surrogate: of(s, logp), logp_NT, mask_NT), wanted, 1e-16)
-
-
-def test_a_sequence_of_one_token_is_ppo():
-    logp_NT, old_NT = -draw(5, 8, 1).abs(), -draw(6, 8, 1).abs()
-    seen_NT = torch.ones(8, 1, dtype=torch.bool)
-    shift_NT = log_ratio(logp_NT, old_NT, seen_NT)
-    for level in (sequence_log_ratio, sequence_token_log_ratio):
-        same(level(shift_NT, seen_NT), shift_NT, 1e-15)
 
 
 def test_gspo_is_the_clipped_ratio_of_whole_completions():

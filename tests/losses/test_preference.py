@@ -149,16 +149,12 @@ def test_apo_zero_pulls_apart_and_apo_down_lowers_both_but_the_other_more():
     assert of(apo_zero, 99.0, -99.0, beta=1.0) == pytest.approx(0, abs=1e-9)
 
 
-def test_discopop_is_half_and_half_at_large_tau_and_one_of_both_at_small():
+def test_discopop_at_large_and_at_small_tau_and_its_rise_just_above_0():
     for logit in (-1.5, 0.5):
         halves = 0.5 * nll(logit) + 0.5 * math.exp(-logit)
         assert of(discopop, logit, 0.0, beta=1.0, tau=1e9) == pytest.approx(halves)
     assert of(discopop, -1.5, 0.0, beta=1.0, tau=1e-4) == pytest.approx(nll(-1.5))
     assert of(discopop, 1.5, 0.0, beta=1.0, tau=1e-4) == pytest.approx(math.exp(-1.5))
-
-
-def test_discopop_rises_just_above_0_as_its_authors_found():
-    """(1 − log 2) / 4τ − ¾ is above 0 at h = 0 for τ = 0.05: a hollow before and a hill after."""
     up, down = slopes(discopop, 0.0, 0.0, beta=1.0, tau=0.05)
     assert up == pytest.approx((1 - math.log(2)) / (4 * 0.05) - 0.75)
     assert down == pytest.approx(-up)

@@ -62,15 +62,11 @@ def test_far_away_the_ratio_stands_still_without_a_gradient():
     assert (grad_N != 0).tolist() == [False, False, True, True, False, False]
 
 
-def test_sequences_by_hand():
+def test_sequences_by_hand_and_whose_gradient_they_have():
     shift_NT = torch.tensor([[1.0, math.nan, 4.0], [math.nan] * 3])
     assert completion_log_ratio(shift_NT, MASK_NT).tolist() == [5.0, 0.0]
     for level in (sequence_log_ratio, sequence_token_log_ratio):
         assert level(shift_NT, MASK_NT).tolist() == [[2.5, 0.0, 2.5], [0.0] * 3]
-
-
-def test_whose_gradient_a_sequence_has():
-    """GSPO: each token moves all; GSPO-token: each its own only. Neither from padding."""
     shift_NT = draw(1, 1, 3).requires_grad_()
     mask_NT = torch.tensor([[True, False, True]])
     for level, wanted in ((sequence_log_ratio, [0.5, 0.0, 0.5]), (sequence_token_log_ratio, [1.0, 0.0, 0.0])):
@@ -112,13 +108,17 @@ def test_the_bounds_of_weights_by_token_by_mask_and_by_answer():
     assert torch.equal(weigh(cap=1.2, bounds="sequence"), whole_NT.clamp(max=1.2))
 
 
-def test_the_share_of_weighted_draws_that_is_left():
+def test_the_share_of_weighted_draws_that_is_left_and_shares_of_parts_add_up():
     """By its variance: an average of draws with weights w has that of (Σw)² / Σw² equal ones."""
     weight_M = draw(8, 50).exp()
     share = effective_share(weight_M).item()
     normalised_M = weight_M / weight_M.sum()
     assert 1 / (share * 50) == pytest.approx(normalised_M.square().sum().item())
     assert effective_share(torch.full((7,), 3.0)).item() == pytest.approx(1.0)
+    clipped_NT, mask_NT = holes(1, 6, 5), holes(2, 6, 5)
+    tokens = int(mask_NT.sum())
+    parts = [clip_fraction(clipped_NT[p], mask_NT[p], tokens=tokens) for p in (slice(0, 2), slice(2, 6))]
+    assert sum(parts).item() == pytest.approx(int((clipped_NT & mask_NT).sum()) / tokens)
 
 
 def test_which_tokens_are_clipped_and_how_many():
@@ -135,13 +135,6 @@ def test_which_tokens_are_clipped_and_how_many():
     mask_NT = torch.tensor([[True, True, True, False, True]])
     assert clip_fraction(low_NT, mask_NT, tokens=8).item() == 0.125
     assert clip_fraction(high_NT, mask_NT, tokens=8).item() == 0.0
-
-
-def test_shares_of_parts_add_up():
-    clipped_NT, mask_NT = holes(1, 6, 5), holes(2, 6, 5)
-    tokens = int(mask_NT.sum())
-    parts = [clip_fraction(clipped_NT[p], mask_NT[p], tokens=tokens) for p in (slice(0, 2), slice(2, 6))]
-    assert sum(parts).item() == pytest.approx(int((clipped_NT & mask_NT).sum()) / tokens)
 
 
 def test_who_is_trusted():

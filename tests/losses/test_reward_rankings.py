@@ -116,10 +116,13 @@ def test_ties_can_be_left_out_of_the_sum_and_of_the_count():
     assert k_wise(*row([0.5, 2.0, -1.0], [1, 1, 2]), tie_weight=0).item() == pytest.approx(untied / 2)
 
 
-def test_a_prompt_counts_once_also_where_all_its_pairs_are_light():
+def test_a_prompt_counts_once_however_light_its_pairs_and_not_where_it_has_none():
     assert k_wise(*row([2.0, 0.0], [1, 1]), tie_weight=0.3).item() == pytest.approx(
         pair_by_pair([2.0, 0.0], [1, 1])
     )
+    reward_PK, rank_PK, mask_PK = torch.zeros(2, 1), torch.ones(2, 1), torch.ones(2, 1, dtype=torch.bool)
+    assert k_wise(reward_PK, rank_PK, mask_PK).tolist() == [0.0, 0.0]
+    assert plackett_luce(reward_PK, rank_PK, mask_PK).tolist() == [0.0, 0.0]
 
 
 @pytest.mark.parametrize("options", [{}, {"tie_weight": 0}])
@@ -135,12 +138,6 @@ def test_a_prompt_without_pairs_adds_nothing(options):
     assert not grad_PK[none].any()
     assert options or loss_P[2] > 0
     assert plackett_luce(reward_PK, rank_PK, mask_PK)[:2].tolist() == [0.0, 0.0]
-
-
-def test_a_batch_of_one_answer_each_is_nothing():
-    reward_PK, rank_PK, mask_PK = torch.zeros(2, 1), torch.ones(2, 1), torch.ones(2, 1, dtype=torch.bool)
-    assert k_wise(reward_PK, rank_PK, mask_PK).tolist() == [0.0, 0.0]
-    assert plackett_luce(reward_PK, rank_PK, mask_PK).tolist() == [0.0, 0.0]
 
 
 @both

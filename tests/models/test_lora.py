@@ -159,12 +159,9 @@ def test_an_unknown_target_is_refused(targets):
         with_lora(build("llama"), LoraSettings(rank=2, targets=targets))
 
 
-def test_a_rank_above_the_width_is_refused():
+def test_a_rank_above_the_width_and_an_adapter_on_the_head_are_refused():
     with pytest.raises(UserError, match=r"lora\.rank 17: no change .* above its width, 16"):
         with_lora(build("llama"), LoraSettings(rank=17))
-
-
-def test_an_adapter_on_the_head_is_refused_in_words():
     model = with_lora(build("llama"), LoraSettings(rank=2, targets="lm_head"))
     with pytest.raises(UserError, match="an adapter on lm_head is not supported"):
         Policy(model).score(batch_of(examples()))

@@ -87,15 +87,12 @@ def test_a_noisy_reward_prefers_as_often_as_it_should(gap: float) -> None:
     assert found != judge.verdicts([task("a", "b")] * n, n)
 
 
-def test_without_noise_the_higher_score_wins_and_equal_ones_tie() -> None:
+def test_without_noise_the_higher_score_wins_equal_ones_tie_and_no_score_is_no_verdict() -> None:
     judge = RewardJudge(name="mine", reward=scored(1e-12))
     asked = [task("a", "b"), task("b", "a"), task("b", "c")]
     found = judge.verdicts(asked * 50, 0)
     assert [ranks(one) for one in found] == [(1, 2), (2, 1), (1, 1)] * 50
     assert {one.annotator for one in found if one is not None} == {"mine"}
-
-
-def test_without_a_score_there_is_no_verdict() -> None:
     reward = FunctionReward(name="half", function=lambda _, answer: None if answer == "b" else 1.0)
     found = RewardJudge(name="half", reward=reward).verdicts(
         [task("a", "b"), task("b", "a"), task("a", "c")], 0

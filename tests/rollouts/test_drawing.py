@@ -70,14 +70,16 @@ def test_top_p_keeps_the_fewest_tokens_that_reach_it():
     assert {*both} == {1, 2}
 
 
-def test_a_tiny_temperature_is_nearly_greedy():
+def test_a_tiny_temperature_is_nearly_greedy_none_is_and_what_has_no_chance_is_never_drawn():
     logits = torch.tensor([[1.0, 3.0, 2.999]])
     for temperature in (0.0, 1e-30, 1e-5):
         settings = SamplingSettings(temperature=temperature)
         assert sample_tokens(logits, torch.tensor([0.999]), settings).token_N.tolist() == [1]
-
-
-def test_a_token_without_probability_is_never_drawn():
+    logits_NV = torch.tensor([[0.0, 1.0, -1.0]])
+    drawn = sample_tokens(logits_NV, torch.tensor([0.5]), SamplingSettings(temperature=0))
+    assert drawn.token_N.tolist() == [1]
+    assert drawn.logp_N.tolist() == [0.0]
+    torch.testing.assert_close(drawn.whole_logp_N, logits_NV.log_softmax(-1)[:, 1])
     logits = torch.tensor([[-math.inf, 0.0, -math.inf, 0.0, -math.inf]])
     settings = SamplingSettings()
     highest = torch.tensor([1 - 2**-53], dtype=torch.float64)
@@ -163,11 +165,3 @@ def test_a_flat_distribution_keeps_as_many_tokens_as_its_share_says() -> None:
         drawn = sample_tokens(torch.zeros(words, words), chance_N, SamplingSettings(top_p=top_p))
         assert len(set(drawn.token_N.tolist())) == top_p * words
         torch.testing.assert_close(drawn.logp_N.exp(), torch.full((words,), 1 / (top_p * words)))
-
-
-def test_the_likeliest_token_is_certain_where_nothing_is_left_to_chance() -> None:
-    logits_NV = torch.tensor([[0.0, 1.0, -1.0]])
-    drawn = sample_tokens(logits_NV, torch.tensor([0.5]), SamplingSettings(temperature=0))
-    assert drawn.token_N.tolist() == [1]
-    assert drawn.logp_N.tolist() == [0.0]
-    torch.testing.assert_close(drawn.whole_logp_N, logits_NV.log_softmax(-1)[:, 1])

@@ -43,19 +43,16 @@ def test_a_prompt_that_cannot_be_answered_is_refused(talker, prompt, complaint):
         talker.check(prompt)
 
 
-def test_the_longest_prompt_that_can_be_answered_is_answered(talker):
+def test_the_longest_prompt_that_fits_is_answered_and_no_prompts_have_no_answers(talker):
     [[answer]] = talker.generate_answers(["w9 " * 124], FEW)
     assert answer.tokens == 1
+    assert talker.generate_answers([], FEW) == []
 
 
 @pytest.mark.parametrize("n", [0, -1])
 def test_no_answers_cannot_be_asked_for(talker, n):
     with pytest.raises(UserError, match=f"n {n}: expected 1"):
         talker.generate_answers(["w8"], FEW, n=n)
-
-
-def test_no_prompts_have_no_answers(talker):
-    assert talker.generate_answers([], FEW) == []
 
 
 def test_a_tokenizer_with_fewer_words_than_the_model_fits(tmp_path):

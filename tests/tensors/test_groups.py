@@ -26,11 +26,14 @@ VALUE_N = torch.tensor([1.0, 2.0, 6.0, 5.0, 7.0], dtype=torch.float64)
 GROUP_N = torch.tensor([0, 0, 0, 2, 3])
 
 
-def test_of_each_prompt_by_hand_one_of_them_empty():
+def test_of_each_prompt_by_hand_one_of_them_empty_of_one_completion_and_of_none():
     assert group_sums(VALUE_N, GROUP_N, groups=5).tolist() == [9, 0, 5, 7, 0]
     assert group_means(VALUE_N, GROUP_N, groups=4).tolist() == [3, 0, 5, 7]
     assert group_lowest(VALUE_N, GROUP_N, groups=4).tolist() == [1, math.inf, 5, 7]
     assert group_highest(VALUE_N, GROUP_N, groups=4).tolist() == [6, -math.inf, 5, 7]
+    one_N = torch.tensor([3.0])
+    assert [function(one_N, torch.tensor([9])).item() for function in TOLD] == [3, 1, 3, 0, 3]
+    assert group_index(torch.zeros(0, dtype=torch.long)).tolist() == []
 
 
 def test_told_to_each_completion_by_hand():
@@ -70,12 +73,6 @@ def test_a_group_that_is_not_a_number_stays_alone():
         kept = [0, 1, 2, 4]
         assert torch.equal(found_N[kept], function(VALUE_N, GROUP_N)[kept])
     assert group_sums(value_N, GROUP_N, groups=4).isnan().tolist() == [False, False, True, False]
-
-
-def test_one_completion_and_none():
-    one_N = torch.tensor([3.0])
-    assert [function(one_N, torch.tensor([9])).item() for function in TOLD] == [3, 1, 3, 0, 3]
-    assert group_index(torch.zeros(0, dtype=torch.long)).tolist() == []
 
 
 def test_the_mean_is_differentiable():

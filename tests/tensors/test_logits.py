@@ -10,18 +10,12 @@ import torch
 from plaudit.tensors.logprobs import PLAIN, LogitRule
 
 
-def test_the_rule_by_hand() -> None:
+def test_the_rule_by_hand_the_plain_one_and_a_cap_that_keeps_the_order() -> None:
     rule = LogitRule(scale=3.0, cap=2.0, temperature=0.5)
     assert rule.apply(torch.tensor([1.0])).item() == pytest.approx(2 * math.tanh(1.5) / 0.5)
-
-
-def test_the_plain_rule_changes_nothing() -> None:
     raw = torch.tensor([-3.0, 0.0, 700.0])
     assert torch.equal(PLAIN.apply(raw), raw)
     assert PLAIN.slope(raw) == 1.0
-
-
-def test_a_cap_holds_and_keeps_the_order() -> None:
     raw = torch.linspace(-50, 50, 101, dtype=torch.float64)
     capped = LogitRule(cap=30.0).apply(raw)
     assert float(capped.abs().max()) < 30

@@ -76,7 +76,7 @@ def test_any_shape_agrees(given):
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-10)
 
 
-def test_what_is_frozen_gets_no_gradient():
+def test_no_gradient_is_made_for_what_is_frozen_or_for_nobody():
     free = case(tokens=8, vocabulary=45)
     by_states, by_weight = torch.autograd.grad(naive_scores(free, PLAIN)[0].sum(), free.leaves)
     states, weight = free.hidden_MH.detach().requires_grad_(), free.weight_VH.detach().requires_grad_()
@@ -84,6 +84,10 @@ def test_what_is_frozen_gets_no_gradient():
     score_tokens_equally_weighted(states.detach(), weight, free.target_M).logp_M.sum().backward()
     torch.testing.assert_close(states.grad, by_states, rtol=0, atol=1e-10)
     torch.testing.assert_close(weight.grad, by_weight, rtol=0, atol=1e-10)
+    given = case(tokens=8, vocabulary=45)
+    with torch.no_grad(), profile(acc_events=True) as seen:
+        _alike(given)
+    assert "aten::addmm_" not in {event.key for event in seen.key_averages()}
 
 
 def test_bfloat16_products_give_nearly_the_gradient_of_float64(device):
@@ -113,10 +117,3 @@ def test_the_logits_are_made_once_not_twice(monkeypatch):
     monkeypatch.setattr(logprobs, "MAX_CACHED_LOGITS", 8 * 45 - 1)
     assert products_not_in_place(score_tokens) == 2
     assert products_not_in_place(score_tokens_equally_weighted) == 1
-
-
-def test_no_gradient_is_made_for_nobody():
-    given = case(tokens=8, vocabulary=45)
-    with torch.no_grad(), profile(acc_events=True) as seen:
-        _alike(given)
-    assert "aten::addmm_" not in {event.key for event in seen.key_averages()}

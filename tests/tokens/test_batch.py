@@ -34,11 +34,15 @@ def test_every_field_of_a_ragged_batch() -> None:
     assert batch.origin_N == ("a:1", "a:1", "a:2")
 
 
-def test_moving_keeps_every_field() -> None:
+def test_moving_keeps_every_field_and_counts_are_those_of_an_example() -> None:
     batch = batch_of([Example(prompt=(1,), completions=(_answer(4, 2),), origin="a:1")])
     moved = batch.to("cpu")
     assert moved.completion_NT.tolist() == batch.completion_NT.tolist()
     assert moved.origin_N == batch.origin_N
+    half = Completion(ids=(7, 8, 2), mask=(False, True, True), finished=True)
+    example = Example(prompt=(1, 5), completions=(half, _answer(4)))
+    assert example.tokens == 6
+    assert example.trained_tokens == 3
 
 
 def test_a_moved_batch_keeps_the_one_it_was_moved_from_and_a_changed_one_does_not() -> None:
@@ -55,13 +59,6 @@ def test_a_moved_batch_keeps_the_one_it_was_moved_from_and_a_changed_one_does_no
     assert changed.trained_M.tolist() == []
     with pytest.raises(NotImplementedError):
         _ = replace(there, origin_N=("b:1", "b:2")).host
-
-
-def test_counts_of_an_example() -> None:
-    half = Completion(ids=(7, 8, 2), mask=(False, True, True), finished=True)
-    example = Example(prompt=(1, 5), completions=(half, _answer(4)))
-    assert example.tokens == 6
-    assert example.trained_tokens == 3
 
 
 @pytest.mark.parametrize(

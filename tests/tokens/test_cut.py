@@ -20,9 +20,15 @@ def example_of(prompt: tuple[int, ...], *lengths: int) -> Example:
     return Example(prompt=prompt, completions=answers, origin="rows.jsonl:7")
 
 
-def test_what_fits_is_left_as_it_is():
+def test_what_fits_is_left_as_it_is_and_what_cannot_fit_is_refused():
     example = example_of((1, 5, 6), 4, 2)
     assert truncate_prompt(example, 7, bos=BOS) is example
+    with pytest.raises(UserError, match="at most 1 tokens has no room"):
+        truncate_prompt(example_of((1, 5), 1), 1)
+    refused = truncate_prompt(example_of((1, 5, 6), 3000, 2), 2048, bos=BOS)
+    assert isinstance(refused, RefusedRow)
+    assert refused.origin == "rows.jsonl:7"
+    assert refused.reason.startswith("an answer of 3,000 tokens does not fit in 2,048")
 
 
 def test_a_prompt_without_bos_loses_only_its_beginning():
@@ -31,22 +37,10 @@ def test_a_prompt_without_bos_loses_only_its_beginning():
     assert shorter.prompt == (7, 8)
 
 
-def test_an_answer_that_does_not_fit_is_refused_not_cut():
-    refused = truncate_prompt(example_of((1, 5, 6), 3000, 2), 2048, bos=BOS)
-    assert isinstance(refused, RefusedRow)
-    assert refused.origin == "rows.jsonl:7"
-    assert refused.reason.startswith("an answer of 3,000 tokens does not fit in 2,048")
-
-
 @pytest.mark.parametrize(("most", "prompt"), [(6, (1, 6)), (5, None), (4, None)])
 def test_a_token_of_the_prompt_must_remain_behind_the_bos(most, prompt):
     got = truncate_prompt(example_of((1, 5, 6), 4), most, bos=BOS)
     assert (got.prompt if isinstance(got, Example) else None) == prompt
-
-
-def test_no_room_for_anything_is_a_wrong_setting():
-    with pytest.raises(UserError, match="at most 1 tokens has no room"):
-        truncate_prompt(example_of((1, 5), 1), 1)
 
 
 @given(

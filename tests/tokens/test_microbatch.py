@@ -41,11 +41,6 @@ def test_what_always_holds(lengths: list[int], ranks: int, tokens_at_once: int) 
     assert shares == split_examples(rows, ranks=ranks, tokens_at_once=tokens_at_once)
 
 
-def test_a_row_longer_than_a_piece_goes_alone_and_widens_no_other() -> None:
-    pieces = split_examples(_rows([100, 6, 6, 6]), ranks=1, tokens_at_once=10)[0]
-    assert sorted(tuple(row.tokens for row in piece) for piece in pieces) == [(6,), (6,), (6,), (100,)]
-
-
 def test_a_rank_without_rows_computes_one_that_trains_nothing() -> None:
     shares = split_examples(_rows([30, 4]), ranks=4, tokens_at_once=100)
     trained = [sum(row.trained_tokens for piece in share for row in piece) for share in shares]
@@ -54,10 +49,12 @@ def test_a_rank_without_rows_computes_one_that_trains_nothing() -> None:
     assert [row.tokens for row in muted] == [4, 4], "the cheapest row computes along"
 
 
-def test_pieces_are_about_as_heavy_as_each_other() -> None:
+def test_pieces_are_about_as_heavy_as_each_other_and_a_longer_row_goes_alone() -> None:
     pieces = split_examples(_rows([9, 1 + 8, 5, 4, 3, 6]), ranks=2, tokens_at_once=20)
     weights = [sum(row.tokens for row in piece) for share in pieces for piece in share]
     assert max(weights) - min(weights) <= 3
+    pieces = split_examples(_rows([100, 6, 6, 6]), ranks=1, tokens_at_once=10)[0]
+    assert sorted(tuple(row.tokens for row in piece) for piece in pieces) == [(6,), (6,), (6,), (100,)]
 
 
 @pytest.mark.slow

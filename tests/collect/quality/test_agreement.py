@@ -92,11 +92,6 @@ def test_the_published_values_come_out():
     assert nominal.percent.value == pytest.approx(0.8181818, abs=5e-8)
 
 
-def test_the_weights_of_ac2_are_gwets_ordinal_ones():
-    weights = agreement._weights(values_of([[1, 3], [2, 3]], categories=3))
-    assert weights == pytest.approx(np.array([[1, 2 / 3, 0], [2 / 3, 1, 2 / 3], [0, 2 / 3, 1]]), abs=1e-12)
-
-
 def test_ac2_is_what_one_finds_by_hand():
     # Two people, three things: (1, 1), (1, 2), (3, 3) of three values.
     found = agreements(values_of([[1, 1, 3], [1, 2, 3]], categories=3), FEW).gwet

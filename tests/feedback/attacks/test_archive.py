@@ -37,11 +37,12 @@ def test_what_worked_is_there_once_and_comes_back_whole(tmp_path: Path):
     assert read_archive(path)[1] == long
 
 
-def test_an_archive_is_a_file_of_prompts_for_every_other_command(tmp_path: Path):
+def test_an_archive_is_a_file_of_prompts_for_every_other_command_and_no_file_an_empty_one(tmp_path: Path):
     add_to_archive(tmp_path / "a.jsonl", [worked("a"), worked("b")])
     rows = read_records(tmp_path / "a.jsonl").records
     assert all(isinstance(row, Prompt) for row in rows)
     assert [row.metadata["policy"] for row in rows if isinstance(row, Prompt)] == ["sft", "sft"]
+    assert read_archive(tmp_path / "none.jsonl") == ()
 
 
 def test_commands_that_add_at_once_lose_and_double_nothing(tmp_path: Path):
@@ -76,7 +77,3 @@ def test_a_damaged_line_is_named_and_nothing_is_added(tmp_path: Path, line, why)
     ):
         add_to_archive(path, [worked("b")])
     assert path.read_bytes() == before
-
-
-def test_no_file_is_an_empty_archive(tmp_path: Path):
-    assert read_archive(tmp_path / "none.jsonl") == ()

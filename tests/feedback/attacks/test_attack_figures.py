@@ -56,18 +56,19 @@ def test_the_exact_test_is_that_of_statsmodels(first, second):
     assert summary.exact_p_value(first, second) == pytest.approx(min(expected, 1.0), abs=1e-12)
 
 
-def test_the_interval_of_a_paired_difference_is_newcombes():
+def test_the_interval_of_a_paired_difference_is_newcombes_covers_and_holds_its_difference():
     """Newcombe 1998, table II, method 10: 36, 12, 2 and 0."""
     assert summary.paired_interval(36, 12, 2, 0) == pytest.approx((0.0569, 0.3404), abs=5e-5)
-
-
-def test_the_interval_of_a_paired_difference_covers():
     rng, covered, runs = np.random.default_rng(0), 0, 2000
     shares = (0.2, 0.15, 0.05, 0.6)
     for _ in range(runs):
         low, high = summary.paired_interval(*(int(n) for n in rng.multinomial(60, shares)))
         covered += low <= shares[1] - shares[2] <= high
     assert 0.93 <= covered / runs <= 0.98
+    for cells in itertools.product(range(4), repeat=4):
+        if sum(cells):
+            low, high = summary.paired_interval(*cells)
+            assert -1 <= low <= (cells[1] - cells[2]) / sum(cells) <= high <= 1
 
 
 def test_an_attempt_works_where_any_answer_does_and_is_not_judged_where_one_may():
@@ -103,13 +104,6 @@ def test_mirrored_pairs_count_the_side_that_is_refused():
     assert found.paired is not None
     assert (found.pairs, found.unjudged, found.paired.first) == (7, 1, 6)
     assert found.paired.p_value == pytest.approx(2 / 2**6)
-
-
-def test_every_small_table_has_an_interval_that_holds_its_difference():
-    for cells in itertools.product(range(4), repeat=4):
-        if sum(cells):
-            low, high = summary.paired_interval(*cells)
-            assert -1 <= low <= (cells[1] - cells[2]) / sum(cells) <= high <= 1
 
 
 def test_damaged_figures_are_refused_by_name(tmp_path: Path):

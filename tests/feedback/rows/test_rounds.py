@@ -142,7 +142,7 @@ def test_a_later_round_that_fails_leaves_the_revision_of_the_earlier_one(tmp_pat
     assert (found.failure.round, found.failure.step, found.failure.reason) == (2, "critique", REFUSED)
 
 
-def test_a_minimal_revision_is_asked_for_in_words_of_its_own(tmp_path):
+def test_a_minimal_revision_is_asked_for_in_words_of_its_own_and_has_one_round(tmp_path):
     with MindServer([Mind(accuracy=1.0)]) as server, serving(lambda *_: completion("Yes.")) as listener:
         writer(listener.url, tmp_path / "a").texts(
             [_chain_question(RevisionPlan(minimal=True)), _chain_question(RevisionPlan())], 0
@@ -154,6 +154,8 @@ def test_a_minimal_revision_is_asked_for_in_words_of_its_own(tmp_path):
     assert (
         RevisionPlan(minimal=True).version(writer(server.url, tmp_path / "b")).startswith("revise-little-1")
     )
+    with pytest.raises(UserError, match="one round that changes little"):
+        RevisionPlan(rounds=2, minimal=True)
 
 
 def _chain_question(plan: RevisionPlan) -> Any:
@@ -223,11 +225,6 @@ def test_an_answer_of_a_plain_text_begins_with_the_blank_that_it_had(tmp_path):
 def test_rounds_are_one_to_four(rounds):
     with pytest.raises(UserError, match="expected 1 to 4"):
         RevisionPlan(rounds=rounds)
-
-
-def test_a_minimal_revision_has_one_round():
-    with pytest.raises(UserError, match="one round that changes little"):
-        RevisionPlan(rounds=2, minimal=True)
 
 
 def test_where_fewer_principles_fit_there_are_fewer_rounds(tmp_path):

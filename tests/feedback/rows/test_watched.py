@@ -25,6 +25,8 @@ def test_length_refusals_evasions_and_sameness_are_counted_before_and_after():
     assert before.distinct_1 is not None
     assert same.distinct_1 < before.distinct_1
     assert "refusals                      0.0%     66.7%" in watched_lines(before, after)
+    before, after = watched([], [], read_marks(None))
+    assert (before.answers, after.opening, after.distinct_1) == (0, "", None)
 
 
 def test_marks_of_ones_own_take_the_place_of_those_that_come_with_plaudit(tmp_path):
@@ -40,8 +42,3 @@ def test_marks_that_are_no_groups_of_phrases_are_refused_by_file(tmp_path, text)
     file.write_text(text)
     with pytest.raises(UserError, match=r"marks\.yaml"):
         read_marks(file)
-
-
-def test_nothing_is_figured_of_no_answers():
-    before, after = watched([], [], read_marks(None))
-    assert (before.answers, after.opening, after.distinct_1) == (0, "", None)

@@ -66,10 +66,13 @@ def test_what_needs_no_second_opinion_costs_none() -> None:
     assert never.seen == []
 
 
-def test_truth_and_facts_come_to_every_tier() -> None:
+def test_truth_and_facts_come_to_every_tier_and_cascades_nest() -> None:
     first = Told("first", {})
     cascade = Cascade(name="x", tiers=(Tier(reward=first), Tier(reward=number())))
     assert cascade.scores([asked("1", "2", truth="1")]) == ((1.0, 0.0),)
+    inner = Blend(name="inner", rewards=(Told("a", {"a": 2.0}),), weights=(1.0,))
+    outer = Cascade(name="outer", tiers=(Tier(reward=inner), Tier(reward=Told("b", {"b": 1.0}))))
+    assert outer.scores(TASKS[:1]) == ((2.0, 1.0),)
 
 
 def test_a_blend_is_the_weighted_sum_and_keeps_its_parts() -> None:
@@ -104,9 +107,3 @@ def test_parts_have_names_of_their_own() -> None:
         Cascade(name="x", tiers=())
     with pytest.raises(UserError, match="sure of -1"):
         Tier(reward=Told("a", {}), confidence_threshold=-1)
-
-
-def test_cascades_nest() -> None:
-    inner = Blend(name="inner", rewards=(Told("a", {"a": 2.0}),), weights=(1.0,))
-    outer = Cascade(name="outer", tiers=(Tier(reward=inner), Tier(reward=Told("b", {"b": 1.0}))))
-    assert outer.scores(TASKS[:1]) == ((2.0, 1.0),)

@@ -70,15 +70,12 @@ def _rows(combination: Combination, *members: Reward) -> tuple[TaskScores, ...]:
     return CombinedReward(name="all", members=members, combination=combination).scores(asked)
 
 
-def test_no_verdict_of_a_member_that_is_needed_is_no_verdict() -> None:
+def test_a_member_that_is_needed_must_have_a_verdict_and_another_may_miss_its_own() -> None:
     one, other = _member("one", a=1.0, b=None, c=-3.0), _member("other", a=3.0, b=2.0, c=None)
     for how, first in (("mean", 2.0), ("min", 1.0)):
         assert _rows(Combination(how=how), one, other) == ((first, None), (None,))
     assert _rows(Combination(how="cautious", k=1), one, other) == ((1.0, None), (None,))
     assert _rows(Combination(how="weighted", weights=(1, 2)), one, other) == ((7.0, None), (None,))
-
-
-def test_what_is_not_needed_may_be_missing() -> None:
     one, other = _member("one", a=1.0, b=None, c=-3.0), _member("other", a=3.0, b=2.0, c=None)
     assert _rows(Combination(how="weighted", weights=(0, 2)), one, other) == ((6.0, 4.0), (None,))
     # Below the threshold the gate alone counts; without its verdict nothing does.

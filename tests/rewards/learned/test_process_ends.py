@@ -130,16 +130,10 @@ def _single(piece: bytes) -> list[bytes]:
     return [piece[n : n + 1] for n in range(len(piece))]
 
 
-def test_an_answer_without_a_word_has_no_step() -> None:
-    assert step_ends(drawn(" \n\n", [b" ", b"\n", b"\n"]), encoder()) == ()
-
-
-def test_what_stands_behind_a_stop_belongs_to_the_last_step() -> None:
+def test_what_is_behind_a_stop_is_of_the_last_step_no_word_is_none_and_other_tokens_are_refused() -> None:
     pieces = [b"a", b"\n", b"b", b"\n", b"c"]
     assert step_ends(drawn("a\nb", pieces, ended=False), encoder()) == (0, 4)
-
-
-def test_tokens_that_say_something_else_are_refused() -> None:
+    assert step_ends(drawn(" \n\n", [b" ", b"\n", b"\n"]), encoder()) == ()
     with pytest.raises(UserError, match="not found among the tokens that were drawn"):
         step_ends(drawn("a\nb", [b"b", b"\n", b"b"]), encoder())
 

@@ -200,12 +200,9 @@ def test_where_no_room_of_its_own_can_be_had_a_program_writes_no_file(tmp_path: 
     assert "b'4\\n'" in told.stdout
 
 
-def test_deep_recursion_is_the_programs_fault_alone() -> None:
+def test_deep_recursion_and_a_crash_are_the_programs_fault_alone() -> None:
     result = ran("import sys\nsys.setrecursionlimit(10**9)\ndef f(): f()\nf()")
     assert result.exit_code != 0 or result.stop_reason
-
-
-def test_a_crash_is_the_programs_fault_alone() -> None:
     assert ran("import ctypes; ctypes.string_at(0)").exit_code == -signal.SIGSEGV
     assert ran("import os; os.abort()").exit_code == -signal.SIGABRT
     assert ran("import os, signal; os.kill(os.getpid(), signal.SIGKILL)").exit_code == -signal.SIGKILL

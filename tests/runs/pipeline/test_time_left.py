@@ -18,15 +18,12 @@ def test_weights_are_seconds_until_something_was_measured() -> None:
     assert expected_seconds(STAGES, {"ppo": 7.0}, twice)["ppo"] == 7.0
 
 
-def test_one_lane_takes_the_sum_and_many_the_longest_way() -> None:
+def test_one_lane_takes_the_sum_and_many_the_longest_way_of_what_is_not_done() -> None:
     assert seconds_left(STAGES, set(), {}, WEIGHTS, 1) == sum(WEIGHTS.values())
     way = ("demonstrations", "sft", "comparisons", "reward", "ppo", "evaluation")
     assert seconds_left(STAGES, set(), {}, WEIGHTS, 99) == sum(WEIGHTS[name] for name in way)
     two = seconds_left(STAGES, set(), {}, WEIGHTS, 2)
     assert sum(WEIGHTS[name] for name in way) <= two < sum(WEIGHTS.values())
-
-
-def test_what_runs_is_counted_by_its_rest_and_what_is_done_not_at_all() -> None:
     done = set(WEIGHTS) - {"ppo", "evaluation"}
     left = seconds_left(STAGES, done, {"ppo": WEIGHTS["ppo"] - 10}, WEIGHTS, 2)
     assert left == 10 + WEIGHTS["evaluation"]

@@ -38,14 +38,11 @@ def test_line_breaks_of_a_template_part_words_and_nothing_else(template: str, pa
     assert printed(template) == page
 
 
-def test_line_breaks_of_what_is_printed_stay() -> None:
-    assert printed("<pre>\n{{ text }}\n</pre>", text="a\n  b\n<c>") == "<pre>a\n  b\n&lt;c&gt;</pre>"
-
-
-def test_what_is_printed_is_text_of_which_every_letter_shows() -> None:
+def test_what_is_printed_is_text_of_which_every_letter_shows_and_every_line_break_stays() -> None:
     assert printed('<p title="{{ text }}">{{ text }}</p>', text=ATTACK) == f'<p title="{SHOWN}">{SHOWN}</p>'
     assert printed("{{ text | shortened(8) }}", text=ATTACK).startswith("&lt;script&gt; … (")
     assert printed("{{ (': ' ~ text) | unbroken }}", text=ATTACK) == f": {SHOWN}"
+    assert printed("<pre>\n{{ text }}\n</pre>", text="a\n  b\n<c>") == "<pre>a\n  b\n&lt;c&gt;</pre>"
 
 
 def test_an_option_is_not_broken_behind_its_hyphens_nor_a_number_from_its_per_cent() -> None:

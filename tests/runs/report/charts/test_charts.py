@@ -193,9 +193,6 @@ def test_a_band_surrounds_its_line_and_places_are_named_above_as_far_as_there_is
     above = [part for part in of_class(chart, "tick") if part.text == "a name of some length"]
     assert 1 <= len(above) <= 3
     assert len(of_class(chart, "mark")) == 11
-
-
-def test_a_line_without_intervals_has_no_band() -> None:
     line = BandLine(label="reward", points=((0.0, Span(value=1.0)), (1.0, Span(value=2.0))))
     assert not of_class(band_chart("Proxy", "", BandChart(lines=[line])), "band")
 

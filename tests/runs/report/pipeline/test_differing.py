@@ -28,12 +28,9 @@ def test_nothing_is_marked_in_the_same_text(text: str) -> None:
     assert not any(unlike for _, unlike in diff_pieces(text, text))
 
 
-def test_a_word_that_changed_is_marked_alone() -> None:
+def test_a_word_that_changed_is_marked_alone_and_several_side_by_side_as_one() -> None:
     found = diff_pieces("The owl eats mice, and naps.", "The owl eats hay, and naps.")
     assert found == [("The owl eats ", False), ("mice", True), (", and naps.", False)]
-
-
-def test_words_that_changed_side_by_side_are_one_mark() -> None:
     assert diff_pieces("It sleeps all day.", "It eats much hay.") == [
         ("It ", False),
         ("sleeps all day", True),

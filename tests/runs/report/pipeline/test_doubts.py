@@ -105,11 +105,8 @@ def test_a_part_that_fell_is_named_and_the_others_are_not():
     assert "its worth fell on fact (0.780 to 0.400)" in said(two(replace(PPO, by_category=parts)))
 
 
-def test_what_the_reference_was_made_from_is_not_accused():
+def test_what_the_reference_was_made_from_is_not_accused_and_the_others_are_looked_at():
     assert all(one.about not in ("base", "gold on base") for one in policy_warnings(FOUND))
-
-
-def test_a_reference_that_is_named_last_leaves_the_others_to_be_looked_at():
     found = replace(two(replace(PPO, kl=share(20.0))), policies=(replace(PPO, kl=share(20.0)), SFT))
     assert "20.0 nats" in said(found)
 

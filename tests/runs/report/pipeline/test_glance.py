@@ -182,15 +182,12 @@ def drawn(*answered: PromptAnswers) -> list[PromptAnswers]:
     return drawn_questions(replace(FOUND, all_answers=answered), before="sft", after="ppo")[1]
 
 
-def test_questions_are_of_different_categories_in_an_order_that_has_nothing_to_do_with_the_result():
+def test_questions_are_of_different_categories_in_an_order_of_their_own_a_loss_among_them():
     better = [asked(n, 1.0, f"kind {n % 5}") for n in range(40)]
     worse = [asked(n, 0.0, f"kind {n % 5}") for n in range(40)]
     assert [row.prompt for row in drawn(*better)] == [row.prompt for row in drawn(*reversed(worse))]
     assert len({row.category for row in drawn(*better)}) == 4
     assert len(drawn(*[asked(n, 1.0, None) for n in range(9)])) == 4
-
-
-def test_a_loss_is_among_the_questions_where_there_is_one():
     for place in range(40):
         answered = [asked(n, 0.0 if n == place else 1.0, "fact") for n in range(40)]
         assert any(row.answers[1].gold == 0.0 for row in drawn(*answered))

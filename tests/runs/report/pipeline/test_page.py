@@ -32,11 +32,16 @@ def page(written: Path) -> Page:
     return read_page(written)
 
 
-def test_every_part_is_there_in_its_order(page):
+def test_every_part_is_there_in_its_order_and_the_first_look_has_finding_picture_and_doubts(page):
     assert tuple(page.words["h2"]) == SECTIONS
     assert page.words["h1"] == ["valley"]
     contents = [words for words in page.words["li"] if words in SECTIONS]
     assert tuple(contents) == SECTIONS
+    head = page.sections["head"].replace("\xa0", " ")
+    assert "ppo, dpo and grpo answer better than sft." in head
+    assert "True worth of an answer" in head
+    assert "What to doubt" in head
+    assert "grpo: at equal length it would win 53.8 %" in head
 
 
 def test_judges_stand_beside_the_win_rates(tmp_path):
@@ -52,14 +57,6 @@ def test_judges_stand_beside_the_win_rates(tmp_path):
     page = read_page(write_report(alone))
     assert "Judges" in page.words["h2"]
     assert "Win rates" not in page.words["h2"]
-
-
-def test_the_first_look_has_the_finding_its_picture_and_what_to_doubt(page):
-    head = page.sections["head"].replace("\xa0", " ")
-    assert "ppo, dpo and grpo answer better than sft." in head
-    assert "True worth of an answer" in head
-    assert "What to doubt" in head
-    assert "grpo: at equal length it would win 53.8 %" in head
 
 
 def test_the_headline_has_every_policy_with_its_intervals(page):
@@ -132,22 +129,16 @@ def test_any_number_leads_back_to_rows_and_code(page, written):
     assert "plaudit train ppo --out runs/ppo" in again
 
 
-def test_the_page_stands_alone(written):
+def test_the_page_stands_alone_is_the_same_again_and_a_reader_by_ear_or_keyboard_finds_the_way(written, page):
     stands_alone(written)
     assert len(written.read_text()) < 1_000_000
-
-
-def test_a_reader_by_ear_or_keyboard_finds_the_way(page):
+    before = written.read_bytes()
+    assert write_report(written.parent).read_bytes() == before
     assert page.tags["h1"] == page.tags["main"] == 1
     assert len(page.values("th", "scope")) == page.tags["th"]
     assert set(page.values("h2", "id")) == set(page.values("section", "aria-labelledby"))
     ids = [value for _, name, value in page.attributes if name == "id"]
     assert len(set(ids)) == len(ids)
-
-
-def test_the_same_folder_gives_the_same_page(written):
-    before = written.read_bytes()
-    assert write_report(written.parent).read_bytes() == before
 
 
 def test_what_policies_know_of_their_knowledge_stands_beside_each_other(tmp_path):
