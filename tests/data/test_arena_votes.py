@@ -14,21 +14,11 @@ STONES, CORKS = assistant_turn("A stone."), assistant_turn("A cork.")
 
 
 def released(winner):
-    return {
-        "question_id": "58210e39",
-        "model_a": "chatglm-6b",
-        "model_b": "koala-13b",
-        "winner": winner,
-        "judge": "arena_user_973",
-        "conversation_a": [USER, *CORK],
-        "conversation_b": [USER, *STONE],
-        "turn": 1,
-        "anony": True,
-        "language": "English",
-        "tstamp": 1682351591.1,
-        "openai_moderation": {"flagged": False},
-        "toxic_chat_tag": {},
-    }
+    asked = {"question_id": "58210e39", "turn": 1, "language": "English", "tstamp": 1682351591.1}
+    voted = {"model_a": "chatglm-6b", "model_b": "koala-13b", "winner": winner, "judge": "arena_user_973"}
+    talks = {"conversation_a": [USER, *CORK], "conversation_b": [USER, *STONE]}
+    tags = {"anony": True, "openai_moderation": {"flagged": False}, "toxic_chat_tag": {}}
+    return {**asked, **voted, **talks, **tags}
 
 
 def columns(**verdicts):
@@ -45,16 +35,10 @@ def columns(**verdicts):
 
 def logged(kind, offset=0):
     before = [["USER", "Name a fruit."], ["ASSISTANT", "A pear."]][:offset]
+    state = {"template_name": "vicuna_v1.1", "system_message": "", "roles": ["USER", "ASSISTANT"]}
+    state |= {"offset": offset, "conv_id": "c1", "model_name": "m"}
     states = [
-        {
-            "template_name": "vicuna_v1.1",
-            "system_message": "",
-            "roles": ["USER", "ASSISTANT"],
-            "messages": [*before, ["USER", "What sinks?"], ["ASSISTANT", answer]],
-            "offset": offset,
-            "conv_id": "c1",
-            "model_name": "m",
-        }
+        {**state, "messages": [*before, ["USER", "What sinks?"], ["ASSISTANT", answer]]}
         for answer in ("A cork.", "A stone.")
     ]
     return {"tstamp": 1.5, "type": kind, "models": ["", ""], "states": states, "ip": "192.0.2.7"}

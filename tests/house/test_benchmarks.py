@@ -38,15 +38,7 @@ from tests.peer import RECORDED, PeerValues
 
 ROOT = Path(__file__).resolve().parents[2]
 WITHOUT_DEVICE = (
-    "annotators",
-    "control",
-    "kills",
-    "labelling",
-    "loading",
-    "rows",
-    "serving",
-    "skill",
-    "work",
+    *("annotators", "control", "kills", "labelling", "loading", "rows", "serving", "skill", "work"),
 )
 """Benchmarks that are of no device, as README.md says of them."""
 COMMANDS = sorted(
@@ -286,17 +278,18 @@ def test_the_table_compares_medians_without_each_runs_first_step():
     assert cells(table, 1) == ["theirs", "10.00", "0.80", "5.00 ×", "2.00", "800", "0.25", "15%", "10.00000"]
 
 
-def test_a_side_that_did_other_work_does_not_count():
+def test_a_side_that_did_other_work_has_other_rewards_or_did_not_run_does_not_count():
     other = Side(name="theirs", reports=(report_of(first_loss=10.00011),))
     row = cells(side_by_side([Side(name="ours", reports=(report_of(),)), other], exact=2), 1)
     assert row[1] == "does not count: first loss 10.00011, ours 10.00000"
     assert not any(row[2:])
-
-
-def test_a_side_with_other_rewards_does_not_count():
     other = Side(name="theirs", reports=(report_of(),), objection="rewards differ by 0.1")
     row = cells(side_by_side([Side(name="ours", reports=(report_of(),)), other], exact=2), 1)
     assert row[1] == "does not count: rewards differ by 0.1"
+    assert not any(row[2:])
+    failed = Side(name="theirs", reports=(), failure="MemoryError")
+    row = cells(side_by_side([Side(name="ours", reports=(report_of(),)), failed], exact=2), 1)
+    assert row[1] == "did not run: MemoryError"
     assert not any(row[2:])
 
 
@@ -313,13 +306,6 @@ def test_where_ours_did_not_run_there_is_nothing_to_compare_with():
     table = side_by_side([failed, Side(name="theirs", reports=(report_of(),))], exact=2)
     assert cells(table, 0)[1] == "did not run: MemoryError"
     assert cells(table, 1)[1] == "nothing to compare with"
-
-
-def test_a_side_that_did_not_run_is_no_win():
-    failed = Side(name="theirs", reports=(), failure="MemoryError")
-    row = cells(side_by_side([Side(name="ours", reports=(report_of(),)), failed], exact=2), 1)
-    assert row[1] == "did not run: MemoryError"
-    assert not any(row[2:])
 
 
 def test_a_report_survives_its_line():

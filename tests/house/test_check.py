@@ -15,26 +15,9 @@ from tools.words import HEADINGS
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = (
-    "cli",
-    "lab",
-    "methods",
-    "preflight",
-    "collect",
-    "evaluation",
-    "engine",
-    "rewards",
-    "feedback",
-    "feedback/judges",
-    "runs",
-    "rollouts",
-    "models",
-    "tokens",
-    "data",
-    "advantages",
-    "losses",
-    "tensors",
-    "config",
-    "files",
+    *("cli", "lab", "methods", "preflight", "collect", "evaluation", "engine", "rewards", "feedback"),
+    *("feedback/judges", "runs", "rollouts", "models", "tokens", "data", "advantages", "losses"),
+    *("tensors", "config", "files"),
 )
 MODULES = ("__init__", "__main__", "api", "bounds", "given", "index", "releases", "results", "wings")
 RECORDS = ("records", "judging", "labels", "transforms", "generative_judging")

@@ -28,9 +28,15 @@ def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([PLAUDIT, *map(str, arguments)], capture_output=True, text=True, check=False)
 
 
-def test_the_version_is_the_packages_own():
+def test_the_version_is_the_packages_own_and_help_names_the_verbs_without_a_verb_on_standard_error():
     done = run("--version")
     assert (done.returncode, done.stdout, done.stderr) == (0, f"plaudit {plaudit.__version__}\n", "")
+    done = run("--help")
+    assert done.returncode == 0
+    assert "\n    data " in done.stdout
+    done = run()
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == run("--help").stdout
 
 
 def test_the_module_is_the_command():
@@ -38,18 +44,6 @@ def test_the_module_is_the_command():
         [sys.executable, "-m", "plaudit", "--version"], capture_output=True, text=True, check=True
     )
     assert done.stdout == run("--version").stdout
-
-
-def test_help_names_the_verbs():
-    done = run("--help")
-    assert done.returncode == 0
-    assert "\n    data " in done.stdout
-
-
-def test_without_a_verb_the_help_goes_to_standard_error():
-    done = run()
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == run("--help").stdout
 
 
 @pytest.mark.one_in(8)

@@ -47,11 +47,13 @@ def test_a_config_survives_the_way_through_a_file(config, tmp_path_factory):
     assert from_text(to_yaml(config), tmp_path_factory.mktemp("config")) == config
 
 
-def test_what_a_file_does_not_name_keeps_its_default(tmp_path):
+def test_what_a_file_does_not_name_keeps_its_default_an_empty_group_too_and_1e_4_is_a_number(tmp_path):
     config = from_text("model: base\nout: a\noptimizer:\n  nesterov: true\n", tmp_path)
     assert config == RunConfig(
         model=Path("base"), out=Path("a"), optimizer=Optimizer(beta2=0.9, nesterov=True)
     )
+    assert from_text("model: base\nout: a\nlora: {}\n", tmp_path).lora == Lora()
+    assert from_text("model: base\nout: a\nlearning_rate: 1e-4\n", tmp_path).learning_rate == 1e-4
 
 
 def test_adapters_learn_at_ten_times_the_rate_where_none_is_given(tmp_path):
@@ -60,14 +62,6 @@ def test_adapters_learn_at_ten_times_the_rate_where_none_is_given(tmp_path):
         kind = config_type(method)
         given = read_values({"model": "m", "data": "d", "out": "o", **more}, kind, "here")
         assert resolve(kind, given, {}).learning_rate == pytest.approx(rate)
-
-
-def test_yaml_reads_1e_4_as_text_and_it_is_a_number_all_the_same(tmp_path):
-    assert from_text("model: base\nout: a\nlearning_rate: 1e-4\n", tmp_path).learning_rate == 1e-4
-
-
-def test_an_empty_group_is_the_group_with_its_defaults(tmp_path):
-    assert from_text("model: base\nout: a\nlora: {}\n", tmp_path).lora == Lora()
 
 
 LAUGHS = "\n".join(f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]" for a, b in pairwise("abcdefghijk"))

@@ -49,15 +49,8 @@ def test_the_constraints_pin_what_the_project_needs():
     pinned = {line.partition("==")[0].lower() for line in lines if "==" in line}
     project = SETTINGS["project"]
     extras = project["optional-dependencies"]
-    needed = [
-        *project["dependencies"],
-        *extras["dev"],
-        *extras["lora"],
-        *extras["data"],
-        *extras["collect"],
-        *extras["postgres"],
-        *extras["tensorboard"],
-    ]
+    pinned_extras = ("dev", "lora", "data", "collect", "postgres", "tensorboard")
+    needed = [*project["dependencies"], *(name for extra in pinned_extras for name in extras[extra])]
     names = {requirement.partition(">=")[0].lower() for requirement in needed}
     assert names <= pinned
     assert not [line for line in lines if line.startswith("-") or "+cpu" in line.partition("#")[0]]

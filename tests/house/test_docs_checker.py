@@ -64,8 +64,10 @@ def check(root: Path, capsys: pytest.CaptureFixture[str], text: str) -> tuple[in
     return status, capsys.readouterr().out.splitlines()[:-1]
 
 
-def test_a_documented_module_passes(tmp_path, capsys):
+def test_a_documented_module_passes_and_a_class_without_a_docstring_is_named(tmp_path, capsys):
     assert check(tmp_path, capsys, GOOD) == (0, [])
+    status, said = check(tmp_path, capsys, '"""A module."""\n\n\nclass Plain:\n    x = 1\n')
+    assert (status, said) == (1, ["src/a.py:4: Plain is public and needs a docstring"])
 
 
 @pytest.mark.parametrize(
@@ -108,11 +110,6 @@ def test_an_example_names_what_is_there(example, complaint, tmp_path, capsys):
     status, said = check(tmp_path, capsys, text)
     assert [line.partition(": ")[2] for line in said] == ([] if complaint is None else [complaint])
     assert status == (complaint is not None)
-
-
-def test_a_class_without_a_docstring_is_named(tmp_path, capsys):
-    status, said = check(tmp_path, capsys, '"""A module."""\n\n\nclass Plain:\n    x = 1\n')
-    assert (status, said) == (1, ["src/a.py:4: Plain is public and needs a docstring"])
 
 
 def test_what_is_in_no_public_index_may_be_plain(tmp_path, capsys):

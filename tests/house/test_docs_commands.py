@@ -10,34 +10,12 @@ from tests.house.docs_commands import DocsError, blocks_of, run_page, shows
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-LONG = {
-    "README.md",
-    *(
-        f"docs/{name}.md"
-        for name in (
-            *(
-                "agreement",
-                "ai-feedback",
-                "by-hand",
-                "checks",
-                "collecting-teams",
-                "constitutional",
-                "control",
-            ),
-            *(
-                "evaluating-policies",
-                "from-openrlhf",
-                "first-model",
-                "judging-rewards",
-                "lab",
-                "red-teaming",
-                "troubleshooting",
-            ),
-            *("loops", "parallel", "plan", "policy", "preference", "proof", "python", "report", "resume"),
-            *("reward-models", "run", "supervised", "talking", "ten-minutes", "world"),
-        )
-    ),
-}
+NAMES = """
+agreement ai-feedback by-hand checks collecting-teams constitutional control evaluating-policies
+from-openrlhf first-model judging-rewards lab red-teaming troubleshooting loops parallel plan policy
+preference proof python report resume reward-models run supervised talking ten-minutes world
+"""
+LONG = {"README.md", *(f"docs/{name}.md" for name in NAMES.split())}
 """Pages of commands that load torch: ten seconds and more, and minutes for README.md."""
 
 
@@ -85,18 +63,12 @@ def test_blocks_of_a_page_share_one_folder_with_the_examples(tmp_path):
     assert not (examples / "count").exists()
 
 
-def test_a_command_that_fails_fails_the_page(tmp_path):
+def test_a_command_that_fails_anywhere_and_output_that_differs_fail_the_page(tmp_path):
     with pytest.raises(DocsError, match="exit code 3"):
         run_page(page("# Page", fenced("bash", "exit 3")), tmp_path / "none", tmp_path)
-
-
-def test_a_command_that_fails_inside_a_pipe_or_before_the_last_line_fails_the_page(tmp_path):
     for command in ("false | cat", "false\ntrue"):
         with pytest.raises(DocsError, match="exit code 1"):
             run_page(page(fenced("bash", command)), tmp_path / "none", tmp_path)
-
-
-def test_output_that_differs_fails_the_page(tmp_path):
     text = page(fenced("bash", "echo 4 rows"), "", "<!-- output -->", fenced("text", "5 rows"))
     with pytest.raises(DocsError, match="but this came out\n4 rows"):
         run_page(text, tmp_path / "none", tmp_path)
@@ -140,12 +112,9 @@ def test_markup_that_would_hide_a_block_is_refused(text, complaint):
         blocks_of(text)
 
 
-def test_blocks_inside_lists_lose_their_indent():
+def test_blocks_inside_lists_lose_their_indent_and_a_fence_inside_a_longer_one_is_content():
     text = page("1. First:", "", "   ```bash", "   if true; then", "     true", "   fi", "   ```")
     assert blocks_of(text)[0].text == "if true; then\n  true\nfi\n"
-
-
-def test_a_fence_inside_a_longer_fence_is_content():
     text = page("````markdown", "```bash", "exit 1", "```", "````")
     assert [block.language for block in blocks_of(text)] == ["markdown"]
 

@@ -25,8 +25,10 @@ def read(*words: str) -> RunConfig:
     return read_config(RunConfig, parser_of(RunConfig).parse_args(words))
 
 
-def test_without_options_the_defaults_of_the_class_hold():
+def test_without_options_the_defaults_of_the_class_hold_and_those_that_a_parent_gives():
     assert read(*NEEDED) == RunConfig(model=Path("base"), out=Path("runs/a"))
+    assert read(*NEEDED).optimizer.beta2 == 0.9
+    assert read(*NEEDED, "--optimizer.nesterov").optimizer == Optimizer(beta2=0.9, nesterov=True)
 
 
 @pytest.mark.parametrize(
@@ -52,11 +54,6 @@ def test_without_options_the_defaults_of_the_class_hold():
 )
 def test_an_option_sets_its_field(words, name, value):
     assert getattr(read(*NEEDED, *words), name) == value
-
-
-def test_a_group_keeps_the_defaults_that_its_parent_gives_it():
-    assert read(*NEEDED).optimizer.beta2 == 0.9
-    assert read(*NEEDED, "--optimizer.nesterov").optimizer == Optimizer(beta2=0.9, nesterov=True)
 
 
 @pytest.mark.parametrize(

@@ -31,12 +31,9 @@ def half(number: int) -> float:
 '''
 
 
-def test_code_is_what_is_neither_blank_nor_comment_nor_docstring():
+def test_code_is_neither_blank_nor_comment_nor_docstring_and_comments_for_tools_are_none():
     assert code_lines(TEXT) == 6
     assert code_lines('x = """\ntext\n"""\n') == 3
-
-
-def test_comments_for_tools_are_none():
     assert comment_lines(TEXT) == 3
 
 
@@ -45,13 +42,10 @@ def test_the_vague_names_that_are_counted_are_those_of_the_page():
     assert {*VAGUE} == {*refused_words(root).vague}
 
 
-def test_three_files_of_a_folder_on_one_prefix_are_a_family():
+def test_three_files_on_one_prefix_are_a_family_and_a_name_of_more_is_found_unless_all_chapters_have_it():
     files = [Path(f"src/cli/eval_{name}.py") for name in ("reward", "policy", "tables")]
     assert prefix_families(files) == ["src/cli/eval_*"]
     assert prefix_families([*files[:2], Path("src/lab/eval_tables.py")]) == []
-
-
-def test_a_name_of_more_than_three_files_is_found_unless_every_chapter_has_it():
     files = [Path(f"{folder}/{name}.py") for folder in "abcd" for name in ("load", "run")]
     assert shared_names(files) == ["load (4)"]
 

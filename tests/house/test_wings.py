@@ -60,11 +60,8 @@ def run(path: Path, *words: object, program: str | Path = "plaudit") -> str:
     return done.stdout
 
 
-def test_the_wings_are_there_and_named():
+def test_the_wings_are_there_and_so_is_everything_that_they_name():
     assert {*wings()} == WINGS == {path.parent.name for path in (ROOT / "src/plaudit").glob("*/wing.py")}
-
-
-def test_everything_that_the_wings_name_is_there():
     for kind in (field.name for field in fields(Wing)):
         for thing in everything(kind).values():
             if isinstance(thing, Verb):

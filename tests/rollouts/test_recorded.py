@@ -27,13 +27,8 @@ from tests.rollouts.test_joining import STOPS, assert_same, requests_of
 
 Step = Callable[[], None]
 READS = (
-    "_local_scalar_dense",
-    "nonzero",
-    "masked_select",
-    "_unique2",
-    "unique_dim",
-    "is_nonzero",
-    "bincount",
+    *("_local_scalar_dense", "nonzero", "masked_select", "_unique2", "unique_dim"),
+    *("is_nonzero", "bincount"),
 )
 """What waits for a device, since the host has to know a number."""
 SETTINGS = {

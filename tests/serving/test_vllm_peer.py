@@ -60,19 +60,8 @@ def servers(place: Place) -> Iterator[VllmServers]:
 
 
 def words(servers: VllmServers, *more: object) -> tuple[object, ...]:
-    wanted = (
-        "--group-size",
-        3,
-        "--update-epochs",
-        2,
-        "--rounds",
-        3,
-        "--draw.flat-rounds",
-        0,
-        "--sampler",
-        servers.urls[0],
-    )
-    return (*wanted, *more)
+    wanted = ("--group-size", 3, "--update-epochs", 2, "--rounds", 3, "--draw.flat-rounds", 0)
+    return (*wanted, "--sampler", servers.urls[0], *more)
 
 
 def test_a_run_draws_by_vllm_what_its_policy_would(place: Place, servers: VllmServers):
