@@ -116,7 +116,8 @@ def add_parser(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     config: Any = read_config(args.config_type, args)
     refuse_missing_inputs(config)
-    from plaudit.engine.distributed import InterruptedRunError, is_first_process
+    from plaudit.engine.distributed import is_first_process
+    from plaudit.engine.step import InterruptedRunError
 
     try:
         summary = run_method(args.method, config)

@@ -21,7 +21,6 @@ from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
-from types import FrameType
 
 import torch
 import torch.distributed as dist
@@ -488,54 +487,3 @@ def _gradient_buckets(parameters: Sequence[nn.Parameter]) -> Iterable[list[nn.Pa
         elements += parameter.numel()
     if bucket:
         yield bucket
-
-
-class InterruptedRunError(AgreedStopError):
-    """A signal asked the run to stop; ``signum`` says which."""
-
-    def __init__(self, signum: int) -> None:
-        super().__init__(f"stopped by {signal.Signals(signum).name}")
-        self.signum = signum
-
-
-class SignalListener:
-    """Remembers a signal until the training loop reaches a point where it can stop."""
-
-    def __init__(self, ranks: Ranks) -> None:
-        self._ranks = ranks
-        self._signum = 0
-
-    def raise_if_interrupted(self) -> None:
-        """Raise `InterruptedRunError` when any rank has received a signal; called between micro-batches."""
-        # The scheduler may signal one rank only; all agree here, or the
-        # others would wait in the next collective.
-        signum = int(max(row[0] for row in self._ranks.all_gather([float(self._signum)])))
-        if signum:
-            raise InterruptedRunError(signum)
-
-    def handle_signal(self, signum: int, frame: FrameType | None) -> None:
-        """The signal handler: remember the signal; a second Ctrl-C stops at once."""
-        del frame
-        if self._signum and signum == signal.SIGINT:
-            raise KeyboardInterrupt
-        if self._ranks.is_first and not self._signum:
-            name = signal.Signals(signum).name
-            message = f"plaudit: {name}: saving as soon as it can be, then stopping; Ctrl-C stops at once\n"
-            # A handler may run in the middle of a print, where another print would fail.
-            os.write(2, message.encode())
-        # Nothing is saved in a handler: it may run between any two bytecodes, in the middle of an update.
-        self._signum = signum
-
-
-@contextmanager
-def listen_for_signals(ranks: Ranks) -> Iterator[SignalListener]:
-    # The earlier handlers come back afterwards: pytest and notebooks keep theirs for Ctrl-C.
-    listener = SignalListener(ranks)
-    previous_handlers = {
-        signum: signal.signal(signum, listener.handle_signal) for signum in (signal.SIGTERM, signal.SIGINT)
-    }
-    try:
-        yield listener
-    finally:
-        for signum, handler in previous_handlers.items():
-            signal.signal(signum, handler)

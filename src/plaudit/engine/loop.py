@@ -31,13 +31,21 @@ from plaudit.engine.checkpoint.state import (
     restore_rng_state,
     snapshot,
 )
-from plaudit.engine.distributed import InterruptedRunError, Ranks, is_sharded, listen_for_signals
+from plaudit.engine.distributed import Ranks, is_sharded
 from plaudit.engine.metrics import Metric, measure_memory, values_of
 from plaudit.engine.optimizer import make_optimizer, schedule_factor
 from plaudit.engine.settings import KeepSettings, OptimizerSettings, SafetySettings
 from plaudit.engine.sinks.base import FanOutSink, Sample
 from plaudit.engine.sinks.files import read_notes, read_reports
-from plaudit.engine.step import InterruptCheck, NonFiniteFault, ObjectiveResult, Stepper, take_step
+from plaudit.engine.step import (
+    InterruptCheck,
+    InterruptedRunError,
+    NonFiniteFault,
+    ObjectiveResult,
+    Stepper,
+    listen_for_signals,
+    take_step,
+)
 from plaudit.engine.step_report import SLOW_STEP, Number, StepPace, StepReport
 from plaudit.errors import UserError
 from plaudit.models.backbone import evaluation_mode

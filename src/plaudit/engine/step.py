@@ -7,9 +7,13 @@ ranks, so gradients simply add up. Nothing moves unless every number is finite.
 from __future__ import annotations
 
 import math
+import os
+import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import count, islice
+from types import FrameType
 from typing import Any, Generic, cast
 
 import torch
@@ -17,7 +21,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from plaudit.engine.distributed import Ranks, full_tensor
+from plaudit.engine.distributed import AgreedStopError, Ranks, full_tensor
 from plaudit.engine.metrics import Metric, merge_metrics, read_metrics
 from plaudit.engine.optimizer import set_learning_rate, trained_parameters
 from plaudit.errors import UserError
@@ -362,3 +366,54 @@ def _scale_gradients(parameters: Iterable[nn.Parameter], factor: float) -> None:
     for parameter in parameters:
         if parameter.grad is not None:
             parameter.grad.mul_(factor)
+
+
+class InterruptedRunError(AgreedStopError):
+    """A signal asked the run to stop; ``signum`` says which."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(f"stopped by {signal.Signals(signum).name}")
+        self.signum = signum
+
+
+class SignalListener:
+    """Remembers a signal until the training loop reaches a point where it can stop."""
+
+    def __init__(self, ranks: Ranks) -> None:
+        self._ranks = ranks
+        self._signum = 0
+
+    def raise_if_interrupted(self) -> None:
+        """Raise `InterruptedRunError` when any rank has received a signal; called between micro-batches."""
+        # The scheduler may signal one rank only; all agree here, or the
+        # others would wait in the next collective.
+        signum = int(max(row[0] for row in self._ranks.all_gather([float(self._signum)])))
+        if signum:
+            raise InterruptedRunError(signum)
+
+    def handle_signal(self, signum: int, frame: FrameType | None) -> None:
+        """The signal handler: remember the signal; a second Ctrl-C stops at once."""
+        del frame
+        if self._signum and signum == signal.SIGINT:
+            raise KeyboardInterrupt
+        if self._ranks.is_first and not self._signum:
+            name = signal.Signals(signum).name
+            message = f"plaudit: {name}: saving as soon as it can be, then stopping; Ctrl-C stops at once\n"
+            # A handler may run in the middle of a print, where another print would fail.
+            os.write(2, message.encode())
+        # Nothing is saved in a handler: it may run between any two bytecodes, in the middle of an update.
+        self._signum = signum
+
+
+@contextmanager
+def listen_for_signals(ranks: Ranks) -> Iterator[SignalListener]:
+    # The earlier handlers come back afterwards: pytest and notebooks keep theirs for Ctrl-C.
+    listener = SignalListener(ranks)
+    previous_handlers = {
+        signum: signal.signal(signum, listener.handle_signal) for signum in (signal.SIGTERM, signal.SIGINT)
+    }
+    try:
+        yield listener
+    finally:
+        for signum, handler in previous_handlers.items():
+            signal.signal(signum, handler)

@@ -17,12 +17,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from plaudit.engine.checkpoint import tensors as tensor_files
 from plaudit.engine.checkpoint.state import EmaReference, Stateful
 from plaudit.engine.distributed import Ranks
-from plaudit.engine.run_folder import hash_path
+from plaudit.engine.run_folder import hash_file, hash_path
 from plaudit.errors import UserError
 from plaudit.files import atomic, exact_json
 from plaudit.files.stored import LazyRows, cache_folder
@@ -120,12 +120,12 @@ def _read_cache(folder: Path, size: int) -> tuple[Tensor | None, str]:
     try:
         record = exact_json.loads((folder / FACTS_FILE).read_bytes())
         # Hashed before it is parsed: a torn write must be a missing file, never a wrong log-prob.
-        if record["sha256"] != tensor_files.sha256_of(path):
+        if record["sha256"] != hash_file(path):
             raise ValueError("its bytes have changed")
-        logp_M = save.read_tensors(path)["logp"]
+        logp_M = load_file(path)["logp"].clone()
         if len(logp_M) != size:
             raise ValueError(f"it holds {len(logp_M):,} numbers, and {size:,} are wanted")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, UserError) as error:
         return None, f"{path}: the kept log-probs cannot be used ({error}); they were computed again"
     return logp_M, ""
 
@@ -143,8 +143,8 @@ def _write_cache(folder: Path, logp_M: Tensor, source: ReferenceSource, answers:
     try:
         atomic.make_folder(folder.parent)
         with atomic.atomic_folder(folder, needed=logp_M.nbytes) as partial:
-            sha256 = tensor_files.write_tensors(partial / LOGP_FILE, {"logp": logp_M})
-            atomic.write_json(partial / FACTS_FILE, {**record, "sha256": sha256})
+            save_file({"logp": logp_M}, partial / LOGP_FILE)
+            atomic.write_json(partial / FACTS_FILE, {**record, "sha256": hash_file(partial / LOGP_FILE)})
     except UserError as error:
         return f"{computed_once}; they could not be kept for another run: {error}"
     return f"{computed_once} and kept in {folder}"

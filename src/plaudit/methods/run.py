@@ -17,14 +17,14 @@ import torch
 from plaudit.config import did_you_mean
 from plaudit.engine import run_folder
 from plaudit.engine.checkpoint.state import deterministic_kernels, seed_everything
-from plaudit.engine.distributed import InterruptedRunError, Ranks, is_sharded, process_group, unsharded
+from plaudit.engine.distributed import Ranks, is_sharded, process_group, unsharded
 from plaudit.engine.loop import MANY_ROWS, BatchOrder, Schedule, TrainingJob, TrainingLoop
 from plaudit.engine.metrics import matmul_rate
 from plaudit.engine.run_folder import RunFolder, open_run_folder
 from plaudit.engine.sinks.base import FanOutSink, RunStart, Sample, Summary, summarise
 from plaudit.engine.sinks.console import ConsoleSink
 from plaudit.engine.sinks.files import read_notes, read_reports, sinks_for
-from plaudit.engine.step import InterruptCheck
+from plaudit.engine.step import InterruptCheck, InterruptedRunError
 from plaudit.errors import UserError
 from plaudit.files import atomic, hub
 from plaudit.files.data_sets import sources_of

@@ -28,14 +28,10 @@ from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from plaudit.engine.checkpoint.state import seed_everything
-from plaudit.engine.distributed import (
-    InterruptedRunError,
-    LostPeersError,
-    is_first_process,
-    process_group,
-)
+from plaudit.engine.distributed import LostPeersError, is_first_process, process_group
 from plaudit.engine.ranks import rows_divided
 from plaudit.engine.starters import is_last_try_of_torchrun, say_after
+from plaudit.engine.step import InterruptedRunError
 from plaudit.errors import CommandEnd, UserError, WaitingError, first_line
 from plaudit.files import atomic, exact_json
 from plaudit.runs.pipeline import begin_loading
