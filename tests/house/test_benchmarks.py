@@ -38,7 +38,8 @@ from tests.peer import RECORDED, PeerValues
 
 ROOT = Path(__file__).resolve().parents[2]
 WITHOUT_DEVICE = (
-    *("annotators", "control", "kills", "labelling", "loading", "rows", "serving", "skill", "work"),
+    *("annotators", "checkpoints", "control", "kills", "labelling", "loading", "rows", "serving", "skill"),
+    "work",
 )
 """Benchmarks that are of no device, as README.md says of them."""
 COMMANDS = sorted(

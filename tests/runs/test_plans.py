@@ -138,7 +138,7 @@ def by_hand(row: Row) -> tuple[Row, Row, float]:
         read += 2 * numbers
     if share > 1:
         taken["gathered weights"] = 2 * rest * (2 - lora) + 6 * (layer + adapter) + 4 * layer_trained
-    seconds = {"load": read / 1e9, "save": 12 * trained / 1e9}
+    seconds = {"load": read / 1e9, "save": 12 * trained / share / 1e9}
     if row["method"] == "sft":
         products = (6 if lora else 8) * (layers * (matrices + adapter) + words * hidden)
         step = 1024 * 2048 / ranks * products / (0.33 * 989e12)

@@ -141,8 +141,6 @@ class LoopConfig(RunConfig):
         object.__setattr__(self, "data", self.prompts)
         RunConfig.__post_init__(self)
         _refuse_other_asking(self)
-        if self.draw.growth:
-            raise UserError("draw.growth is for rounds of grpo, ppo and their relatives; leave it out here")
         if self.max_prompt_tokens < 1:
             raise UserError(
                 f"sampling.max_tokens {self.sampling.max_tokens} leaves no room for a prompt within "
