@@ -392,6 +392,7 @@ class TrainingLoop(Generic[MicrobatchT]):
             for diagnostic in self._new_diagnostics():
                 self._sinks.note(diagnostic)
         self._note_all(self._writer.finish(wait=False))
+        self._writer.make_room(lambda: snapshot(self._stepper, job.state, step=step, facts={}))
         if improved or self._is_due(step, schedule.save_every):
             self._save()
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
@@ -161,6 +161,8 @@ Tensors = Mapping[str, Mapping[str, Tensor]]
 TensorShapes = Mapping[str, Mapping[str, tuple[tuple[int, ...], str]]]
 """Each part's names with the shape and type that a tensor must have."""
 
+_Key = tuple[str, str]
+"""A part's name, and that of a tensor in it."""
 _STEP_FOLDER = re.compile(r"step-(\d{8,})")
 _PART_NAME = re.compile(r"[a-z][a-z0-9_-]*(\.[a-z0-9_-]+)*")
 
@@ -243,13 +245,25 @@ class CheckpointWriter:
         self._ranks = ranks.with_separate_group() if background else ranks
         self._thread = ThreadPoolExecutor(1, "checkpoint") if background else None
         self._pending: Future[SavedCheckpoint] | None = None
-        self._copies: dict[tuple[str, str], Tensor] = {}
+        self._copies: dict[_Key, Tensor] = {}
+        self._room: Future[None] | None = None
+
+    def make_room(self, state: Callable[[], TrainState]) -> None:
+        """Have the memory for copies made while the run goes on, once; it would take longer than copying."""
+        if self._thread is not None and self._room is None:
+            parts = state().tensors.items()
+            wanted = {
+                (part, name): (t.shape, t.dtype, t.is_cuda) for part, ts in parts for name, t in ts.items()
+            }
+            self._room = self._thread.submit(self._copies.update, _zeros(wanted))
 
     def save(self, folder: Path, state: TrainState, *, keep: int, best: int | None) -> tuple[str, ...]:
         """Save it, or begin to; what the user should hear of this one or the one before."""
         if self._thread is None:
             return save_checkpoint(folder, state, keep=keep, best=best, ranks=self._ranks).notes
         notes = self.finish()
+        if self._room is not None:
+            self._room.result()
         settings: Any = {"keep": keep, "best": best, "ranks": self._ranks}
         self._pending = self._thread.submit(save_checkpoint, folder, self._copied(state), **settings)
         return notes
@@ -276,13 +290,18 @@ class CheckpointWriter:
             torch.cuda.synchronize()
         return replace(state, tensors=copied)
 
-    def _copy(self, key: tuple[str, str], tensor: Tensor) -> Tensor:
+    def _copy(self, key: _Key, tensor: Tensor) -> Tensor:
         copy = self._copies.get(key)
-        # The memory of the save before serves again: new memory would cost as long as the copy itself.
         if copy is None or copy.shape != tensor.shape or copy.dtype != tensor.dtype:
-            copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
+            [(_, copy)] = _zeros({key: (tensor.shape, tensor.dtype, tensor.is_cuda)})
             self._copies[key] = copy
         return copy.copy_(tensor.detach(), non_blocking=True)
+
+
+def _zeros(wanted: Mapping[_Key, tuple[torch.Size, torch.dtype, bool]]) -> Iterator[tuple[_Key, Tensor]]:
+    for key, (shape, dtype, pinned) in wanted.items():
+        # Filled, for memory that nobody has touched is only promised.
+        yield key, torch.empty(shape, dtype=dtype, pin_memory=pinned).fill_(0)
 
 
 def load_latest_checkpoint(
