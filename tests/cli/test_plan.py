@@ -325,6 +325,7 @@ def test_grpo_of_7b_with_a_reference_is_made_to_fit_one_h200(tmp_path):
     words = ("grpo", "--model", bare(tmp_path / "llama", SEVEN_B), "--prompts", prompts(tmp_path))
     words = (*words, "--reward", "length:1-20", "--prompt-tokens", 256, "--answer-tokens", 512)
     words = (*words, "--kl-coef", 0.01, "--draw.max-tokens", 512, "--gpu", "h200")
+    words = (*words, "--no-memory.checkpointing")
     plan = planned(tmp_path, *words, status=1)
     numbers = 6_738_415_616
     assert (line(plan, "weights"), line(plan, "reference")) == (4 * numbers, 2 * numbers)

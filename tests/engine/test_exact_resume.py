@@ -22,6 +22,7 @@ MANNERS: dict[str, tuple[object, ...]] = {
     "padded": ("--memory.layout", "left", "--memory.checkpointing"),
     "judged": ("--judge.by", "length:1-20", "--judge.tokens", 8),
     "sgd": ("--optimizer.name", "sgd"),
+    "background": ("--keep.background", "--save-every", 1),
     "bytes": ("--optimizer.state", "float8"),
     "half": ("--dtype", "bfloat16", "--optimizer.state", "bfloat16", "--deterministic"),
     "compiled": ("--compile", "--dtype", "bfloat16"),
