@@ -157,7 +157,8 @@ def unsharded(module: nn.Module) -> Iterator[None]:
 
 
 def is_sharded(module: nn.Module) -> bool:
-    return any(_sharded_parts(module))
+    """Whether each rank holds a part of every weight, by FSDP2 or by DeepSpeed."""
+    return any(_sharded_parts(module)) or any(hasattr(weight, "ds_id") for weight in module.parameters())
 
 
 def full_tensor(tensor: Tensor) -> Tensor:

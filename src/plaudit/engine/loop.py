@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from itertools import count
 from pathlib import Path
-from typing import Any, Generic
+from typing import Any, Generic, cast
 
 from torch import nn
 
@@ -31,10 +31,11 @@ from plaudit.engine.checkpoint.state import (
     restore_rng_state,
     snapshot,
 )
+from plaudit.engine.deepspeed import ZeroAdamW
 from plaudit.engine.distributed import Ranks, is_sharded
 from plaudit.engine.metrics import Metric, measure_memory, values_of
 from plaudit.engine.optimizer import make_optimizer, schedule_factor
-from plaudit.engine.settings import KeepSettings, OptimizerSettings, SafetySettings
+from plaudit.engine.settings import DeepSpeedSettings, KeepSettings, OptimizerSettings, SafetySettings
 from plaudit.engine.sinks.base import FanOutSink, Sample
 from plaudit.engine.sinks.files import read_notes, read_reports
 from plaudit.engine.step import (
@@ -173,6 +174,8 @@ class TrainingJob(Generic[MicrobatchT]):
     """Moves weights in a way of its own."""
     timing: Callable[[], Mapping[str, Number]] = dict[str, Number]
     """What else there is to say of the time that a step took."""
+    deepspeed: DeepSpeedSettings | None = None
+    """How DeepSpeed keeps weights, gradients and the optimiser's state; None where it does not."""
 
     def microbatches_of_step(self, step: int, rows: Sequence[int]) -> Sequence[MicrobatchT]:
         """This rank's micro-batches of one step that learns from these rows."""
@@ -180,7 +183,7 @@ class TrainingJob(Generic[MicrobatchT]):
 
     def stepper(self, ranks: Ranks) -> Stepper[MicrobatchT]:
         """What takes this job's optimiser steps."""
-        return Stepper(
+        stepper = Stepper(
             module=self.module,
             optimizer=make_optimizer(self.module, self.learning_rate, self.optimizer, self.rate_multiples),
             objective=self.objective,
@@ -189,6 +192,10 @@ class TrainingJob(Generic[MicrobatchT]):
             clip_groups=self.clip_groups,
             update_fn=self.update_fn,
         )
+        if self.deepspeed is None:
+            return stepper
+        zero = ZeroAdamW(self.module, stepper.optimizer, self.deepspeed, ranks)
+        return replace(stepper, optimizer=cast("Any", zero), gradients=zero, kept=zero.kept)
 
 
 def row_batches(
@@ -256,7 +263,8 @@ class TrainingLoop(Generic[MicrobatchT]):
         self._folder, self._checkpoints = folder, folder / "checkpoints"
         self._make_sinks, self._sinks = open_sinks, FanOutSink(())
         background = schedule.keep.background
-        background = is_sharded(job.module) if background is None else background
+        if background is None:
+            background = is_sharded(job.module) and job.deepspeed is None
         self._writer = save.CheckpointWriter(ranks, background=background)
         self._verify_folder, self._marks = verify_folder, dict[str, str]()
         self._progress = LoopProgress()
@@ -268,6 +276,10 @@ class TrainingLoop(Generic[MicrobatchT]):
 
     def run(self) -> LoopProgress:
         """All steps that are left; a signal saves the last whole one and leaves by `InterruptedRunError`."""
+        with self._stepper.kept():
+            return self._run()
+
+    def _run(self) -> LoopProgress:
         # Before the sinks open: they cut their files back to the step that the checkpoint has.
         self._resume()
         with listen_for_signals(self._ranks) as listener, closing(self._writer):
@@ -500,7 +512,7 @@ class TrainingLoop(Generic[MicrobatchT]):
     def _resume(self) -> None:
         """Go to the newest whole checkpoint, where there is one."""
         self._notes += self._writer.finish()
-        shapes = expected_shapes(self._stepper.module)
+        shapes = expected_shapes(self._stepper.module, self._stepper.optimizer)
         newest = save.load_latest_checkpoint(self._checkpoints, expected=shapes, ranks=self._ranks)
         self._progress, self._marks = LoopProgress(), {}
         self._next_step = -1

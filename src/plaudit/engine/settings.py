@@ -104,3 +104,16 @@ class KeepSettings:
 
     def __post_init__(self) -> None:
         check_bounds(self, "keep")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeepSpeedSettings:
+    """What DeepSpeed divides over the processes, and where it keeps that; read with ``--engine deepspeed``.
+
+    Example: ``DeepSpeedSettings(stage=3, offload=True)``
+    """
+
+    stage: Literal[2, 3] = 2
+    """ZeRO stage: 2 divides gradients and the optimiser's state, 3 the weights as well."""
+    offload: bool = False
+    """Keep the optimiser's state, and with stage 3 the weights, in the memory of the CPU."""

@@ -10,11 +10,11 @@ import math
 import os
 import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from itertools import count, islice
 from types import FrameType
-from typing import Any, Generic, cast
+from typing import Any, Generic, Protocol, cast
 
 import torch
 from jaxtyping import Float
@@ -104,6 +104,37 @@ class StepOutcome:
     """Why no weight was changed; None when the step was taken."""
 
 
+class Gradients(Protocol):
+    """Where gradients are kept: with each weight, or where an engine such as DeepSpeed has them."""
+
+    def backward(self, loss: Tensor) -> None:
+        """Add the gradient of a micro-batch."""
+        ...
+
+    def norm(self, part: nn.Module) -> Tensor:
+        """The Euclidean norm of a part's gradients together, over all ranks."""
+        ...
+
+    def scale(self, part: nn.Module, factor: float) -> None:
+        """Multiply all gradients of a part."""
+        ...
+
+
+class WeightGradients:
+    """Gradients that lie with their weights, as autograd leaves them."""
+
+    def backward(self, loss: Tensor) -> None:
+        loss.backward()
+
+    def norm(self, part: nn.Module) -> Tensor:
+        return _gradient_norm(trained_parameters(part).values())
+
+    def scale(self, part: nn.Module, factor: float) -> None:
+        for parameter in trained_parameters(part).values():
+            if parameter.grad is not None:
+                parameter.grad.mul_(factor)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stepper(Generic[MicrobatchT]):
     """What takes optimiser steps: all that stays the same from one to the next.
@@ -127,6 +158,10 @@ class Stepper(Generic[MicrobatchT]):
     """Parts of the module whose gradients are clipped each by itself; none: the module as one."""
     update_fn: Callable[[Sequence[MicrobatchT]], Sequence[Metric]] | None = None
     """Moves weights by their gradients in a way of its own, and takes those gradients away; with figures."""
+    gradients: Gradients = field(default_factory=WeightGradients)
+    """Where gradients are kept."""
+    kept: Callable[[], AbstractContextManager[None]] = nullcontext
+    """Within this steps may be taken; afterwards the module is whole again, whatever kept its weights."""
 
 
 class GrowingBatch(Sequence[MicrobatchT]):
@@ -183,9 +218,9 @@ def take_step(stepper: Stepper[MicrobatchT], microbatches: Sequence[MicrobatchT]
         result = stepper.objective(microbatch)
         # Only what the host reads later survives: keeping `result` would keep its whole graph in memory.
         unread.append(_UnreadResult.of(result))
-        result.loss.backward()
+        stepper.gradients.backward(result.loss)
     if isinstance(microbatches, GrowingBatch):
-        _scale_gradients(trained_parameters(stepper.module).values(), microbatches.factor)
+        stepper.gradients.scale(stepper.module, microbatches.factor)
     # One exchange a step and not one a micro-batch; a sum, since every loss divides by global counts.
     stepper.ranks.sum_gradients(trained_parameters(stepper.module).values())
     read = _read_step(stepper, unread)
@@ -240,9 +275,7 @@ class _StepNumbers:
 
 def _read_step(stepper: Stepper[Any], unread: Sequence[_UnreadResult]) -> _StepNumbers:
     """The one moment of a step at which the host waits for the device; rows are asked for after a fault."""
-    norms = [
-        _gradient_norm(trained_parameters(part).values()) for part in (stepper.module, *stepper.clip_groups)
-    ]
+    norms = [stepper.gradients.norm(part) for part in (stepper.module, *stepper.clip_groups)]
     checks = [check for result in unread for check in result.checks]
     # One flag a micro-batch crosses to the host; the row-wise flags stay on the device until one is False.
     finite = [result.finite_N.all() for result in unread]
@@ -343,7 +376,8 @@ def _non_finite_gradient_rows(
     trained = trained_parameters(stepper.module).values()
     single_rows = cast("list[MicrobatchT]", [row for microbatch in microbatches for row in microbatch.rows()])
     # A backward pass through shards is a collective, and ranks have different numbers of rows: it would hang.
-    sharded = any(isinstance(p, DTensor) for p in trained)
+    is_collective = not isinstance(stepper.gradients, WeightGradients)
+    sharded = is_collective or any(isinstance(p, DTensor) for p in trained)
     rows: list[str] = []
     for row in [] if sharded else single_rows:
         stepper.optimizer.zero_grad(set_to_none=True)
@@ -359,13 +393,7 @@ def _clip_gradients(stepper: Stepper[Any], norms: Sequence[float]) -> None:
     for part, norm in zip(stepper.clip_groups or (stepper.module,), norms, strict=True):
         # Each part by its own norm: a critic with large gradients must not shrink the policy's step.
         if 0 < stepper.clip < norm:
-            _scale_gradients(trained_parameters(part).values(), stepper.clip / norm)
-
-
-def _scale_gradients(parameters: Iterable[nn.Parameter], factor: float) -> None:
-    for parameter in parameters:
-        if parameter.grad is not None:
-            parameter.grad.mul_(factor)
+            stepper.gradients.scale(part, stepper.clip / norm)
 
 
 class InterruptedRunError(AgreedStopError):

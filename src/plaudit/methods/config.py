@@ -10,7 +10,13 @@ from typing import ClassVar, Literal
 from plaudit.bounds import Count, FromOne, Positive, PositiveShare, Share, check_bounds
 from plaudit.data.formats.layout import ReadOptions, named_role
 from plaudit.data.transforms import ControlSettings
-from plaudit.engine.settings import KeepSettings, MemorySettings, OptimizerSettings, SafetySettings
+from plaudit.engine.settings import (
+    DeepSpeedSettings,
+    KeepSettings,
+    MemorySettings,
+    OptimizerSettings,
+    SafetySettings,
+)
 from plaudit.errors import UserError
 from plaudit.models.settings import LoraSettings
 
@@ -114,6 +120,8 @@ class RunConfig:
     """Divide weights and optimiser over the processes (FSDP2)."""
     shard_ranks: Count = 0
     """With shard: over so many processes, each group of them with a whole copy (HSDP); 0: over all."""
+    engine: Literal["plaudit", "deepspeed"] = "plaudit"
+    """Who takes steps: plaudit itself, or DeepSpeed's ZeRO."""
     sinks: tuple[str, ...] = ("console",)
     """Where figures go: console, tensorboard, wandb, mlflow, trackio; metrics.jsonl is always written."""
     check: bool = True
@@ -126,6 +134,8 @@ class RunConfig:
     """Small matrices beside frozen weights."""
     memory: MemorySettings = field(default_factory=MemorySettings)
     """How a batch is laid out and divided."""
+    deepspeed: DeepSpeedSettings = field(default_factory=DeepSpeedSettings)
+    """What DeepSpeed divides and where it keeps it."""
     safety: SafetySettings = field(default_factory=SafetySettings)
     """What to do when a number is not finite."""
     keep: KeepSettings = field(default_factory=KeepSettings)
@@ -138,10 +148,13 @@ class RunConfig:
     """Whether the best look's model is the result where ``keep`` leaves that open."""
     # Whether log-probs of two passes are compared: of the policy, its reference, or an older policy.
     _compares_passes: ClassVar[bool] = False
+    # Whether DeepSpeed may take its steps.
+    takes_deepspeed: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Refuse what cannot run, before anything is loaded."""
         check_bounds(self)
+        _refuse_for_deepspeed(self)
         if self.lora.dropout and self._compares_passes:
             raise UserError(
                 "lora.dropout is for sft, reward and their relatives: here log-probs of two passes are "
@@ -178,6 +191,16 @@ class RunConfig:
         return replace(self.keep, use_best=best)
 
     @property
+    def zero(self) -> DeepSpeedSettings | None:
+        """How DeepSpeed takes the steps of the run; None where plaudit itself does."""
+        return self.deepspeed if self.engine == "deepspeed" else None
+
+    @property
+    def divides_weights(self) -> bool:
+        """Whether each process holds a part of every weight, so that all must come to a pass."""
+        return self.shard or (self.zero is not None and self.zero.stage == 3)
+
+    @property
     def read_options(self) -> ReadOptions:
         """How the rows of the run are read: the split, ties, and what their fields are called."""
         columns = (*self.columns, *map(named_role, self.roles))
@@ -195,6 +218,33 @@ class RunConfig:
         if not 0 <= share < 1:
             raise UserError(f"held_out is a share from 0 to below 1, or a file, not {self.held_out}")
         return share
+
+
+def _refuse_for_deepspeed(config: RunConfig) -> None:
+    """Raise for settings that DeepSpeed cannot go with, or that are read by it alone."""
+    if config.zero is None:
+        if config.deepspeed != DeepSpeedSettings():
+            raise UserError("deepspeed.stage and .offload are read with --engine deepspeed only: add it")
+        return
+    if not config.takes_deepspeed:
+        raise UserError(
+            "--engine deepspeed takes the steps of sft, reward and preference runs: here answers are drawn "
+            "from the weights that learn, or a small module learns; leave it out (--shard divides weights)"
+        )
+    optimizer = config.optimizer
+    others = {
+        "--shard": config.shard,
+        "--compile": config.compile,
+        "--dtype float64": config.dtype == "float64",
+        "--lora.base 4bit": config.lora.base == "4bit",
+        f"--optimizer.name {optimizer.name}": optimizer.name != "adamw",
+        f"--optimizer.state {optimizer.state}": optimizer.state != "float32",
+    }
+    if found := [words for words, is_given in others.items() if is_given]:
+        raise UserError(
+            "--engine deepspeed divides AdamW in float32 and its weights in a way of its own: leave it out, "
+            f"or {' and '.join(found)}"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,6 +319,10 @@ class SftConfig(RunConfig):
         RunConfig.__post_init__(self)
         if self.judge.by is None:
             return
+        if self.zero is not None and self.divides_weights:
+            raise UserError(
+                "--judge.by draws answers from whole weights: take --deepspeed.stage 2, or --shard instead"
+            )
         if self.held_out_share == 0.0:
             raise UserError("judge.by needs held-out rows: set --held-out to a share or a file")
         if self.judge.tokens >= self.max_length:
@@ -295,6 +349,7 @@ class DistilConfig(RunConfig):
 MAY_CHANGE_ON_RESUME = frozenset(
     [
         *("allow", "check", "device", "memory", "out", "sampler", "server", "shard", "shard_ranks", "sinks"),
+        *("deepspeed", "engine"),
         *("keep.background", "keep.last", "keep.use_best", "save_every", "sample", "sample_every"),
         *("reference.cache", "rows.cached", "loop.project", "loop.store"),
         *("ensemble.caution", "ensemble.combine"),

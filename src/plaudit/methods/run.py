@@ -17,6 +17,7 @@ import torch
 from plaudit.config import did_you_mean
 from plaudit.engine import run_folder
 from plaudit.engine.checkpoint.state import deterministic_kernels, seed_everything
+from plaudit.engine.deepspeed import import_deepspeed
 from plaudit.engine.distributed import Ranks, is_sharded, process_group, unsharded
 from plaudit.engine.loop import MANY_ROWS, BatchOrder, Schedule, TrainingJob, TrainingLoop
 from plaudit.engine.metrics import matmul_rate
@@ -175,7 +176,7 @@ class Run:
 
     def train(self, job: TrainingJob[Any]) -> Summary | None:
         """Train, or resume from the last checkpoint; the first rank returns the summary."""
-        config, ranks = self.config, self.ranks
+        config, ranks, job = self.config, self.ranks, replace(job, deepspeed=self.config.zero)
         _refuse_unmeasured_best_metric(config, job)
         rates = ranks.all_gather([matmul_rate(str(ranks.device), self.precision.products)])
         schedule = _schedule(config, job, sum(row[0] for row in rates))
@@ -224,6 +225,8 @@ def open_run(config: RunConfig, method: str, inputs: Sequence[Path] = ()) -> Ite
     ones. Where its result is there already the user is told, and ``finished`` is true.
     """
     refuse_unknown_checks("--allow", config.allow, CHECKS)
+    if config.zero is not None:
+        import_deepspeed(config.device)
     with (
         untried_releases_named(),
         process_group(config.device) as ranks,
@@ -434,7 +437,7 @@ def sample_completions_fn(
 ) -> Callable[[InterruptCheck], Sequence[Sample]] | None:
     """A function that generates completions of the first prompts; None on ranks that need not call it."""
     settings = run.config.sample
-    if not (run.ranks.is_first or run.config.shard):
+    if not (run.ranks.is_first or run.config.divides_weights):
         return None
 
     def sample(pause: InterruptCheck) -> list[Sample]:

@@ -23,6 +23,7 @@ from torch.distributed.tensor import DTensor
 
 from plaudit.engine.checkpoint.save import TensorShapes, TrainState
 from plaudit.engine.checkpoint.tensors import StoredPart, stored_kind
+from plaudit.engine.deepspeed import ZeroAdamW
 from plaudit.engine.distributed import Ranks, copy_into, local_rows
 from plaudit.engine.optimizer import trained_parameters
 from plaudit.engine.step import Stepper
@@ -266,15 +267,20 @@ def snapshot(
 
     Tensors are those that training goes on with: they are to be written, or copied, before its next step.
     """
-    module, optimizer = stepper.module, stepper.optimizer
+    module, optimizer, ranks = stepper.module, stepper.optimizer, stepper.ranks
     optimizer_state = read_optimizer_state(module, optimizer)
+    weights: Mapping[str, Tensor] = {name: p.detach() for name, p in trained_parameters(module).items()}
+    memory = optimizer_state.tensors
+    if isinstance(optimizer, ZeroAdamW):
+        # One after the other, so that no device holds a whole copy of what is divided.
+        weights, memory = (_for_first(each, ranks) for each in (optimizer.weights(), optimizer.moments()))
     parts = {
-        "model": {name: p.detach() for name, p in trained_parameters(module).items()},
-        "optimizer": optimizer_state.tensors,
-        "chance": gather_rng_states(stepper.ranks),
+        "model": weights,
+        "optimizer": memory,
+        "chance": gather_rng_states(ranks),
         **{name: part.tensors() for name, part in stateful.items()},
     }
-    pieces = {name: local_piece(part, stepper.ranks) for name, part in parts.items()}
+    pieces = {name: local_piece(part, ranks) for name, part in parts.items()}
     written = {name: piece for name, piece in pieces.items() if piece is not None}
     return TrainState(
         step=step,
@@ -286,6 +292,11 @@ def snapshot(
 
 WHOLE = (0, 1)
 """The place of a part that is not divided."""
+
+
+def _for_first(tensors: Iterator[tuple[str, Tensor]], ranks: Ranks) -> dict[str, Tensor]:
+    """All of these on the first rank's CPU; nothing on the others, which have to come."""
+    return {name: tensor.cpu() if ranks.is_first else torch.empty(0) for name, tensor in tensors}
 
 
 def local_piece(
@@ -305,7 +316,9 @@ def local_piece(
     return local, (piece, mesh.size(mesh.ndim - 1))
 
 
-def expected_shapes(module: nn.Module) -> TensorShapes:
+def expected_shapes(module: nn.Module, optimizer: object = None) -> TensorShapes:
+    if isinstance(optimizer, ZeroAdamW):
+        return {"model": optimizer.shapes}
     return {"model": {name: (tuple(p.shape), str(p.dtype)) for name, p in trained_parameters(module).items()}}
 
 
@@ -313,13 +326,17 @@ def load_snapshot(
     state: TrainState, module: nn.Module, optimizer: torch.optim.Optimizer | None, ranks: Ranks
 ) -> None:
     """Restore the weights and, with an optimiser, its state and the random generators."""
+    weights, memory = state.tensors["model"], state.tensors["optimizer"]
+    if isinstance(optimizer, ZeroAdamW):
+        optimizer.load(weights, memory)
+        weights, memory = {}, {}
     parameters = trained_parameters(module)
     with torch.no_grad():
-        for name in state.tensors["model"]:
-            restore(parameters[name], state.tensors["model"], name)
+        for name in weights:
+            restore(parameters[name], weights, name)
     if optimizer is None:
         return
-    optimizer_state = OptimizerState(tensors=state.tensors["optimizer"], facts=state.facts["optimizer"])
+    optimizer_state = OptimizerState(tensors=memory, facts=state.facts["optimizer"])
     write_optimizer_state(module, optimizer, optimizer_state)
     _restore_rank_rng_state(state, ranks)
 
