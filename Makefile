@@ -42,6 +42,10 @@ job-peers:  ## the environments with Ray, and with what knows the files of Kuber
 	@tools/venv.sh .peers/ray -c constraints.txt -e . "ray[train]==2.60.*"
 	@tools/venv.sh .peers/jobs kubernetes-validate==1.37.* "skypilot==0.14.*"
 
+deepspeed-peer:  ## an environment with DeepSpeed: tests/engine/distributed/test_deepspeed.py
+	@tools/venv.sh .peers/deepspeed -c constraints.txt -e ".[lora]" setuptools wheel
+	@DS_BUILD_OPS=0 .peers/deepspeed/bin/pip install -q --no-build-isolation "deepspeed>=0.19.8,<0.20"
+
 peer-values: .venv bench-peer  ## record again what the peers say: the numbers that tests of parity compare with
 	PLAUDIT_WRITE_PEER_VALUES=1 .venv/bin/python -m pytest -m peer $(ARGS)
 
@@ -58,4 +62,4 @@ clean:  ## remove what the targets above made, never a run
 .venv-docs:
 	@tools/venv.sh .venv-docs -r docs/site/requirements.txt
 
-.PHONY: help demo test check site release bench-peer vllm-peer job-peers peer-values clean .venv .venv-demo .venv-docs
+.PHONY: help demo test check site release bench-peer vllm-peer job-peers deepspeed-peer peer-values clean .venv .venv-demo .venv-docs

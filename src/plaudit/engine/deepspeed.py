@@ -15,14 +15,13 @@ import inspect
 import os
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, cast
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
-from plaudit.engine.distributed import BUCKET_ELEMENTS, Ranks
+from plaudit.engine.distributed import BUCKET_ELEMENTS, Ranks, group_of_one
 from plaudit.engine.optimizer import trained_parameters
 from plaudit.engine.settings import DeepSpeedSettings
 from plaudit.errors import UserError
@@ -64,10 +63,8 @@ class ZeroAdamW:
         self.shapes = {name: (tuple(p.shape), str(p.dtype)) for name, p in self._weights.items()}
         """As a checkpoint has them: whole, and in the numbers that learn."""
         self._module, self._factor, self._is_complete = module, 1.0, False
-        self._alone = not dist.is_initialized()
-        if self._alone:
-            backend = "gloo" if ranks.device.type == "cpu" else "cpu:gloo,cuda:nccl"
-            dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+        self._resources = ExitStack()
+        self._resources.enter_context(group_of_one())
         narrow = settings.stage == 3 and isinstance(module, LaidOutModel)
         # Copies of weights are made before a layer runs, and in stage 3 there is nothing to copy yet.
         dtype = cast("LaidOutModel", module).backbone.release_narrowed() if narrow else None
@@ -161,9 +158,9 @@ class ZeroAdamW:
 
     def load(self, weights: Mapping[str, Tensor], moments: Mapping[str, Tensor]) -> None:
         """Take weights and AdamW's state of a checkpoint; every rank must come, with the same."""
-        self._begin_state(
-            max((float(moments[path]) for path in moments if path.endswith("/step")), default=0)
-        )
+        # Of a checkpoint each tensor is read when it is asked for.
+        steps = [float(moments[path]) for path in moments if path.endswith("/step")]
+        self._begin_state(max(steps, default=0.0))
         if moments:
             self._link_moments()
         for name, weight in self._weights.items():
@@ -212,7 +209,7 @@ class ZeroAdamW:
             weight.copy_(values)
 
     @contextmanager
-    def kept(self) -> Iterator[None]:
+    def session(self) -> Iterator[None]:
         """Afterwards the module is an ordinary one again; whole, unless it ends by an error."""
         try:
             yield
@@ -255,8 +252,7 @@ class ZeroAdamW:
         comm.comm.cdb = None
         self._engine = self._zero = self._module = None
         self._weights = {}
-        if self._alone:
-            dist.destroy_process_group()
+        self._resources.close()
 
 
 def _deepspeed_config(settings: DeepSpeedSettings, dtype: torch.dtype | None) -> dict[str, Any]:

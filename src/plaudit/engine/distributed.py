@@ -331,6 +331,19 @@ def single_process(device: torch.device | str = "cpu") -> Ranks:
     return Ranks(rank=0, world_size=1, device=torch.device(device))
 
 
+@contextmanager
+def group_of_one() -> Iterator[None]:
+    """While this lasts a process has a group, of itself alone where there was none."""
+    if dist.is_initialized():
+        yield
+        return
+    dist.init_process_group(store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        yield
+    finally:
+        _leave_group()
+
+
 def is_first_process() -> bool:
     """Whether this is rank 0, which reports; can be called before the process group is joined."""
     return os.environ.get("RANK", "0") == "0"

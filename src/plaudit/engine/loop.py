@@ -195,7 +195,7 @@ class TrainingJob(Generic[MicrobatchT]):
         if self.deepspeed is None:
             return stepper
         zero = ZeroAdamW(self.module, stepper.optimizer, self.deepspeed, ranks)
-        return replace(stepper, optimizer=cast("Any", zero), gradients=zero, kept=zero.kept)
+        return replace(stepper, optimizer=cast("Any", zero), gradients=zero, session=zero.session)
 
 
 def row_batches(
@@ -276,7 +276,7 @@ class TrainingLoop(Generic[MicrobatchT]):
 
     def run(self) -> LoopProgress:
         """All steps that are left; a signal saves the last whole one and leaves by `InterruptedRunError`."""
-        with self._stepper.kept():
+        with self._stepper.session():
             return self._run()
 
     def _run(self) -> LoopProgress:

@@ -160,7 +160,7 @@ class Stepper(Generic[MicrobatchT]):
     """Moves weights by their gradients in a way of its own, and takes those gradients away; with figures."""
     gradients: Gradients = field(default_factory=WeightGradients)
     """Where gradients are kept."""
-    kept: Callable[[], AbstractContextManager[None]] = nullcontext
+    session: Callable[[], AbstractContextManager[None]] = nullcontext
     """Within this steps may be taken; afterwards the module is whole again, whatever kept its weights."""
 
 

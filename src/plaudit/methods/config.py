@@ -149,12 +149,12 @@ class RunConfig:
     # Whether log-probs of two passes are compared: of the policy, its reference, or an older policy.
     _compares_passes: ClassVar[bool] = False
     # Whether DeepSpeed may take its steps.
-    takes_deepspeed: ClassVar[bool] = True
+    _takes_deepspeed: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Refuse what cannot run, before anything is loaded."""
         check_bounds(self)
-        _refuse_for_deepspeed(self)
+        self._refuse_for_deepspeed()
         if self.lora.dropout and self._compares_passes:
             raise UserError(
                 "lora.dropout is for sft, reward and their relatives: here log-probs of two passes are "
@@ -175,6 +175,32 @@ class RunConfig:
             )
         if self.keep.use_best and self.held_out_share == 0.0:
             raise UserError("keep.use_best needs held-out rows: set --held-out to a share or a file")
+
+    def _refuse_for_deepspeed(self) -> None:
+        """Raise for settings that DeepSpeed cannot go with, or that are read by it alone."""
+        if self.zero is None:
+            if self.deepspeed != DeepSpeedSettings():
+                raise UserError("deepspeed.stage and .offload are read with --engine deepspeed only: add it")
+            return
+        if not self._takes_deepspeed:
+            raise UserError(
+                "--engine deepspeed takes the steps of sft, reward and preference runs: here answers are "
+                "drawn from the weights that learn, or a small module learns; leave it out"
+            )
+        optimizer = self.optimizer
+        others = {
+            "--shard": self.shard,
+            "--compile": self.compile,
+            "--dtype float64": self.dtype == "float64",
+            "--lora.base 4bit": self.lora.base == "4bit",
+            f"--optimizer.name {optimizer.name}": optimizer.name != "adamw",
+            f"--optimizer.state {optimizer.state}": optimizer.state != "float32",
+        }
+        if found := [words for words, is_given in others.items() if is_given]:
+            raise UserError(
+                "--engine deepspeed divides AdamW in float32 and its weights in a way of its own: leave it "
+                f"out, or {' and '.join(found)}"
+            )
 
     @classmethod
     def implied_settings(cls, given: Mapping[tuple[str, ...], object]) -> Mapping[tuple[str, ...], object]:
@@ -218,33 +244,6 @@ class RunConfig:
         if not 0 <= share < 1:
             raise UserError(f"held_out is a share from 0 to below 1, or a file, not {self.held_out}")
         return share
-
-
-def _refuse_for_deepspeed(config: RunConfig) -> None:
-    """Raise for settings that DeepSpeed cannot go with, or that are read by it alone."""
-    if config.zero is None:
-        if config.deepspeed != DeepSpeedSettings():
-            raise UserError("deepspeed.stage and .offload are read with --engine deepspeed only: add it")
-        return
-    if not config.takes_deepspeed:
-        raise UserError(
-            "--engine deepspeed takes the steps of sft, reward and preference runs: here answers are drawn "
-            "from the weights that learn, or a small module learns; leave it out (--shard divides weights)"
-        )
-    optimizer = config.optimizer
-    others = {
-        "--shard": config.shard,
-        "--compile": config.compile,
-        "--dtype float64": config.dtype == "float64",
-        "--lora.base 4bit": config.lora.base == "4bit",
-        f"--optimizer.name {optimizer.name}": optimizer.name != "adamw",
-        f"--optimizer.state {optimizer.state}": optimizer.state != "float32",
-    }
-    if found := [words for words, is_given in others.items() if is_given]:
-        raise UserError(
-            "--engine deepspeed divides AdamW in float32 and its weights in a way of its own: leave it out, "
-            f"or {' and '.join(found)}"
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

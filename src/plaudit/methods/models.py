@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from plaudit.engine.distributed import Ranks, full_tensor, is_sharded, shard_module, unsharded
+from plaudit.errors import UserError
 from plaudit.files import atomic
 from plaudit.files.hub import ADAPTER_FOLDER
 from plaudit.methods.config import RunConfig
@@ -41,6 +42,12 @@ def narrow_as_configured(model: Policy | RewardModel, config: RunConfig, precisi
 
     By the kernels that serve it, and compiled where the run wants that.
     """
+    narrows_all = config.zero is not None and config.divides_weights
+    if narrows_all and precision.mixed and isinstance(model, RewardModel):
+        raise UserError(
+            "--deepspeed.stage 3 computes with all weights in bfloat16, and a reward model's head is to keep "
+            "its digits: take --deepspeed.stage 2, --dtype float32, or --shard instead"
+        )
     if precision.mixed and not is_sharded(model):
         model.compute_in(precision.products)
     kernels = choose_kernels(model)

@@ -135,7 +135,7 @@ class LoopConfig(RunConfig):
     preference: PreferenceSettings = field(default_factory=PreferenceSettings)
     """The settings of the preference algorithm, where one learns."""
     _compares_passes: ClassVar[bool] = True
-    takes_deepspeed: ClassVar[bool] = False
+    _takes_deepspeed: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """Refuse what cannot run, before anything is loaded."""
@@ -393,7 +393,7 @@ class RlhfConfig(RunConfig):
     )
     """Which checkpoints of a policy run stay."""
     _compares_passes: ClassVar[bool] = True
-    takes_deepspeed: ClassVar[bool] = False
+    _takes_deepspeed: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """Refuse what cannot run, before anything is loaded."""

@@ -297,7 +297,7 @@ class PolicyConfig(RunConfig):
     )
     """Which checkpoints stay."""
     _compares_passes: ClassVar[bool] = True
-    takes_deepspeed: ClassVar[bool] = False
+    _takes_deepspeed: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """Refuse what cannot run, before anything is loaded."""

@@ -53,6 +53,14 @@ class PreferenceConfig(RunConfig):
     """The data in parts."""
     _compares_passes: ClassVar[bool] = True
 
+    def __post_init__(self) -> None:
+        # A dataclass with slots is made anew, and a bare super() would still mean the one before.
+        RunConfig.__post_init__(self)
+        if self.reference.kind == "average" and self.zero is not None and self.divides_weights:
+            raise UserError(
+                "a reference.kind average follows whole weights: take --deepspeed.stage 2, or --shard instead"
+            )
+
 
 OwnPreferenceConfig = own_config_type(PreferenceConfig)
 """A run of an algorithm of the user's own, before it is known which settings it has."""

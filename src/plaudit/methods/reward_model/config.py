@@ -57,7 +57,7 @@ class GroupConfig(RunConfig):
     """The share of the groups that is never trained, at least one; 0 for none."""
     group: GroupSettings = field(default_factory=GroupSettings)
     """What a group shows, and the module."""
-    takes_deepspeed: ClassVar[bool] = False
+    _takes_deepspeed: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         # A dataclass with slots is made anew, and a bare super() would still mean the one before.

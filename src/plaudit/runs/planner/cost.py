@@ -101,6 +101,11 @@ def with_measured_peak(cost: RunCost, pace: Throughput | None) -> RunCost:
 
 def resolve_run(method: str, config: RunConfig) -> RunConfig:
     """The config of the run that a command begins; of several runs, the largest one."""
+    if config.zero is not None:
+        raise UserError(
+            "--engine deepspeed: where DeepSpeed keeps its parts, and when it gathers them, is not known "
+            "here; plan the run with --shard instead, which divides what stage 3 divides"
+        )
     if isinstance(config, PolicyConfig):
         return rounds_as_steps(method, config)
     if isinstance(config, PreferenceConfig):

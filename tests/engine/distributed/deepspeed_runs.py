@@ -1,0 +1,42 @@
+"""Runs the commands of ``FOLDER/groups.json`` on ranks, in the Python that has DeepSpeed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+from tests.engine.distributed import runs
+
+
+def main(folder: Path) -> None:
+    # Many short messages, each of which waits for both ranks: slow where they share a busy machine.
+    runs.PATIENCE = 1800.0
+    for group in json.loads((folder / "groups.json").read_text()):
+        for name, begun in group["goes_on"].items():
+            half_of(folder / begun, folder / name)
+        plan = {
+            name: runs.Run(arguments=(*words, "--out", str(folder / name)), environment={})
+            for name, words in group["commands"].items()
+        }
+        for name, said in runs.run_all(plan, folder, ranks=group["ranks"]).items():
+            print(name, flush=True)
+            assert not any(one.code for one in said), (name, said)
+            assert not any(one.left for one in said), (name, said)
+
+
+def half_of(begun: Path, folder: Path) -> None:
+    """A copy of a run as it was at its first checkpoint of the two that it has."""
+    shutil.copytree(begun, folder)
+    shutil.rmtree(folder / "model")
+    (folder / "summary.json").unlink()
+    first, *later = sorted((folder / "checkpoints").glob("step-*"))
+    assert later, first
+    (folder / "checkpoints" / "latest").write_text(first.name)
+    for checkpoint in later:
+        shutil.rmtree(checkpoint)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
