@@ -65,15 +65,20 @@ def explain_unknown(word: str, options: Iterable[str]) -> str:
     ': here it is learning_rate, the peak learning rate'
     """
     names = list(options)
+    return _peer_answer(word, names) or did_you_mean(word, names)
+
+
+def _peer_answer(word: str, names: Iterable[str] | None = None) -> str:
+    """What a word of other projects is called here, of these names or of all; empty for any other one."""
     for entry in _peer_words():
         if _normalised(word) in entry["words"]:
-            known = {_normalised(name) for name in names}
+            known = {_normalised(name) for name in (entry["here"] if names is None else names)}
             here = [option for option in entry["here"] if _normalised(option) in known]
             answer = entry["means"]
             answer = f"{entry['here'][0]} of other methods, {answer}" if entry["here"] else answer
             answer = f"here it is {here[0]}, {entry['means']}" if here else str(answer)
             return f": {answer if word.startswith('-') else _as_keys(answer)}"
-    return did_you_mean(word, names)
+    return ""
 
 
 def _as_keys(text: str) -> str:
@@ -414,7 +419,9 @@ def _collect(
 ) -> None:
     where = f"{source}: {'.'.join(path)}" if path else source
     if not isinstance(loaded, Mapping):
-        raise UserError(f"{where}: expected settings (name: value), got {loaded!r}")
+        # Others have a file or a name where there is a group here (deepspeed: zero3.json).
+        hint = _peer_answer(path[-1]) if path else ""
+        raise UserError(f"{where}: expected settings (name: value), got {loaded!r}{hint}")
     settings_by_name = {setting.path[-1]: setting for setting in direct_settings(config_type, path)}
     for name, value in loaded.items():
         if name not in settings_by_name:

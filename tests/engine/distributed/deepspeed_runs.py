@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -13,6 +14,11 @@ from tests.engine.distributed import runs
 def main(folder: Path) -> None:
     # Many short messages, each of which waits for both ranks: slow where they share a busy machine.
     runs.PATIENCE = 1800.0
+    # Imported while ranks are in a group DeepSpeed keeps that one, and transformers imports it when it saves.
+    os.environ["DS_ACCELERATOR"] = "cpu"
+    server = runs.warm_server()
+    server.set_forkserver_preload(["tests.engine.toy_warm", "deepspeed"])
+    runs.warm_server = lambda: server
     for group in json.loads((folder / "groups.json").read_text()):
         for name, begun in group["goes_on"].items():
             half_of(folder / begun, folder / name)

@@ -26,7 +26,8 @@ from tests.engine.distributed.test_same_numbers import apart, lines
 from tests.engine.toy import make_toy
 
 DEEPSPEED = Path(os.environ.get("PLAUDIT_DEEPSPEED_PYTHON", ROOT / ".peers/deepspeed/bin/python"))
-TOLERANCE = 1e-5
+TOLERANCE = {"bfloat16": 2e-2}
+"""Where it is not 1e-5: rounding depends on the order of sums."""
 ENGINE = ("--engine", "deepspeed", "--deepspeed.stage")
 WAYS: dict[str, tuple[str, ...]] = {
     "plain": (),
@@ -42,6 +43,7 @@ RUNS: dict[str, tuple[str, ...]] = {
     "dpo lora": ("plain", "zero 3"),
     "spoiled": ("plain", "zero 2", "zero 3 offload"),
     "recomputed": ("plain", "zero 3 offload"),
+    "bfloat16": ("plain", "zero 2", "zero 3"),
 }
 GOES_ON = {"zero 3 offload": "plain", "plain": "zero 3", "zero 3": "zero 2", "zero 2": "zero 2 offload"}
 """Where twenty steps of sft begin, and who takes the last ten of them."""
@@ -78,11 +80,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def command(folder: Path, run: str) -> list[str]:
-    method = {"spoiled": "sft", "recomputed": "sft"}.get(run, run.split(maxsplit=1)[0])
+    method = run.split(maxsplit=1)[0] if run.startswith(("dpo", "reward")) else "sft"
     rows = folder / ("demonstrations.jsonl" if method == "sft" else "comparisons.jsonl")
-    model, rate = SHIPPED_MODEL_FOLDER, "1e-4" if method == "dpo" else "1e-3"
+    model, rate = SHIPPED_MODEL_FOLDER, "1e-4"
     more = {
         "dpo lora": ["--lora.rank", "4", "--learning-rate", "1e-3"],
+        "bfloat16": ["--dtype", "bfloat16"],
         "spoiled": ["--safety.on-nonfinite", "skip", "--no-check"],
         "recomputed": ["--memory.checkpointing", "--memory.layout", "left"],
     }.get(run, [])
@@ -97,12 +100,18 @@ def command(folder: Path, run: str) -> list[str]:
     ]
 
 
+def difference(name: str, found: Any, expected: Any) -> float:
+    """Of a loss or a norm relative; of others, some of which are differences near 0, of 1 at least."""
+    is_exact = name.endswith("loss") or name == "grad_norm" or not isinstance(expected, float)
+    return apart(found, expected) if is_exact else abs(found - expected) / max(1.0, abs(expected))
+
+
 def distance(found: Path, expected: Path) -> float:
     """The largest difference of a figure, relative, or of a weight."""
     largest = 0.0
     for one, other in zip(lines(found), lines(expected), strict=True):
         assert one.keys() == other.keys()
-        largest = max(largest, *(apart(one[name], other[name]) for name in other))
+        largest = max(largest, *(difference(name, one[name], other[name]) for name in other))
     weights, others = (load_file(run / "model" / "model.safetensors") for run in (found, expected))
     assert weights.keys() == others.keys()
     return max(largest, *(float((weights[name] - others[name]).abs().max()) for name in others))
@@ -114,7 +123,7 @@ def distance(found: Path, expected: Path) -> float:
 def test_twenty_steps_are_those_of_plaudit(trained: Path, run: str, way: str) -> None:
     found = distance(trained / f"{run} {way}", trained / f"{run} plain")
     print(f"DISTANCE {run} {way}: {found:.1e}")
-    assert found < TOLERANCE
+    assert found < TOLERANCE.get(run, 1e-5)
 
 
 @pytest.mark.peer(DEEPSPEED)
@@ -124,7 +133,7 @@ def test_a_run_goes_on_by_another_engine_or_in_one_process(trained: Path, name: 
     expected = "sft plain alone" if name.endswith("alone") else "sft plain"
     found = distance(trained / name, trained / expected)
     print(f"DISTANCE {name}: {found:.1e}")
-    assert found < TOLERANCE
+    assert found < 1e-5
 
 
 @pytest.mark.peer(DEEPSPEED)
