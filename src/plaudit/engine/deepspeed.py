@@ -14,8 +14,8 @@ from __future__ import annotations
 import inspect
 import os
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, cast
 
 import torch
@@ -38,7 +38,7 @@ def import_deepspeed(device: str) -> Any:
     # Read when it is imported; else it says which devices it has not found.
     os.environ.setdefault("DS_ACCELERATOR", device_of(device).type)
     try:
-        import deepspeed
+        import deepspeed  # pyright: ignore[reportMissingImports]  an extra
     except ImportError as error:
         raise UserError('--engine deepspeed needs DeepSpeed: pip install "plaudit[deepspeed]"') from error
     # Kernels of its inference on CPUs, which it would compile at its start.
@@ -62,13 +62,17 @@ class ZeroAdamW:
         self._weights = trained_parameters(module)
         self.shapes = {name: (tuple(p.shape), str(p.dtype)) for name, p in self._weights.items()}
         """As a checkpoint has them: whole, and in the numbers that learn."""
-        self._module, self._factor, self._is_complete = module, 1.0, False
+        self._module: Any = module
+        self._factor, self._is_complete = 1.0, False
         self._resources = ExitStack()
         self._resources.enter_context(group_of_one())
         narrow = settings.stage == 3 and isinstance(module, LaidOutModel)
         # Copies of weights are made before a layer runs, and in stage 3 there is nothing to copy yet.
         dtype = cast("LaidOutModel", module).backbone.release_narrowed() if narrow else None
-        self._engine = import_deepspeed(str(ranks.device)).initialize(
+        # Without a starter nobody has said it.
+        os.environ.setdefault("LOCAL_RANK", str(ranks.device.index or 0))
+        self._deepspeed = import_deepspeed(str(ranks.device))
+        self._engine: Any = self._deepspeed.initialize(
             model=module,
             optimizer=optimizer,
             config=_deepspeed_config(settings, dtype),
@@ -100,9 +104,7 @@ class ZeroAdamW:
             self._zero.finalize_gradient_accumulation_boundary()
             self._is_complete = True
         if self._stage == 3:
-            from deepspeed.runtime.utils import combine_grad_norm_groups
-
-            mean = combine_grad_norm_groups(self._zero._get_norm_groups())
+            mean = self._deepspeed.runtime.utils.combine_grad_norm_groups(self._zero._get_norm_groups())
         else:
             mean = self._zero.scaled_global_norm()
         # It says -1 of what is not finite.
@@ -138,15 +140,11 @@ class ZeroAdamW:
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
         """Each weight that learns, whole and in float32, one after the other; every rank must come."""
-        from deepspeed.utils import safe_get_full_fp32_param
-
         for name, weight in self._weights.items():
-            yield name, safe_get_full_fp32_param(weight)
+            yield name, self._deepspeed.utils.safe_get_full_fp32_param(weight)
 
     def moments(self) -> Iterator[tuple[str, Tensor]]:
         """AdamW's state by weight and key, whole, one after the other; every rank must come."""
-        from deepspeed.utils import safe_get_full_optimizer_state
-
         if not self._inner.state:
             return
         self._link_moments()
@@ -154,7 +152,7 @@ class ZeroAdamW:
         for name, weight in self._weights.items():
             yield f"{name}/step", step
             for key in MOMENTS:
-                yield f"{name}/{key}", safe_get_full_optimizer_state(weight, key)
+                yield f"{name}/{key}", self._deepspeed.utils.safe_get_full_optimizer_state(weight, key)
 
     def load(self, weights: Mapping[str, Tensor], moments: Mapping[str, Tensor]) -> None:
         """Take weights and AdamW's state of a checkpoint; every rank must come, with the same."""
@@ -187,8 +185,6 @@ class ZeroAdamW:
 
     def _set(self, weight: nn.Parameter, key: str | None, values: Tensor) -> None:
         """Overwrite this rank's part of a weight in float32, or of one of its moments."""
-        from deepspeed import utils
-
         whole: Any = weight
         if self._stage == 2:
             whole.set_full_hp_param(values.to(weight.device), key)
@@ -197,16 +193,18 @@ class ZeroAdamW:
         padded = nn.functional.pad(values.flatten(), (0, size * self._ranks.world_size - values.numel()))
         part = padded[size * rank : size * (rank + 1)]
         if key is None:
-            utils.safe_set_local_fp32_param(weight, part)
+            self._deepspeed.utils.safe_set_local_fp32_param(weight, part)
         else:
-            utils.safe_set_local_optimizer_state(weight, part, key)
+            self._deepspeed.utils.safe_set_local_optimizer_state(weight, part, key)
 
     def _set_in_module(self, weight: nn.Parameter, values: Tensor) -> None:
         """Overwrite what passes compute with."""
-        from deepspeed.runtime.zero import GatheredParameters
-
-        with torch.no_grad(), GatheredParameters([weight], modifier_rank=0, enabled=self._stage == 3):
+        with torch.no_grad(), self._gathered([weight], modifier_rank=0):
             weight.copy_(values)
+
+    def _gathered(self, weights: Sequence[nn.Parameter], **more: Any) -> AbstractContextManager[None]:
+        """While this lasts weights that stage 3 has divided are whole."""
+        return self._deepspeed.zero.GatheredParameters(weights, enabled=self._stage == 3, **more)
 
     @contextmanager
     def session(self) -> Iterator[None]:
@@ -218,12 +216,10 @@ class ZeroAdamW:
             self._release()
 
     def _make_whole(self) -> None:
-        from deepspeed.runtime.zero import GatheredParameters
-
         learnt = {id(self._weights[name]): whole for name, whole in self.weights()}
         weights = list(self._module.parameters())
         frozen = [weight for weight in weights if id(weight) not in learnt]
-        with GatheredParameters(frozen, enabled=self._stage == 3):
+        with self._gathered(frozen):
             learnt |= {id(weight): weight.detach().clone() for weight in frozen}
         self._engine.destroy()
         for weight in weights:
@@ -236,20 +232,15 @@ class ZeroAdamW:
 
     def _release(self) -> None:
         """Let go of what would outlive the run: hooks, and the groups that DeepSpeed made."""
-        from deepspeed import comm
-        from deepspeed.runtime.zero import parameter_offload
-        from deepspeed.runtime.zero.partitioned_param_coordinator import PartitionedParameterCoordinator
-        from deepspeed.utils import groups
-
         self._engine.destroy()
         # Without an end of their own: a stack of modules, and a cache that holds all that it was asked by.
-        parameter_offload.FWD_MODULE_STACK.clear()
-        cached: Any = vars(PartitionedParameterCoordinator)[
-            "_PartitionedParameterCoordinator__params_to_release"
-        ]
+        zero = self._deepspeed.runtime.zero
+        zero.parameter_offload.FWD_MODULE_STACK.clear()
+        coordinator = zero.partitioned_param_coordinator.PartitionedParameterCoordinator
+        cached = vars(coordinator)["_PartitionedParameterCoordinator__params_to_release"]
         inspect.getclosurevars(cached).nonlocals["func"].cache_clear()
-        groups._release_process_group_references()
-        comm.comm.cdb = None
+        self._deepspeed.utils.groups._release_process_group_references()
+        self._deepspeed.comm.comm.cdb = None
         self._engine = self._zero = self._module = None
         self._weights = {}
         self._resources.close()

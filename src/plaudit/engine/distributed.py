@@ -337,7 +337,8 @@ def group_of_one() -> Iterator[None]:
     if dist.is_initialized():
         yield
         return
-    dist.init_process_group(store=dist.HashStore(), rank=0, world_size=1)
+    store: Store = dist.HashStore()  # pyright: ignore[reportPrivateImportUsage]  torch leaves it out
+    dist.init_process_group(store=store, rank=0, world_size=1)
     try:
         yield
     finally:
