@@ -63,6 +63,7 @@ class ZeroAdamW:
         self.shapes = {name: (tuple(p.shape), str(p.dtype)) for name, p in self._weights.items()}
         """As a checkpoint has them: whole, and in the numbers that learn."""
         self._module: Any = module
+        self._before = {id(weight): set(vars(weight)) for weight in module.parameters()}
         self._factor, self._is_complete = 1.0, False
         self._resources = ExitStack()
         self._resources.enter_context(group_of_one())
@@ -224,7 +225,8 @@ class ZeroAdamW:
         self._engine.destroy()
         for weight in weights:
             weight.data = learnt[id(weight)]
-            for name in [name for name in vars(weight) if name.startswith("ds_")]:
+            # What DeepSpeed has hung on it holds the group, which ends before the module does.
+            for name in vars(weight).keys() - self._before[id(weight)]:
                 delattr(weight, name)
         for part in self._module.modules():
             # What finds out that a weight has to be gathered.
