@@ -262,9 +262,8 @@ class TrainingLoop(Generic[MicrobatchT]):
         self._stepper = job.stepper(ranks)
         self._folder, self._checkpoints = folder, folder / "checkpoints"
         self._make_sinks, self._sinks = open_sinks, FanOutSink(())
-        background = schedule.keep.background
-        if background is None:
-            background = is_sharded(job.module) and job.deepspeed is None
+        divided, background = is_sharded(job.module) and job.deepspeed is None, schedule.keep.background
+        background = divided if background is None else background
         self._writer = save.CheckpointWriter(ranks, background=background)
         self._verify_folder, self._marks = verify_folder, dict[str, str]()
         self._progress = LoopProgress()
@@ -276,13 +275,9 @@ class TrainingLoop(Generic[MicrobatchT]):
 
     def run(self) -> LoopProgress:
         """All steps that are left; a signal saves the last whole one and leaves by `InterruptedRunError`."""
-        with self._stepper.session():
-            return self._run()
-
-    def _run(self) -> LoopProgress:
-        # Before the sinks open: they cut their files back to the step that the checkpoint has.
-        self._resume()
-        with listen_for_signals(self._ranks) as listener, closing(self._writer):
+        with self._stepper.session(), closing(self._writer), listen_for_signals(self._ranks) as listener:
+            # Before the sinks open: they cut their files back to the step that the checkpoint has.
+            self._resume()
             self._stepper = replace(self._stepper, on_microbatch=listener.raise_if_interrupted)
             self._open_sinks()
             # A fault in the first steps needs something to roll back to.
@@ -523,17 +518,15 @@ class TrainingLoop(Generic[MicrobatchT]):
         load_snapshot(state, self._stepper.module, self._stepper.optimizer, self._ranks)
         for name, part in self._job.state.items():
             part.load_tensors(state.tensors[name])
-        saved_progress: dict[str, Any] = dict(state.facts["progress"])
+        saved_progress: dict[str, Any] = {**state.facts["progress"], "step": step, "saved": step}
         self._progress = LoopProgress(**{**saved_progress, "left_out": tuple(saved_progress["left_out"])})
-        self._progress = replace(self._progress, step=step, saved=step)
         # Checkpoints of before have none.
         self._marks = state.facts.get("marks", {})
         self._rng_state = capture_rng_state()
 
     def _save(self) -> None:
         self._progress = replace(self._progress, saved=self._progress.step)
-        # Metrics reach the disk before the checkpoint does, so no
-        # saved step can lack its line after a power cut.
+        # Metrics reach the disk before the checkpoint, so no saved step can lack its line after a power cut.
         marks = self._sinks.sync()
         progress = {**asdict(self._progress), "left_out": list(self._progress.left_out)}
         facts = {"progress": progress, "marks": marks}
