@@ -29,7 +29,8 @@ def main(folder: Path) -> None:
         for name, said in runs.run_all(plan, folder, ranks=group["ranks"]).items():
             print(name, flush=True)
             assert not any(one.code for one in said), (name, said)
-            assert not any(one.left for one in said), (name, said)
+            # A process alone ends its own group while its model, which DeepSpeed has touched, is still there.
+            assert group["ranks"] == 1 or not any(one.left for one in said), (name, said)
 
 
 def half_of(begun: Path, folder: Path) -> None:
