@@ -35,6 +35,7 @@ from plaudit.engine.starters import STARTED, is_last_try_of_torchrun, join_start
 from plaudit.errors import CommandEnd, UserError, first_line
 from plaudit.files.user_code import exit_refused
 from plaudit.models.load import device_of
+from plaudit.models.sequence import SequenceRanks
 
 TORCHELASTIC_ERROR_VARIABLE = "TORCHELASTIC_ERROR_FILE"
 """The environment variable with the file in which torchrun looks for a rank's reason."""
@@ -235,6 +236,15 @@ class Ranks:
     """The group that they speak in; None: the one that all share."""
     shard_ranks: int = 0
     """Over how many of them weights are divided; 0: over all."""
+    sequence: SequenceRanks | None = None
+    """Those that share each row's tokens with this one; None where each has whole rows."""
+    same_place: Ranks | None = None
+    """Those that have the same part of other rows, where rows are shared."""
+
+    @property
+    def rows(self) -> Ranks:
+        """The ranks over which rows are divided, and their figures added up: of those that share, one."""
+        return self.same_place or self
 
     def with_separate_group(self) -> Ranks:
         """The same ranks in a group of their own, in which a second thread may speak; all of them come."""
@@ -355,19 +365,19 @@ def is_distributed() -> bool:
 
 
 @contextmanager
-def process_group(device: str = "auto") -> Iterator[Ranks]:
+def process_group(device: str = "auto", *, sequence_ranks: int = 1) -> Iterator[Ranks]:
     """Join the process group that ``torchrun`` or another starter began; a single process without one.
 
     A rank that fails inside the block tells the others, so that all end at once: one with the message,
-    the rest with a sentence.
+    the rest with a sentence. So many ``sequence_ranks`` share the tokens of each row.
     """
     if STARTED & os.environ.keys():
         os.environ.update(join_starter(os.environ))
     local_device, world = _local_device(device), int(os.environ.get("WORLD_SIZE", "1"))
     if world == 1:
-        yield single_process(local_device)
+        yield _alone(local_device, sequence_ranks)
         return
-    from plaudit.engine.ranks import compare_machines
+    from plaudit.engine.ranks import compare_machines, share_rows
 
     store = _join_group(local_device, world)
     ranks = Ranks(rank=dist.get_rank(), world_size=dist.get_world_size(), device=local_device)
@@ -375,7 +385,7 @@ def process_group(device: str = "auto") -> Iterator[Ranks]:
         # A rank that some function of the user's ended would leave the others waiting.
         with exit_refused(f"rank {ranks.rank} of {world}"):
             compare_machines(ranks)
-            yield ranks
+            yield share_rows(ranks, sequence_ranks, _timeout())
     # All ranks leave at the same place here, so tearing the group down cannot wait for anyone.
     except AgreedStopError:
         _leave_group()
@@ -396,6 +406,13 @@ def process_group(device: str = "auto") -> Iterator[Ranks]:
             raise
         raise raised from error
     _leave_group()
+
+
+def _alone(local_device: torch.device, sequence_ranks: int) -> Ranks:
+    if sequence_ranks > 1:
+        words = f"this is one process; start {sequence_ranks} with torchrun, or leave it out"
+        raise UserError(f"--sequence-ranks {sequence_ranks}: {words}")
+    return single_process(local_device)
 
 
 def _local_device(device: str) -> torch.device:

@@ -345,7 +345,7 @@ class TrainingLoop(Generic[MicrobatchT]):
             metrics = {**values_of(outcome.metrics), "grad_norm": outcome.gradient_norm, **metrics}
             left_out = outcome.fault is not None
             # The arithmetic of all ranks over this rank's seconds: ranks finish a step together.
-            flops = sum(row[0] for row in self._ranks.all_gather([self._job.flops(microbatches)]))
+            flops = sum(row[0] for row in self._ranks.rows.all_gather([self._job.flops(microbatches)]))
             timing = self._timing(flops, metrics, time.perf_counter() - started)
             self._note_slow_step(self._pace.slow_step_note(step, timing["seconds"], flops))
         # Controllers (an adaptive KL coefficient, a running mean)

@@ -10,16 +10,20 @@ import time
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+import torch.distributed as dist
 from numpy.typing import NDArray
 
 from plaudit.config import to_plain_data
 from plaudit.errors import UserError
 from plaudit.files import exact_json
 from plaudit.files.stored import LazyRows
+from plaudit.models.sequence import SequenceRanks
 from plaudit.releases import TRIED, installed_version
 
 if TYPE_CHECKING:
@@ -94,6 +98,27 @@ def compare_machines(ranks: Ranks) -> None:
         if ranks.is_first and abs(difference := clocks[rank] - clocks[0]) > 60:
             note = f"{machine}'s clock is {difference:+.0f} s from {facts[1]}'s: set both by a time server"
             print(f"plaudit: note: {note}", file=sys.stderr)
+
+
+def share_rows(ranks: Ranks, size: int, timeout: timedelta) -> Ranks:
+    """The same ranks, of which each ``size`` neighbours share their rows' tokens; all of them come."""
+    if ranks.world_size % size:
+        raise UserError(
+            f"--sequence-ranks {size}: {ranks.world_size} processes are no multiple of it; start as many, or "
+            "leave it out"
+        )
+    if size == 1:
+        return ranks
+    everyone, subgroups = range(ranks.world_size), dist.new_subgroups_by_enumeration
+    neighbours, _ = subgroups([[*everyone[n : n + size]] for n in everyone[::size]], timeout=timeout)
+    peers, _ = subgroups([[*everyone[place::size]] for place in range(size)], timeout=timeout)
+    assert isinstance(neighbours, dist.ProcessGroup)
+    groups = ranks.world_size // size
+    return replace(
+        ranks,
+        sequence=SequenceRanks(place=ranks.rank % size, size=size, group=neighbours),
+        same_place=replace(ranks, rank=ranks.rank // size, world_size=groups, group=peers),
+    )
 
 
 def shuffled(rows: int, words: str) -> array[int]:

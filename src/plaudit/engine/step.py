@@ -313,9 +313,9 @@ def _gradient_norm(parameters: Iterable[nn.Parameter]) -> Tensor:
 def merge_over_ranks(metrics: Sequence[Metric], ranks: Ranks) -> tuple[Metric, ...]:
     """The same metric of all micro-batches and ranks as one; ranks report the same names in one order."""
     local = merge_metrics(metrics)
-    if ranks.world_size == 1:
+    if ranks.rows.world_size == 1:
         return local
-    rows = ranks.all_gather([float(x) for metric in local for x in (metric.total, metric.weight)])
+    rows = ranks.rows.all_gather([float(x) for metric in local for x in (metric.total, metric.weight)])
     return merge_metrics(
         # Ranks exchange float64; a count such as `rows` should still print as 8 and not as 8.0.
         replace(

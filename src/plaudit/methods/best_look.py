@@ -92,7 +92,7 @@ def load_best_look(
     rows = [
         (prompt, after - before) for (prompt, before), (_, after) in zip(held_out.losses(), last, strict=True)
     ]
-    everywhere = ranks.all_gather_strings([json.dumps(row) for row in rows])
+    everywhere = ranks.rows.all_gather_strings([json.dumps(row) for row in rows])
     return loss_rise([json.loads(row) for row in everywhere])
 
 

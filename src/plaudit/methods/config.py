@@ -122,6 +122,8 @@ class RunConfig:
     """With shard: over so many processes, each group of them with a whole copy (HSDP); 0: over all."""
     engine: Literal["plaudit", "deepspeed"] = "plaudit"
     """Who takes steps: plaudit itself, or DeepSpeed's ZeRO."""
+    sequence_ranks: FromOne = 1
+    """So many processes share each row's tokens; heads are exchanged for attention."""
     sinks: tuple[str, ...] = ("console",)
     """Where figures go: console, tensorboard, wandb, mlflow, trackio; metrics.jsonl is always written."""
     check: bool = True
@@ -146,6 +148,8 @@ class RunConfig:
     """What the model is asked to say."""
     keeps_best: ClassVar[bool] = False
     """Whether the best look's model is the result where ``keep`` leaves that open."""
+    # Whether its rows' tokens may be shared by several processes.
+    _shares_rows: ClassVar[bool] = False
     # Whether log-probs of two passes are compared: of the policy, its reference, or an older policy.
     _compares_passes: ClassVar[bool] = False
     # Whether DeepSpeed may take its steps.
@@ -172,6 +176,10 @@ class RunConfig:
             raise UserError(
                 "--compile with --memory.keep-products: no product is kept within compiled layers; leave "
                 "one of them out (compiled without --memory.checkpointing, layers keep less than usual)"
+            )
+        if self.sequence_ranks > 1 and not self._shares_rows:
+            raise UserError(
+                "--sequence-ranks is for sft, preferred, control, reward, and dpo and its relatives"
             )
         if self.keep.use_best and self.held_out_share == 0.0:
             raise UserError("keep.use_best needs held-out rows: set --held-out to a share or a file")
@@ -277,6 +285,7 @@ class ControlConfig(RunConfig):
 
     control: ControlSettings = field(default_factory=ControlSettings)
     """The control words for good and bad answers."""
+    _shares_rows: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -313,6 +322,7 @@ class SftConfig(RunConfig):
 
     judge: AnswerJudgeSettings = field(default_factory=AnswerJudgeSettings)
     """Who chooses the checkpoint by what the model answers."""
+    _shares_rows: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         RunConfig.__post_init__(self)
@@ -347,8 +357,8 @@ class DistilConfig(RunConfig):
 
 MAY_CHANGE_ON_RESUME = frozenset(
     [
-        *("allow", "check", "device", "memory", "out", "sampler", "server", "shard", "shard_ranks", "sinks"),
-        *("deepspeed", "engine"),
+        *("allow", "check", "device", "memory", "out", "sampler", "server", "sinks"),
+        *("deepspeed", "engine", "sequence_ranks", "shard", "shard_ranks"),
         *("keep.background", "keep.last", "keep.use_best", "save_every", "sample", "sample_every"),
         *("reference.cache", "rows.cached", "loop.project", "loop.store"),
         *("ensemble.caution", "ensemble.combine"),

@@ -31,7 +31,7 @@ from plaudit.models.load import (
 )
 from plaudit.models.policy import Policy
 from plaudit.models.reward_model import RewardModel
-from plaudit.models.verify import choose_kernels, choose_layout, compile_layers
+from plaudit.models.verify import choose_kernels, choose_layout, compile_layers, share_tokens
 from plaudit.tokens.encode import Encoder
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
@@ -146,6 +146,7 @@ def prepare_policy(
         policy.use_layout(layout)
         notes = [*four_bit_notes(policy), *([] if note is None else [note])]
         notes += narrow_as_configured(policy, config, precision)
+        share_tokens(policy, ranks.sequence)
     return policy.train(), notes
 
 
@@ -199,8 +200,9 @@ def load_frozen_policy(
     frozen.requires_grad_(requires_grad=False)
     with unsharded(frozen):
         layout, _ = choose_layout(frozen, like.layout)
-    frozen.use_layout(layout)
-    frozen.backbone.refused_kernels = like.backbone.refused_kernels
+        frozen.use_layout(layout)
+        frozen.backbone.refused_kernels = like.backbone.refused_kernels
+        share_tokens(frozen, like.backbone.sequence)
     if narrower is not None and not is_sharded(frozen):
         frozen.compute_in(narrower, frozen=False)
     return frozen.eval()

@@ -85,13 +85,13 @@ def cached_reference(
         found_note = note or f"reference: log-probs found in {folder}"
         return CachedReference(span_by_id=offsets, logp_M=logp_M), found_note
     logp_M = torch.zeros(size, dtype=source.dtype)
-    rank_examples = _unique_completions(examples)[ranks.rank :: ranks.world_size]
+    rank_examples = _unique_completions(examples)[ranks.rows.rank :: ranks.rows.world_size]
     values = compute_reference_logps(reference, rank_examples, tokens_at_once, ranks.device)
     completion_ids = [token for example in rank_examples for token in example.completion_ids]
     for completion_id, logp_T in zip(completion_ids, values, strict=True):
         logp_M[slice(*offsets[completion_id])] = logp_T
     # Still 0 where other ranks computed, so that the sum puts the parts together without rounding.
-    ranks.all_reduce_sum([logp_M])
+    ranks.rows.all_reduce_sum([logp_M])
     if ranks.is_first:
         note = "; ".join(filter(None, (note, _write_cache(folder, logp_M, source, len(offsets)))))
     return CachedReference(span_by_id=offsets, logp_M=logp_M), note

@@ -229,7 +229,7 @@ def open_run(config: RunConfig, method: str, inputs: Sequence[Path] = ()) -> Ite
         import_deepspeed(config.device)
     with (
         untried_releases_named(),
-        process_group(config.device) as ranks,
+        process_group(config.device, sequence_ranks=config.sequence_ranks) as ranks,
         _open_same_folder(config, ranks, method, inputs) as folder,
     ):
         run = start_run(config, ranks, method, folder=folder, finished=_is_finished(config, ranks))

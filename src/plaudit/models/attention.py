@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import chain, pairwise
 from typing import Any, cast
@@ -30,6 +30,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, PreTrainedConfig
 
 from plaudit.errors import UserError
+from plaudit.models.sequence import SequenceRanks
 from plaudit.tokens.batch import move_together
 from plaudit.tokens.microbatch import Segments
 
@@ -179,15 +180,31 @@ class PackedRow:
     """The segments of one packed row, with what kernels make of them once for all layers."""
 
     def __init__(
-        self, segments: Segments, device: torch.device, *, without: Sequence[str] = (), ran: dict[str, str]
+        self,
+        segments: Segments,
+        device: torch.device,
+        *,
+        without: Sequence[str] = (),
+        ran: dict[str, str],
+        sequence: SequenceRanks | None = None,
     ) -> None:
-        """Use none of the kernels in ``without``; ``ran`` gets the kernel of each kind of layer."""
+        """Use none of the kernels in ``without``; ``ran`` gets the kernel of each kind of layer.
+
+        ``sequence``: the ranks that share the row's tokens.
+        """
         self.segments, self.device = segments, device
-        self._without, self._ran = without, ran
+        self._without, self._ran, self._sequence = without, ran, sequence
         self._block_masks: dict[int | None, Any] = {}
 
     def attend(self, rule: AttentionRule, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """Attention ``[1, S, heads, size]`` of the row's tokens, by the first kernel that can."""
+        if self._sequence is None:
+            return self._attend_whole(rule, query, key, value)
+        of_heads = self._sequence.to_heads(query, key, value)
+        own_rule = replace(rule, sink_h=self._sequence.own_heads(rule.sink_h))
+        return self._sequence.to_tokens(self._attend_whole(own_rule, *of_heads))
+
+    def _attend_whole(self, rule: AttentionRule, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         kernel = next(
             kernel
             for name, kernel in KERNEL_TABLE.items()

@@ -26,6 +26,7 @@ from transformers.modeling_layers import GenericForSequenceClassification
 from plaudit.errors import UserError
 from plaudit.models.attention import PACKED_ATTENTION, PackedRow, PackingError, has_soft_caps
 from plaudit.models.precision import Narrowed, compute_in
+from plaudit.models.sequence import SequenceRanks
 from plaudit.tensors.logprobs import LogitRule
 from plaudit.tokens.batch import TokenBatch
 from plaudit.tokens.microbatch import ForwardInputs, Layout, layout_batch
@@ -117,6 +118,8 @@ def refuse_unknown_extras(headless: nn.Module, extras: Mapping[str, Tensor]) -> 
 
 StateSelector = Callable[[ForwardInputs], Tensor]
 """Which states are wanted, as indices into the flattened ``[R·S]`` ones of an arrangement, on the host."""
+OwnReader = Callable[[Tensor, Tensor | None], tuple[Tensor, ...]]
+"""What is made of states, each by itself, and which of the wanted ones they are; None for all of them."""
 
 
 class CompiledParts:
@@ -238,6 +241,8 @@ class Backbone:
         """How it computes in fewer digits than its weights have; None where it does not."""
         self.compiled: CompiledParts | None = None
         """The parts of its layers that are compiled (`compile_layers`); None where none is."""
+        self.sequence: SequenceRanks | None = None
+        """The ranks that share each packed row's tokens (`share_tokens`); None where rows are whole."""
         self.use_layout(layout)
 
     @property
@@ -328,23 +333,40 @@ class Backbone:
 
         ``select`` works on the host, on inputs that lie there: pick by ``batch.host``, not by ``batch``.
         """
+        return self.read(batch, select, lambda hidden, _: (hidden,))[0]
+
+    def read(self, batch: TokenBatch, select: StateSelector, reader: OwnReader) -> tuple[Tensor, ...]:
+        """What ``reader`` makes of the wanted states, each by itself.
+
+        Where ranks share rows it is given those that lie here, and every rank gets the values of all.
+        """
         if self.layout == "packed" and not self.can_replace_attention:
             raise PackingError("its attention is its own and cannot be exchanged")
         inputs = layout_batch(batch.host, self.layout, share_prompts=self.share_prompts)
-        selected = select(inputs)
+        selected = here = select(inputs)
+        own_m = None
+        sequence = self.sequence if self.layout == "packed" else None
+        if sequence is not None:
+            inputs = sequence.own_part(inputs)
+            own_m, here = sequence.own_states(selected.flatten(), inputs.ids_RS.shape[1])
         # How many states there are is known on the host alone; asking the device would wait for all it does.
         # `unique`: completions of one prompt share the state that predicts their first token.
-        more = (selected.unique(), selected.contiguous())
+        more = (here.unique(), here.contiguous())
         moved, (wanted_M, place) = inputs.to_with(batch.completion_NT.device, more)
         with self.computing():
-            return self.all_states(moved, wanted_M)[place]
+            hidden = self.all_states(moved, wanted_M)[place]
+        values = reader(hidden, own_m)
+        if sequence is None or own_m is None:
+            return values
+        whole = sequence.put_together(values, own_m, selected.numel())
+        return tuple(value_M.view(*selected.shape, *value_M.shape[1:]) for value_M in whole)
 
     def all_states(self, inputs: ForwardInputs, selected_M: Tensor) -> Tensor:
         """All states ``[R·S, H]`` after one pass; only those of the given rows are complete."""
         packing: dict[str, Any] = {}
         if inputs.segments is not None:
-            device, without = inputs.ids_RS.device, self.refused_kernels
-            row = PackedRow(inputs.segments, device, without=without, ran=self.kernels)
+            device, without, ran = inputs.ids_RS.device, self.refused_kernels, self.kernels
+            row = PackedRow(inputs.segments, device, without=without, ran=ran, sequence=self.sequence)
             packing = {"segments": row, "packed_row": row}
         headless = without_head(self.base)
         if inputs.extras:

@@ -116,10 +116,13 @@ class Policy(LaidOutModel):
 
     def forward(self, batch: TokenBatch, read: StateReader) -> tuple[Tensor, ...]:
         """Whatever ``read`` makes of the states; inside this call sharded weights are whole."""
+
         # Trained tokens only: of [N·T, H] states the head sees M rows; padding and a tool's words are free.
+        def read_own(hidden_MH: Tensor, own_m: Tensor | None) -> tuple[Tensor, ...]:
+            return read(hidden_MH, head_of(self.base), batch if own_m is None else batch.training_only(own_m))
+
         with self.backbone.computing():
-            hidden_MH = self.backbone.states(batch, lambda inputs: inputs.state_NT[batch.host.mask_NT])
-            return read(hidden_MH, head_of(self.base), batch)
+            return self.backbone.read(batch, lambda inputs: inputs.state_NT[batch.host.mask_NT], read_own)
 
 
 def readout_of(hidden_MH: Tensor, head: Head, temperature: int | float) -> Readout:

@@ -158,23 +158,8 @@ class RewardModel(LaidOutModel):
 
         Inside this call sharded weights are whole.
         """
-        with self.backbone.computing():
-            hidden, more_MH = self._states(batch, where, also)
-        score: Any = self.base.score
-        # A reward is a difference of large sums: in bfloat16 near ones would tie, and a loss be log 2.
-        wide = torch.promote_types(torch.promote_types(hidden.dtype, score.weight.dtype), torch.float32)
-        with torch.autocast(hidden.device.type, enabled=False):
-            # By its own call, in which a divided weight is gathered; by wider copies where it is narrow.
-            copies = {name: p.to(wide) for name, p in score.named_parameters() if p.dtype != wide}
-            raw = functional_call(score, copies, hidden.to(wide)) if copies else score(hidden.to(wide))
-        value = self.normalisation.apply(raw[..., 0])
-        return value if more_MH is None else (value, more_MH)
-
-    def _states(
-        self, batch: TokenBatch, where: StateSelector, also: StateSelector | None
-    ) -> tuple[Tensor, Tensor | None]:
         if also is None:
-            return self.backbone.states(batch, where), None
+            return self.backbone.read(batch, where, lambda hidden, _: (self._read(hidden),))[0]
         shape = torch.Size(())
 
         def select(inputs: ForwardInputs) -> Tensor:
@@ -183,8 +168,18 @@ class RewardModel(LaidOutModel):
             shape = wanted.shape
             return torch.cat([wanted.flatten(), also(inputs).flatten()])
 
-        hidden_MH = self.backbone.states(batch, select)
-        return hidden_MH[: shape.numel()].view(*shape, -1), hidden_MH[shape.numel() :].clone()
+        value_M, hidden_MH = self.backbone.read(batch, select, lambda hidden, _: (self._read(hidden), hidden))
+        return value_M[: shape.numel()].view(shape), hidden_MH[shape.numel() :].clone()
+
+    def _read(self, hidden: Tensor) -> Tensor:
+        score: Any = self.base.score
+        # A reward is a difference of large sums: in bfloat16 near ones would tie, and a loss be log 2.
+        wide = torch.promote_types(torch.promote_types(hidden.dtype, score.weight.dtype), torch.float32)
+        with torch.autocast(hidden.device.type, enabled=False):
+            # By its own call, in which a divided weight is gathered; by wider copies where it is narrow.
+            copies = {name: p.to(wide) for name, p in score.named_parameters() if p.dtype != wide}
+            raw = functional_call(score, copies, hidden.to(wide)) if copies else score(hidden.to(wide))
+        return self.normalisation.apply(raw[..., 0])
 
     def with_adapters(self, settings: LoraSettings, device: torch.device | None = None) -> RewardModel:
         """The same with fresh adapters, which learn with the head while all else is frozen (`with_lora`)."""

@@ -18,6 +18,7 @@ from plaudit.models.attention import PackingError
 from plaudit.models.backbone import CompiledParts, evaluation_mode, modes_restored, without_head
 from plaudit.models.policy import Policy
 from plaudit.models.reward_model import RewardModel
+from plaudit.models.sequence import SequenceRanks
 from plaudit.tokens.batch import Completion, Example, TokenBatch, batch_of
 from plaudit.tokens.microbatch import ForwardInputs, Layout
 
@@ -150,6 +151,28 @@ def compile_layers(model: VerifiableModel) -> str:
         backbone.compiled = None
     sentence = f"compiled: {', '.join(done) or 'nothing'} in {len(layers)} layers"
     return sentence + (f"; {', '.join(left_out)} as without --compile: {reasons[0]}" if reasons else "")
+
+
+def share_tokens(model: VerifiableModel, sequence: SequenceRanks | None) -> None:
+    """Share each row's tokens with these ranks from now on; raises where a trial then says something else.
+
+    Every one of them must come. None leaves the model as it is.
+    """
+    if sequence is None:
+        return
+    name, backbone = type(model.base).__name__, model.backbone
+    if model.layout != "packed":
+        raise UserError(
+            f"--sequence-ranks divides packed rows, and those of {name} are padded on the {model.layout}: "
+            "leave it out"
+        )
+    batch = batch_of(_trial_examples(_vocabulary_size(model))).to(model.device)
+    with evaluation_mode(model), torch.no_grad():
+        whole = _fast_outputs(model, batch)
+        backbone.sequence = sequence
+        gap = float((_fast_outputs(model, batch) - whole).abs().max())
+    if not gap <= tolerance(model):
+        raise UserError(f"--sequence-ranks: with its rows divided {name} differs by {gap:.2g}; leave it out")
 
 
 def _compile_objection(model: VerifiableModel, expected: Sequence[Trial]) -> str | None:

@@ -363,6 +363,13 @@ class TokenBatch:
         assert self._trained_M is not None
         return self._trained_M
 
+    def training_only(self, which_m: Tensor) -> TokenBatch:
+        """The same batch with only these of its M trained tokens; ``which_m`` counts them on the host."""
+        host = self.host
+        mask_NT = torch.zeros_like(host.mask_NT)
+        mask_NT.view(-1)[host.trained_M[which_m]] = True
+        return replace(host, mask_NT=mask_NT).to(self.mask_NT.device)
+
     def to(self, device: torch.device | str) -> TokenBatch:
         """The same batch on another device; what it was made of on the host stays at hand."""
         target, is_on_host = torch.device(device), self.completion_NT.device.type == "cpu"

@@ -298,6 +298,7 @@ class PolicyConfig(RunConfig):
     """Which checkpoints stay."""
     _compares_passes: ClassVar[bool] = True
     _takes_deepspeed: ClassVar[bool] = False
+    _shares_rows: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Refuse what cannot run, before anything is loaded."""
@@ -330,6 +331,8 @@ class PolicyConfig(RunConfig):
                 f"--sampler {self.sampler}: expected local, vllm, or http://host:port of running servers, "
                 "with commas between them"
             )
+        if self.sampler != "local" and self.sequence_ranks > 1:
+            raise UserError("--sequence-ranks: answers are drawn locally then; leave out --sampler")
         if self.sampler == "local" and self.server != ServerSettings():
             raise UserError("--server.… is read with a --sampler of servers: leave it out, or name some")
         if self.sampler == "local" and (self.rollout.lag or not self.rollout.stream):

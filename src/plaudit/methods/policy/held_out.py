@@ -66,10 +66,10 @@ class HeldOutEvaluator:
     def evaluate(self, check_interrupt: InterruptCheck) -> Sequence[Metric]:
         """The held-out metrics over all ranks, each of which evaluates its share of the prompts."""
         self.sampler.refresh()
-        rank_prompts = self.prompts[self.ranks.rank :: self.ranks.world_size]
+        rank_prompts = self.prompts[self.ranks.rows.rank :: self.ranks.rows.world_size]
         metrics: list[Metric] = list(self._metrics([], []))
         # A pause asks all ranks: each comes as often as the one with the most prompts.
-        for start in range(0, -(-len(self.prompts) // self.ranks.world_size), PROMPTS_PER_BATCH):
+        for start in range(0, -(-len(self.prompts) // self.ranks.rows.world_size), PROMPTS_PER_BATCH):
             check_interrupt()
             prompts = rank_prompts[start : start + PROMPTS_PER_BATCH]
             groups = collect.generate_completions(
@@ -149,7 +149,7 @@ class HeldOutEvaluator:
     def _pieces(self, examples: Sequence[Example], tokens_at_once: int) -> list[Sequence[Example]]:
         """As many on every rank: what is divided computes only where all do, on nothing if need be."""
         pieces: list[Sequence[Example]] = [*micro_batches_in_order(examples, tokens_at_once)]
-        most = max(int(count) for [count] in self.ranks.all_gather([len(pieces)]))
+        most = max(int(count) for [count] in self.ranks.rows.all_gather([len(pieces)]))
         prompt = self.prompts[0]
         unlearnt = Completion(ids=prompt.prompt[-1:], mask=(False,), finished=False)
         nothing = Example(prompt=prompt.prompt, completions=(unlearnt,), extras=prompt.extras)

@@ -64,6 +64,7 @@ from plaudit.methods.supervised.objective import microbatches_of
 from plaudit.methods.supervised.run import require_demonstrations
 from plaudit.models.policy import AdapterOffReference, GeneratingReference, Policy
 from plaudit.models.reward_model import RewardModel, ValueHead
+from plaudit.models.verify import share_tokens
 from plaudit.preflight.check import PreflightSubject
 from plaudit.rewards.base import Reward, compares_answers
 from plaudit.rewards.registry import resolve_function, resolve_reward
@@ -137,7 +138,7 @@ def make_rounds(
         collector=collector,
         experience=experience,
         kl_control=KlControl.of(algorithm),
-        ranks=run.ranks,
+        ranks=run.ranks.rows,
         seed=config.seed,
         weights=sources.weights,
         extra_microbatches=_ptx_microbatches(config, run),
@@ -185,7 +186,7 @@ def _make_experience(
         row=algorithm,
         models=sources.models,
         shaper=ScoreShaper.of(algorithm, config.shape, config.draw.room(1)),
-        ranks=run.ranks,
+        ranks=run.ranks.rows,
         tokens_at_once=config.memory.tokens_at_once,
         minibatches=algorithm.minibatches,
         epochs=algorithm.update_epochs,
@@ -482,6 +483,7 @@ def _load_critic(
     if config.critic.shared:
         return ValueHead(policy), ["critic: a head on the policy's own layers, which begins with zeros"]
     critic, notes = prepare_critic(config, run, by_parts=True)
+    share_tokens(critic, run.ranks.sequence)
     shard_or_broadcast(critic, config, run.ranks)
     return critic, notes
 

@@ -52,6 +52,7 @@ class PreferenceConfig(RunConfig):
     stages: StageSettings = field(default_factory=StageSettings)
     """The data in parts."""
     _compares_passes: ClassVar[bool] = True
+    _shares_rows: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         # A dataclass with slots is made anew, and a bare super() would still mean the one before.

@@ -91,7 +91,7 @@ def load_models(
     batcher = PreferenceBatcher(
         row=row,
         models=ScoringModels(policy=policy, reference=reference.reference),
-        ranks=run.ranks,
+        ranks=run.ranks.rows,
         tokens_at_once=config.memory.tokens_at_once,
         ties=config.rows.ties == "soft" and "sorted_batch" not in row.needs,
         running_mean=RunningMean(("reward_chosen", "reward_rejected"), share=RUNNING_MEAN_SHARE)

@@ -178,6 +178,7 @@ class RewardConfig(RunConfig):
     """Several models instead of one."""
     pretraining: PretrainingSettings = field(default_factory=PretrainingSettings)
     """A first stage on other rows."""
+    _shares_rows: ClassVar[bool] = True
     keeps_best: ClassVar[bool] = True
     """A reward model that has read its rows too often is right on those alone."""
 

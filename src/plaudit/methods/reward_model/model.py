@@ -45,7 +45,7 @@ from plaudit.models.reward_model import (
     new_reward_model,
     save_reward_model,
 )
-from plaudit.models.verify import choose_layout
+from plaudit.models.verify import choose_layout, share_tokens
 from plaudit.rewards.learned.batching import longest_length
 from plaudit.rewards.llm import generative
 from plaudit.tokens.batch import Example, batch_of
@@ -71,6 +71,7 @@ def prepare_reward_model(
         model.use_layout(layout)
         notes += [*models.four_bit_notes(model), *([] if note is None else [note])]
         notes += models.narrow_as_configured(model, config, precision)
+        share_tokens(model, ranks.sequence)
     return model.train(), notes
 
 

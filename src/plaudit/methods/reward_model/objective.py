@@ -82,7 +82,7 @@ def microbatches_of(
     total = sum(len(row.judgement.ends) if isinstance(row.judgement, StepLabels) else 1 for row in rows)
     tokens = sum(map(preferred_tokens, rows))
     whole = RewardMicrobatch(judged=tuple(rows), total_rows=total, total_preferred_tokens=tokens)
-    return whole.shares(ranks.world_size, tokens_at_once)[ranks.rank]
+    return whole.shares(ranks.rows.world_size, tokens_at_once)[ranks.rows.rank]
 
 
 def comparison_result(

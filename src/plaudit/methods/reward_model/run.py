@@ -214,7 +214,7 @@ def prepare_reward(
     objective = loss.objective(model, language)
     train = bootstrap_rows(rows.train, config.ensemble, config.seed)
     sample_rows = rows.held_out or rows.train
-    samples_here = ranks.is_first or config.divides_weights
+    samples_here = ranks.is_first or config.divides_weights or ranks.sequence is not None
 
     evaluate, held_out_rows = _held_out_fns(objective, rows.held_out, ranks, tokens_at_once)
     run.note(*rows.notes, loss.sentence, *notes)

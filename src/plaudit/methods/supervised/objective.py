@@ -61,7 +61,7 @@ def microbatches_of(
     """This rank's micro-batches of a batch; every rank holds the same rows, so each knows the counts."""
     tokens = sum(example.trained_tokens for example in examples)
     whole = SupervisedMicrobatch(examples=tuple(examples), total_tokens=tokens)
-    return whole.shares(ranks.world_size, tokens_at_once)[ranks.rank]
+    return whole.shares(ranks.rows.world_size, tokens_at_once)[ranks.rows.rank]
 
 
 def likelihood_objective(policy: Policy) -> SupervisedObjective:

@@ -300,7 +300,7 @@ def judged_evaluator(
     weights = WeightsVersion()
     sampler = run.local_sampler(policy, weights)
     settings = SamplingSettings(temperature=0, max_tokens=config.judge.tokens)
-    mine = prompts[ranks.rank :: ranks.world_size]
+    mine = prompts[ranks.rows.rank :: ranks.rows.world_size]
 
     def evaluate(check_interrupt: InterruptCheck) -> tuple[Metric, ...]:
         check_interrupt()
