@@ -375,7 +375,7 @@ def process_group(device: str = "auto", *, sequence_ranks: int = 1) -> Iterator[
         os.environ.update(join_starter(os.environ))
     local_device, world = _local_device(device), int(os.environ.get("WORLD_SIZE", "1"))
     if world == 1:
-        yield _alone(local_device, sequence_ranks)
+        yield _single(local_device, sequence_ranks)
         return
     from plaudit.engine.ranks import compare_machines, share_rows
 
@@ -408,7 +408,7 @@ def process_group(device: str = "auto", *, sequence_ranks: int = 1) -> Iterator[
     _leave_group()
 
 
-def _alone(local_device: torch.device, sequence_ranks: int) -> Ranks:
+def _single(local_device: torch.device, sequence_ranks: int) -> Ranks:
     if sequence_ranks > 1:
         words = f"this is one process; start {sequence_ranks} with torchrun, or leave it out"
         raise UserError(f"--sequence-ranks {sequence_ranks}: {words}")

@@ -168,6 +168,15 @@ class RunConfig:
             raise UserError("--shard divides whole weights: leave it out, or --lora.base 4bit")
         if self.shard_ranks and not self.shard:
             raise UserError("--shard-ranks says over how many processes --shard divides weights: give both")
+        self._refuse_for_compile()
+        if self.sequence_ranks > 1 and not self._shares_rows:
+            raise UserError(
+                "--sequence-ranks is for sft, preferred, control, reward, and dpo and its relatives"
+            )
+        if self.keep.use_best and self.held_out_share == 0.0:
+            raise UserError("keep.use_best needs held-out rows: set --held-out to a share or a file")
+
+    def _refuse_for_compile(self) -> None:
         if self.compile and (self.shard or self.lora.base == "4bit"):
             raise UserError("--compile is for whole weights: leave it out, or --shard and --lora.base 4bit")
         if self.compile and self.lora.dropout:
@@ -177,12 +186,6 @@ class RunConfig:
                 "--compile with --memory.keep-products: no product is kept within compiled layers; leave "
                 "one of them out (compiled without --memory.checkpointing, layers keep less than usual)"
             )
-        if self.sequence_ranks > 1 and not self._shares_rows:
-            raise UserError(
-                "--sequence-ranks is for sft, preferred, control, reward, and dpo and its relatives"
-            )
-        if self.keep.use_best and self.held_out_share == 0.0:
-            raise UserError("keep.use_best needs held-out rows: set --held-out to a share or a file")
 
     def _refuse_for_deepspeed(self) -> None:
         """Raise for settings that DeepSpeed cannot go with, or that are read by it alone."""
@@ -198,6 +201,7 @@ class RunConfig:
         optimizer = self.optimizer
         others = {
             "--shard": self.shard,
+            "--sequence-ranks": self.sequence_ranks > 1,
             "--compile": self.compile,
             "--dtype float64": self.dtype == "float64",
             "--lora.base 4bit": self.lora.base == "4bit",

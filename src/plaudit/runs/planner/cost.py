@@ -106,6 +106,10 @@ def resolve_run(method: str, config: RunConfig) -> RunConfig:
             "--engine deepspeed: where DeepSpeed keeps its parts, and when it gathers them, is not known "
             "here; plan the run with --shard instead, which divides what stage 3 divides"
         )
+    if config.sequence_ranks > 1:
+        raise UserError(
+            "plaudit plan does not know --sequence-ranks: leave it out, with a --max-length of one's part"
+        )
     if isinstance(config, PolicyConfig):
         return rounds_as_steps(method, config)
     if isinstance(config, PreferenceConfig):

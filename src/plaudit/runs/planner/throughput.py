@@ -64,7 +64,7 @@ def measure_throughput(
         # A reward that tells no answers apart ends a run; a trial that learns nothing goes on.
         config = replace(config, draw=replace(config.draw, flat_rounds=0))
     started = time.perf_counter()
-    with process_group(config.device, sequence_ranks=config.sequence_ranks) as ranks:
+    with process_group(config.device) as ranks:
         before = measure_memory(str(ranks.device))
         run = start_run(config, ranks, method)
         with run.resources:
