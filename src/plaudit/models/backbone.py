@@ -358,8 +358,7 @@ class Backbone:
         values = reader(hidden, own_m)
         if sequence is None or own_m is None:
             return values
-        whole = sequence.put_together(values, own_m, selected.numel())
-        return tuple(value_M.view(*selected.shape, *value_M.shape[1:]) for value_M in whole)
+        return sequence.put_together(values, own_m, selected.shape)
 
     def all_states(self, inputs: ForwardInputs, selected_M: Tensor) -> Tensor:
         """All states ``[R·S, H]`` after one pass; only those of the given rows are complete."""

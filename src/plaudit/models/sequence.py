@@ -94,13 +94,13 @@ class SequenceRanks:
         """This rank's part of what a layer has for each head."""
         return None if of_heads is None else of_heads.chunk(self.size)[self.place]
 
-    def put_together(self, values: Sequence[Tensor], own_m: Tensor, count: int) -> tuple[Tensor, ...]:
-        """All ``count`` values, from those that each rank has read; a gradient flows to one's own alone."""
+    def put_together(self, values: Sequence[Tensor], own_m: Tensor, shape: torch.Size) -> tuple[Tensor, ...]:
+        """All values in this shape, from those that each rank has read; a gradient flows to its own alone."""
         place_m = own_m.to(values[0].device, non_blocking=True)
         # Sums of numbers, also of what is yes or no.
         numbers = (value.to(torch.uint8) if value.dtype == torch.bool else value for value in values)
-        whole = (_put_together(number, place_m, count, self.group) for number in numbers)
-        return tuple(all_M.to(value.dtype) for all_M, value in zip(whole, values, strict=True))
+        whole = (_put_together(number, place_m, shape, self.group) for number in numbers)
+        return tuple(found.to(value.dtype) for found, value in zip(whole, values, strict=True))
 
 
 class _Exchange(torch.autograd.Function):
@@ -122,15 +122,21 @@ class _PutTogether(torch.autograd.Function):
     """Each rank's values at their places among all; backward takes one's own, as every rank has the loss."""
 
     @staticmethod
-    def forward(ctx: Any, value_m: Tensor, place_m: Tensor, count: int, group: dist.ProcessGroup) -> Tensor:
+    def forward(
+        ctx: Any, value_m: Tensor, place_m: Tensor, shape: torch.Size, group: dist.ProcessGroup
+    ) -> Tensor:
         ctx.save_for_backward(place_m)
-        whole = value_m.new_zeros(count, *value_m.shape[1:]).index_copy_(0, place_m, value_m)
+        ctx.dimensions = len(shape)
+        # Made in its shape: what a divided module returns may be no view.
+        whole = value_m.new_zeros(*shape, *value_m.shape[1:])
+        whole.view(-1, *value_m.shape[1:]).index_copy_(0, place_m, value_m)
         dist.all_reduce(whole, group=group)
         return whole
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
-        return grads[0].index_select(0, ctx.saved_tensors[0]), None, None, None
+        grad_M = grads[0].flatten(0, ctx.dimensions - 1)
+        return grad_M.index_select(0, ctx.saved_tensors[0]), None, None, None
 
 
 _exchange = cast(
@@ -138,6 +144,6 @@ _exchange = cast(
     _Exchange.apply,  # pyright: ignore[reportUnknownMemberType]  torch leaves it untyped
 )
 _put_together = cast(
-    "Callable[[Tensor, Tensor, int, dist.ProcessGroup], Tensor]",
+    "Callable[[Tensor, Tensor, torch.Size, dist.ProcessGroup], Tensor]",
     _PutTogether.apply,  # pyright: ignore[reportUnknownMemberType]  torch leaves it untyped
 )

@@ -121,8 +121,12 @@ def test_ranks_that_share_rows_learn_what_one_process_learns(
     one, other = (runs.folder / f"{manner} {count}" for count in (1, ranks))
     for expected, found in zip(lines(one), lines(other), strict=True):
         assert found.keys() == expected.keys()
-        distance = {name: apart(found[name], expected[name]) for name in expected}
-        assert max(distance.values()) < 1e-9, (expected["step"], distance)
+        for name, value in expected.items():
+            # A sampler's log-probs are rounded to float32, and hang on who is asked beside whom.
+            near = (
+                1e-4 if manner[:4] in ("grpo", "ppo", "ppo,") and name not in ("loss", "grad_norm") else 1e-9
+            )
+            assert apart(found[name], value) < near, (expected["step"], name)
     assert (one / "samples.jsonl").read_bytes() == (other / "samples.jsonl").read_bytes()
     for path in one.glob("[mc]*/model.safetensors"):
         weights = load_file(other / path.relative_to(one))
