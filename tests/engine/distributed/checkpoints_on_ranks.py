@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable, Mapping
@@ -26,6 +27,7 @@ from plaudit.engine.distributed import Ranks, full_tensor, process_group, shard_
 from plaudit.engine.optimizer import make_optimizer
 from plaudit.engine.settings import OptimizerSettings
 from plaudit.engine.step import ObjectiveResult, Stepper
+from plaudit.errors import UserError
 from tests.engine.distributed.collectives import net
 
 
@@ -118,6 +120,21 @@ def save_and_die(ranks: Ranks, folder: Path, *, victim: int, fatal: int) -> dict
     return {}
 
 
+def save_beyond_a_limit(ranks: Ranks, folder: Path) -> dict[str, Any]:
+    """The last rank may write no file of more than a kilobyte, as on a disk that is full for it alone."""
+    stepper, average = stepper_on(ranks)
+    step(stepper, average, 1)
+    for number in (1, 2):
+        state = snapshot(stepper, {"average": average}, step=number, facts={})
+        try:
+            save.save_checkpoint(folder, state, ranks=ranks)
+        except UserError as error:
+            return {"step": number, "said": str(error)}
+        if ranks.rank == ranks.world_size - 1:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
+    return {}
+
+
 def _die_before_fsync(fatal: int) -> None:
     calls = 0
 
@@ -133,7 +150,8 @@ def _die_before_fsync(fatal: int) -> None:
 
 
 WORK: Mapping[str, Callable[..., Any]] = {
-    work.__name__: work for work in (train_and_save, load_and_save, load_only, save_and_die)
+    work.__name__: work
+    for work in (train_and_save, load_and_save, load_only, save_beyond_a_limit, save_and_die)
 }
 
 

@@ -99,6 +99,16 @@ def test_a_shard_that_is_damaged_is_named_by_all_ranks(
     assert note.endswith(f"{path.name} {words}")
 
 
+def test_where_one_rank_cannot_write_all_of_them_say_so(tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    said = on_ranks(2, "save_beyond_a_limit", folder)
+    assert said[0] == said[1]
+    assert said[0]["step"] == 2
+    assert "step-00000002: could not be written: the file would be larger than is allowed" in said[0]["said"]
+    assert [path.name for path in folder.iterdir() if path.is_dir()] == ["step-00000001"]
+
+
 def test_groups_that_hold_copies_write_each_row_once(tmp_path: Path) -> None:
     folder = tmp_path / "checkpoints"
     folder.mkdir()

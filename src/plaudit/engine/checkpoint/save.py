@@ -22,7 +22,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -221,8 +221,9 @@ def save_checkpoint(
                 folder.mkdir(exist_ok=True)
             partial = [stack.enter_context(atomic.atomic_folder(target, needed=needed)).name]
         [name] = ranks.all_gather_strings(partial)
-        with atomic.disk_errors_explained(target, needed=needed):
-            manifest = _write_parts(folder / name, state, ranks)
+        manifest = _write_parts(
+            folder / name, state, ranks, atomic.disk_errors_explained(target, needed=needed)
+        )
         if ranks.is_first:
             _write_facts(folder / name, text, manifest)
     if ranks.is_first:
@@ -397,24 +398,27 @@ def shape_mismatches(parts: Mapping[str, StoredPart], expected: TensorShapes) ->
     return tuple(problems)
 
 
-def _write_parts(partial: Path, state: TrainState, ranks: Ranks) -> Manifest:
+def _write_parts(
+    partial: Path, state: TrainState, ranks: Ranks, errors_explained: AbstractContextManager[None]
+) -> Manifest:
     """Write what this rank has to write, and learn what the others have written."""
     files: dict[str, Mapping[str, Any]] = {}
     aliases: dict[str, Mapping[str, str]] = {}
-    fault: OSError | None = None
+    fault: Exception | None = None
     try:
-        for part, tensors in state.tensors.items():
-            aliases[part] = find_tied_tensors(part, tensors)
-            unshared = {name: tensor for name, tensor in tensors.items() if name not in aliases[part]}
-            path = partial / part_file(part, *state.pieces.get(part, (0, 1)))
-            sha256 = write_tensors(path, unshared)
-            files[path.name] = {"bytes": path.stat().st_size, "sha256": sha256}
-    except OSError as error:
+        with errors_explained:
+            for part, tensors in state.tensors.items():
+                aliases[part] = find_tied_tensors(part, tensors)
+                unshared = {name: tensor for name, tensor in tensors.items() if name not in aliases[part]}
+                path = partial / part_file(part, *state.pieces.get(part, (0, 1)))
+                sha256 = write_tensors(path, unshared)
+                files[path.name] = {"bytes": path.stat().st_size, "sha256": sha256}
+    except (UserError, OSError) as error:
         fault = error
-    # All ranks hear of it and end; if one fell silent, the others would wait for it.
-    faults = ranks.all_gather_strings([] if fault is None else [f"rank {ranks.rank}: {fault}"])
+    # All ranks hear of it and say the same; if one fell silent, the others would wait for it.
+    faults = ranks.all_gather_strings([] if fault is None else [str(fault)])
     if faults:
-        raise fault or UserError(f"the checkpoint could not be written: {faults[0]}")
+        raise fault if isinstance(fault, OSError) else UserError(faults[0])
     pieces = {part: count for part, (_, count) in state.pieces.items()}
     for text in ranks.all_gather_strings([exact_json.dumps(files)]):
         files |= exact_json.loads(text)
