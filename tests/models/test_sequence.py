@@ -6,22 +6,25 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.distributed_c10d import PrefixStore
 
 from plaudit.engine.distributed import process_group, single_process
 from plaudit.engine.ranks import share_rows
 from plaudit.errors import UserError
+from plaudit.methods.config import DistilConfig
 from plaudit.models.attention import AttentionRule, PackedRow
 from plaudit.models.policy import Policy
 from plaudit.models.sequence import SequenceRanks
 from plaudit.models.verify import share_tokens
 from plaudit.tokens.batch import batch_of
-from plaudit.tokens.microbatch import ForwardInputs, Segments
+from plaudit.tokens.microbatch import ForwardInputs, Layout, Segments
 from tests.models.zoo import EAGER, SDPA, build, examples
 
 Result = TypeVar("Result")
@@ -39,13 +42,11 @@ RULES = {
 
 def on_ranks(count: int, work: Callable[[SequenceRanks], Result]) -> list[Result]:
     """What each of so many ranks makes, in their order."""
-    store = dist.HashStore()
+    store = dist.HashStore()  # pyright: ignore[reportPrivateImportUsage]  it has no other name
 
     def of(place: int) -> Result:
         group: Any = dist.ProcessGroup(store, place, count)
-        gloo: Any = dist.ProcessGroupGloo(
-            dist.PrefixStore("gloo", store), place, count, timedelta(seconds=60)
-        )
+        gloo: Any = dist.ProcessGroupGloo(PrefixStore("gloo", store), place, count, timedelta(seconds=60))
         group._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
         group._register_backend(CPU, dist.ProcessGroup.BackendType.GLOO, gloo)
         return work(SequenceRanks(place=place, size=count, group=group))
@@ -159,12 +160,15 @@ def test_what_cannot_be_shared_is_refused_in_a_sentence() -> None:
     ):
         pass
 
+    with pytest.raises(UserError, match="--sequence-ranks: runs of this kind have whole rows"):
+        DistilConfig(model=Path("m"), data=Path("d"), out=Path("o"), teacher=Path("t"), sequence_ranks=2)
+
     def refusal(sequence: SequenceRanks) -> str:
         with pytest.raises(UserError) as refused:
             share_tokens(Policy(models[sequence.place], layout=layouts[sequence.place]), sequence)
         return str(refused.value)
 
-    models, layouts = [build("llama") for _ in range(3)], ["packed"] * 3
+    models, layouts = [build("llama") for _ in range(3)], list[Layout](["packed"] * 3)
     assert all("--sequence-ranks 3: a layer has 4 heads" in words for words in on_ranks(3, refusal))
     layouts = ["right"] * 3
     assert all("padded on the right" in words for words in on_ranks(3, refusal))

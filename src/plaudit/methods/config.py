@@ -171,7 +171,7 @@ class RunConfig:
         self._refuse_for_compile()
         if self.sequence_ranks > 1 and not self._shares_rows:
             raise UserError(
-                "--sequence-ranks is for sft, preferred, control, reward, and dpo and its relatives"
+                "--sequence-ranks: runs of this kind have whole rows in each process; leave it out"
             )
         if self.keep.use_best and self.held_out_share == 0.0:
             raise UserError("keep.use_best needs held-out rows: set --held-out to a share or a file")
