@@ -140,7 +140,7 @@ def test_a_python_that_is_too_old_or_too_new_is_named(version, repository):
 COLLECT = {"anyio", "argon2", "h11", "markdown_it", "nh3", "sqlalchemy", "starlette", "uvicorn"}
 """What the store of labels needs, and nothing else."""
 OPTIONAL = COLLECT | {
-    *("peft", "pg8000", "datasets", "pandas", "tensorboard"),
+    *("deepspeed", "peft", "pg8000", "datasets", "pandas", "tensorboard"),
     *("wandb", "mlflow", "trackio", "lm_eval", "readline"),
 }
 """What is imported only where a user asks for it, and is said in words where it is not there."""

@@ -31,7 +31,6 @@ from plaudit.engine.checkpoint.state import (
     restore_rng_state,
     snapshot,
 )
-from plaudit.engine.deepspeed import ZeroAdamW
 from plaudit.engine.distributed import Ranks, is_sharded
 from plaudit.engine.metrics import Metric, measure_memory, values_of
 from plaudit.engine.optimizer import make_optimizer, schedule_factor
@@ -51,6 +50,7 @@ from plaudit.engine.step_report import SLOW_STEP, Number, StepPace, StepReport
 from plaudit.errors import UserError
 from plaudit.models.backbone import evaluation_mode
 from plaudit.tokens.microbatch import MicrobatchT
+from plaudit.wings import offered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,7 +194,7 @@ class TrainingJob(Generic[MicrobatchT]):
         )
         if self.deepspeed is None:
             return stepper
-        zero = ZeroAdamW(self.module, stepper.optimizer, self.deepspeed, ranks)
+        zero = offered("ZeroAdamW", of="runs")(self.module, stepper.optimizer, self.deepspeed, ranks)
         return replace(stepper, optimizer=cast("Any", zero), gradients=zero, session=zero.session)
 
 

@@ -16,14 +16,12 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-import torch.distributed as dist
 from numpy.typing import NDArray
 
 from plaudit.config import to_plain_data
 from plaudit.errors import UserError
 from plaudit.files import exact_json
 from plaudit.files.stored import LazyRows
-from plaudit.models.sequence import SequenceRanks
 from plaudit.releases import TRIED, installed_version
 
 if TYPE_CHECKING:
@@ -109,6 +107,10 @@ def share_rows(ranks: Ranks, size: int, timeout: timedelta) -> Ranks:
         )
     if size == 1:
         return ranks
+    import torch.distributed as dist
+
+    from plaudit.models.sequence import SequenceRanks
+
     everyone, subgroups = range(ranks.world_size), dist.new_subgroups_by_enumeration
     neighbours, _ = subgroups([[*everyone[n : n + size]] for n in everyone[::size]], timeout=timeout)
     peers, _ = subgroups([[*everyone[place::size]] for place in range(size)], timeout=timeout)

@@ -17,7 +17,6 @@ import torch
 from plaudit.config import did_you_mean
 from plaudit.engine import run_folder
 from plaudit.engine.checkpoint.state import deterministic_kernels, seed_everything
-from plaudit.engine.deepspeed import import_deepspeed
 from plaudit.engine.distributed import Ranks, is_sharded, process_group, unsharded
 from plaudit.engine.loop import MANY_ROWS, BatchOrder, Schedule, TrainingJob, TrainingLoop
 from plaudit.engine.metrics import matmul_rate
@@ -54,7 +53,7 @@ from plaudit.rollouts.sampler import WeightsVersion
 from plaudit.tokens.batch import Example, batch_of
 from plaudit.tokens.encode import Encoder, make_encoder, read_template
 from plaudit.tokens.microbatch import layout_batch
-from plaudit.wings import offered_if_any
+from plaudit.wings import offered, offered_if_any
 
 CHECKS_FILE = "checks.json"
 """The file of a run folder with the findings of the checks before the first step."""
@@ -226,7 +225,7 @@ def open_run(config: RunConfig, method: str, inputs: Sequence[Path] = ()) -> Ite
     """
     refuse_unknown_checks("--allow", config.allow, CHECKS)
     if config.zero is not None:
-        import_deepspeed(config.device)
+        offered("DeepSpeed", of="runs")(config.device)
     with (
         untried_releases_named(),
         process_group(config.device, sequence_ranks=config.sequence_ranks) as ranks,

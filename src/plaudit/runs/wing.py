@@ -24,6 +24,8 @@ WING = Wing(
         "judge-reward": "plaudit.runs.pipeline.stages:JUDGE_REWARDS",
     },
     offers={
+        "DeepSpeed": "plaudit.runs.deepspeed:import_deepspeed",
+        "ZeroAdamW": "plaudit.runs.deepspeed:ZeroAdamW",
         "curves_page": "plaudit.runs.report.run.page:curves_page",
         "memory_fit": "plaudit.runs.planner.fit:estimate_fit",
         "model_card": "plaudit.runs.report.run.card:model_card",

@@ -170,7 +170,7 @@ REFUSED = {
 def test_what_deepspeed_does_not_go_with_is_refused(
     words: str, tmp_path: Path, toy: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("plaudit.methods.run.import_deepspeed", lambda device: None)
+    monkeypatch.setattr("plaudit.runs.deepspeed.import_deepspeed", lambda device: None)
     assert train(words, toy, tmp_path) == 2
     said = capsys.readouterr().err
     assert REFUSED[words] in said

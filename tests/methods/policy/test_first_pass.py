@@ -62,13 +62,13 @@ def test_a_critic_on_the_policys_layers_is_read_off_the_same_pass(monkeypatch: p
     one = shared()
     pieces = first_pieces(one, 2)
     calls = list[int]()
-    states = one.policy.backbone.states
+    read = one.policy.backbone.read
 
-    def counted(*given: object) -> torch.Tensor:
+    def counted(*given: object) -> tuple[torch.Tensor, ...]:
         calls.append(1)
-        return states(*given)  # pyright: ignore
+        return read(*given)  # pyright: ignore
 
-    monkeypatch.setattr(one.policy.backbone, "states", counted)
+    monkeypatch.setattr(one.policy.backbone, "read", counted)
     one.rounds.current = None
     # One pass a micro-batch of the first epoch for log-probs and values, and none more for the first move.
     pieces = first_pieces(one, 3)

@@ -23,7 +23,6 @@ from torch.distributed.tensor import DTensor
 
 from plaudit.engine.checkpoint.save import TensorShapes, TrainState
 from plaudit.engine.checkpoint.tensors import StoredPart, stored_kind
-from plaudit.engine.deepspeed import ZeroAdamW
 from plaudit.engine.distributed import Ranks, copy_into, local_rows
 from plaudit.engine.optimizer import trained_parameters
 from plaudit.engine.step import Stepper
@@ -45,6 +44,25 @@ class Stateful(Protocol):
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Restore the state from a checkpoint's tensors."""
+        ...
+
+
+@runtime_checkable
+class HoldsWeights(Protocol):
+    """An optimiser that keeps weights and its memory of them in parts of its own (DeepSpeed)."""
+
+    shapes: Mapping[str, tuple[tuple[int, ...], str]]
+
+    def weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Each weight that learns, whole; every rank must come."""
+        ...
+
+    def moments(self) -> Iterator[tuple[str, Tensor]]:
+        """What is kept of each, by weight and key, whole; every rank must come."""
+        ...
+
+    def load(self, weights: Mapping[str, Tensor], moments: Mapping[str, Tensor]) -> None:
+        """Take both from a checkpoint; every rank must come."""
         ...
 
 
@@ -271,7 +289,7 @@ def snapshot(
     optimizer_state = read_optimizer_state(module, optimizer)
     weights: Mapping[str, Tensor] = {name: p.detach() for name, p in trained_parameters(module).items()}
     memory = optimizer_state.tensors
-    if isinstance(optimizer, ZeroAdamW):
+    if isinstance(optimizer, HoldsWeights):
         # One after the other, so that no device holds a whole copy of what is divided.
         weights, memory = (_for_first(each, ranks) for each in (optimizer.weights(), optimizer.moments()))
     parts = {
@@ -317,7 +335,7 @@ def local_piece(
 
 
 def expected_shapes(module: nn.Module, optimizer: object = None) -> TensorShapes:
-    if isinstance(optimizer, ZeroAdamW):
+    if isinstance(optimizer, HoldsWeights):
         return {"model": optimizer.shapes}
     return {"model": {name: (tuple(p.shape), str(p.dtype)) for name, p in trained_parameters(module).items()}}
 
@@ -327,7 +345,7 @@ def load_snapshot(
 ) -> None:
     """Restore the weights and, with an optimiser, its state and the random generators."""
     weights, memory = state.tensors["model"], state.tensors["optimizer"]
-    if isinstance(optimizer, ZeroAdamW):
+    if isinstance(optimizer, HoldsWeights):
         optimizer.load(weights, memory)
         weights, memory = {}, {}
     parameters = trained_parameters(module)
