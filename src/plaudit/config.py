@@ -17,7 +17,7 @@ import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -153,10 +153,9 @@ def _describe_member(member: object) -> str:
         return "one of " + ", ".join(str(choice) for choice in get_args(member))
     if get_origin(member) is tuple and get_args(member)[1:] == (...,):
         return f"a list, each {describe_type(item_type(member))}"
-    for kind, (words, _) in _SCALAR_TYPES.items():
-        if member is kind:
-            return words
-    raise TypeError(f"a setting cannot be of type {member}")
+    if member not in _SCALAR_TYPES:
+        raise TypeError(f"a setting cannot be of type {member}")
+    return _SCALAR_TYPES[member][0]
 
 
 def _convert_to(value: object, member: object) -> object:
@@ -165,24 +164,17 @@ def _convert_to(value: object, member: object) -> object:
             # As text, since YAML reads a choice named 8 as a number; what is kept is the choice itself.
             if str(choice) == str(value):
                 return choice
+    elif get_origin(member) is not tuple:
+        return _SCALAR_TYPES[member][1](value)
+    elif isinstance(value, list | tuple):
+        return tuple(convert(item, item_type(member)) for item in value)
+    raise ValueError(value)
+
+
+def _as_it_is(value: object, kind: type) -> object:
+    if not isinstance(value, kind):
         raise ValueError(value)
-    if get_origin(member) is tuple:
-        return _items(value, item_type(member))
-    for kind, (_, read) in _SCALAR_TYPES.items():
-        if member is kind:
-            return read(value)
-    raise TypeError(f"a setting cannot be of type {member}")
-
-
-def _items(value: object, item_value_type: object) -> tuple[object, ...]:
-    if not isinstance(value, list | tuple):
-        raise ValueError(value)
-    return tuple(convert(item, item_value_type) for item in value)
-
-
-def _none(value: object) -> None:
-    if value is not None:
-        raise ValueError(value)
+    return value
 
 
 def _bool(value: object) -> bool:
@@ -217,19 +209,13 @@ def _path(value: object) -> Path:
     return Path(value)
 
 
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise ValueError(value)
-    return value
-
-
 _SCALAR_TYPES: dict[object, tuple[str, Callable[[object], object]]] = {
-    type(None): ("none", _none),
+    type(None): ("none", partial(_as_it_is, kind=type(None))),
     bool: ("true or false", _bool),
     int: ("a whole number", _int),
     float: ("a number", _float),
     Path: ("a path", _path),
-    str: ("text", _text),
+    str: ("text", partial(_as_it_is, kind=str)),
 }
 
 
@@ -288,11 +274,12 @@ def direct_settings(
         if doc is None:
             raise TypeError(f"{config_type.__name__}.{field.name} needs a docstring: the text of --help")
         value_type = hints[field.name]
+        default = field.default if field.default_factory is MISSING else field.default_factory()
         setting = Setting(
             path=(*path, field.name),
             value_type=value_type,
             # A group's own default may differ from its class's: --help shows what this config starts from.
-            default=_field_default(field) if defaults is MISSING else getattr(defaults, field.name),
+            default=default if defaults is MISSING else getattr(defaults, field.name),
             doc=doc,
             group=_group_type(value_type),
             hidden=bool(path) or field.metadata.get("hidden", False),
@@ -320,10 +307,6 @@ def _group_type(value_type: Any) -> type | None:
     members = [member for member in get_args(value_type) if member is not type(None)] or [value_type]
     is_config = len(members) == 1 and isinstance(members[0], type) and dataclasses.is_dataclass(members[0])
     return members[0] if is_config else None
-
-
-def _field_default(field: dataclasses.Field[Any]) -> object:
-    return field.default if field.default_factory is MISSING else field.default_factory()
 
 
 def read_yaml(path: Path, config_type: type) -> dict[SettingPath, object]:
@@ -363,14 +346,12 @@ def load_yaml(path: Path) -> tuple[Any, Any]:
         raise
     except RecursionError as error:
         raise UserError(f"{path}: this is not YAML of settings: hundreds of levels in each other") from error
-    except (yaml.YAMLError, *_YAML_VALUE_FAULTS) as error:
+    # The last two are what Python says of a date that is none, and of a number of thousands of digits.
+    except (yaml.YAMLError, ValueError, OverflowError) as error:
         words = " ".join(str(error).replace('in "<unicode string>", ', "at ").split())
         raise UserError(f"{path}: this is not YAML: {words}") from error
     return ({} if loaded is None else loaded), node
 
-
-_YAML_VALUE_FAULTS = (ValueError, OverflowError)
-"""What Python says of a date that is none, and of a number of thousands of digits."""
 
 _MOST_VALUES = 100_000
 """Values of a file, each counted wherever an alias (``*name``) repeats it."""

@@ -45,6 +45,9 @@ from plaudit.files.data_sets import joined
 if TYPE_CHECKING:
     from plaudit.data.formats.layout import ReadOptions
 
+_Option = TypeVar("_Option")
+_Value = TypeVar("_Value")
+
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
     """The file, written as a whole or not at all."""
@@ -71,11 +74,16 @@ def given_path(word: str) -> Path:
     return Path(word)
 
 
-def model_path(word: str) -> Path:
+def _read_word(read: Callable[[str], _Value], word: str) -> _Value:
+    """What a word is read as; argparse puts the option's name before a complaint."""
     try:
-        return hub.local_path(word, "model")
-    except UserError as error:
+        return read(word)
+    except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def model_path(word: str) -> Path:
+    return _read_word(partial(hub.local_path, kind="model"), word)
 
 
 def positive_integer(word: str) -> int:
@@ -85,16 +93,10 @@ def positive_integer(word: str) -> int:
     return number
 
 
-_Option = TypeVar("_Option")
-
-
 def _named_role(word: str) -> str:
     from plaudit.data.formats.layout import named_role
 
-    try:
-        return named_role(word)
-    except UserError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+    return _read_word(named_role, word)
 
 
 def add_row_options(
@@ -179,8 +181,6 @@ def _setting_value(config: Any, key: str) -> Any:
         config = getattr(config, name, None)
     return config
 
-
-__all__ = ["HelpAll", "add_method_options", "add_options", "read_config", "to_yaml"]
 
 ConfigT = TypeVar("ConfigT")
 
@@ -304,35 +304,18 @@ class HelpAll(argparse.Action):
 def _add_option(
     group: argparse._ActionsContainer, setting: Setting, text: str | None = None
 ) -> argparse.Action:
-    text = text or _help_text(setting)
-    dest = _DEST_PREFIX + setting.key
+    # Absent unless it was said: only so does the command line beat the file, and the file the defaults.
+    how: dict[str, Any] = {"dest": _DEST_PREFIX + setting.key, "default": argparse.SUPPRESS}
     if setting.optional_group or is_switch(setting.value_type):
-        switch = argparse.BooleanOptionalAction
-        return group.add_argument(
-            setting.option, dest=dest, action=switch, default=argparse.SUPPRESS, help=text
-        )
-    item = item_type(setting.value_type)
-    if setting.path in _ROWS:
-        rows = group.add_argument(setting.option, dest=dest, action=JoinedWords, nargs="+", help=text)
-        rows.default, rows.metavar = argparse.SUPPRESS, "ROWS"
-        return rows
-    return group.add_argument(
-        setting.option,
-        dest=dest,
-        type=partial(_parse_option, value_type=setting.value_type if item is None else item),
-        nargs=None if item is None else "+",
-        # Absent unless it was said: only so does the command line beat the file, and the file the defaults.
-        default=argparse.SUPPRESS,
-        metavar=_metavar(setting.value_type if item is None else item),
-        help=text,
-    )
-
-
-def _parse_option(word: str, value_type: object) -> object:
-    try:
-        return parse_word(word, value_type)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+        how |= {"action": argparse.BooleanOptionalAction}
+    elif setting.path in _ROWS:
+        how |= {"action": JoinedWords, "nargs": "+", "metavar": "ROWS"}
+    else:
+        item = item_type(setting.value_type)
+        value_type = setting.value_type if item is None else item
+        how |= {"nargs": None if item is None else "+", "metavar": _metavar(value_type)}
+        how |= {"type": partial(_read_word, partial(parse_word, value_type=value_type))}
+    return group.add_argument(setting.option, help=text or _help_text(setting), **how)
 
 
 def _metavar(value_type: object) -> str:

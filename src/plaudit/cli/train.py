@@ -43,15 +43,15 @@ def print_algorithms() -> None:
     """Each algorithm with its loss, its data, its cells and where it is from; and what the letters mean."""
     for facts in PREFERENCE_ALGORITHMS.values():
         cells = f"{facts.data} · {describe_cells(facts.function())}"
-        _print_row(facts.name, facts.formula, cells, facts.defaults, facts.paper)
+        _print_row(facts, cells)
     print("\n" + "\n".join(PREFERENCE_LEGEND))
     print("\n" + "\n".join(POLICY_LEGEND) + "\n")
     for row in POLICY_ALGORITHMS.values():
         cells = describe_policy_cells(row.function())
-        _print_row(row.name, row.formula, cells, row.defaults, row.paper)
+        _print_row(row, cells)
     print("\n" + "\n".join(LOOP_LEGEND) + "\n")
     for loop in ITERATIVE_ALGORITHMS.values():
-        _print_row(loop.name, loop.formula, loop.cells, loop.defaults, loop.paper)
+        _print_row(loop, loop.cells)
 
 
 def format_settings(defaults: Mapping[str, SettingValue | None]) -> str:
@@ -64,12 +64,10 @@ def format_settings(defaults: Mapping[str, SettingValue | None]) -> str:
     return ", ".join(f"{name} {_format_value(value)}" for name, value in given.items())
 
 
-def _print_row(
-    name: str, formula: str, cells: str, defaults: Mapping[str, SettingValue | None], paper: str
-) -> None:
-    print(f"{name:18} {formula}")
-    print(f"{'':18} {cells} · {format_settings(defaults)}")
-    print(f"{'':18} {paper}")
+def _print_row(facts: Any, cells: str) -> None:
+    print(f"{facts.name:18} {facts.formula}")
+    print(f"{'':18} {cells} · {format_settings(facts.defaults)}")
+    print(f"{'':18} {facts.paper}")
 
 
 def _format_value(value: SettingValue) -> str:
