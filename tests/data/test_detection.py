@@ -65,7 +65,7 @@ def test_the_sentence_says_what_the_rows_have():
     pairs = [{"chosen": [USER, *STONE], "rejected": [USER, *STONE, USER]}]
     with pytest.raises(UserError):
         read_records(pairs)
-    sentence = open_rows(pairs).detection.sentence
+    sentence = open_rows(pairs).sentence
     assert sentence == (
         "rows: read as TRL preference, implicit prompt (trl-preference-implicit), "
         "because the rows have chosen (messages), rejected (messages) and no prompt."

@@ -63,7 +63,7 @@ def _inspect(args: argparse.Namespace) -> int:
     if args.template is not None and args.model is None:
         raise UserError("--template shows rows as a model's tokens: say which with --model DIR")
     stream = open_rows(args.file, format=args.format, options=_read_options(args))
-    print(stream.detection.sentence)
+    print(stream.sentence)
     if stream.unread_text is not None:
         print(f"Before it can be trained: {stream.unread_text}")
     summary = summarise_rows(islice(stream.rows, args.limit))

@@ -307,7 +307,7 @@ def _read_rows(source: Path, tasks: _Tasks, format: str | None, options: ReadOpt
     if not tasks.bodies:
         reasons = ", ".join(f"{count} × {reason}" for reason, count in left_out.items())
         raise UserError(f"{tasks.name}: {tasks.rows} rows and no task in them ({reasons})")
-    return Intake(sentence=stream.detection.sentence, bodies=(*tasks.bodies,), left_out=left_out)
+    return Intake(sentence=stream.sentence, bodies=(*tasks.bodies,), left_out=left_out)
 
 
 def _groups(records: Sequence[Record], project: Project) -> Iterable[Sequence[Record]]:

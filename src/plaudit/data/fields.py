@@ -112,6 +112,12 @@ def join_names(names: Sequence[str], limit: int = 8) -> str:
     return f"{text} and {len(names) - limit} more" if len(names) > limit else text
 
 
+def shared_length(first: Sequence[object], second: Sequence[object]) -> int:
+    """How many items two sequences begin with alike."""
+    pairs = enumerate(zip(first, second, strict=False))
+    return next((n for n, pair in pairs if pair[0] != pair[1]), min(len(first), len(second)))
+
+
 ROW_LIMIT = 10_000_000
 """Bytes that a row may have; a row beyond it is nearly always a missing line break."""
 

@@ -157,15 +157,11 @@ def _load_with_faults(content: bytes | str) -> tuple[Any, list[BadRowError]]:
 def _fault_in(value: object) -> BadRowError | None:
     left = [value]
     while left:
-        match value := left.pop():
-            case BadRowError():
-                return value
-            case dict():
-                left += value.values()
-            case list():
-                left += value
-            case _:
-                pass
+        value = left.pop()
+        if isinstance(value, BadRowError):
+            return value
+        if isinstance(value, dict | list):
+            left += value.values() if isinstance(value, dict) else value
     return None
 
 

@@ -64,17 +64,12 @@ DETECTION_ROWS = 64
 """How many of the first rows decide the format."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Detection:
-    row_format: RowFormat
-    sentence: str
-
-
 def detect_format(rows: Sequence[RawRow], name: str) -> tuple[RowFormat, str]:
     """The layout that at least half of the rows have and no narrower one explains better, and why."""
     nodes = columns.readable_nodes(rows)
     if not nodes:
-        raise UserError(f"{name}: none of the first {len(rows)} rows can be read.{_first_problem(rows)}")
+        problems = [f" The first: {row.problem.message}" for row in rows if row.problem is not None]
+        raise UserError(f"{name}: none of the first {len(rows)} rows can be read.{''.join(problems[:1])}")
     match_counts = {each.name: sum(map(each.matches, nodes)) for each in FORMATS}
     candidates = [row_format for row_format in FORMATS if 2 * match_counts[row_format.name] >= len(nodes)]
     narrowest = [
@@ -141,30 +136,22 @@ def _similarity(row_format: RowFormat, fields: Sequence[str]) -> float:
     return 2.0 * sum(ratio for ratio in closest if ratio > 0.7) - len(row_format.schema)
 
 
-def _first_problem(rows: Sequence[RawRow]) -> str:
-    problems = [row.problem for row in rows if row.problem is not None]
-    return f" The first: {problems[0].message}" if problems else ""
-
-
 class Quarantine:
     """A JSONL file that appears, whole, when the reading ends and at least one row was bad."""
 
     def __init__(self, path: Path | None, source: Path | None = None) -> None:
         if path is not None and source is not None and path.resolve() == source.resolve():
             raise UserError(f"{path}: the quarantine file would replace the data; choose another name")
-        self.path = path
+        self._path = path
         self._file: AtomicFile | None = None
-
-    @property
-    def created_path(self) -> Path | None:
+        self.created_path: Path | None = None
         """Where the bad rows are; None when there are none, or nobody asked for the file."""
-        return self.path if self._file is not None else None
 
     def add(self, row: RawRow, problem: Problem) -> None:
-        if self.path is None:
+        if self._path is None:
             return
         if self._file is None:
-            self._file = AtomicFile(self.path)
+            self._file, self.created_path = AtomicFile(self._path), self._path
         entry = {
             "origin": problem.origin,
             "kind": problem.kind,
@@ -203,7 +190,9 @@ class ParsedRow:
 class RowStream:
     """A source that is being read, row by row."""
 
-    detection: Detection
+    row_format: RowFormat
+    sentence: str
+    """What to say aloud about the layout."""
     rows: Iterator[ParsedRow]
     unread_text: str | None = None
     """What to say of a field with text or a label that nothing reads; `read_records` refuses it."""
@@ -231,7 +220,7 @@ def open_rows(
     """Begin to read: the layout is known at once, the rows come as they are asked for.
 
     >>> stream = open_rows([{"prompt": "Hi"}])
-    >>> stream.detection.row_format.name, next(stream.rows).records[0].prompt
+    >>> stream.row_format.name, next(stream.rows).records[0].prompt
     ('trl-prompt', 'Hi')
     """
     if isinstance(source, str | Path):
@@ -259,8 +248,7 @@ def open_rows(
     joined = all_rows if row_format.join is None else row_format.join(all_rows)
     parsed_rows = (_parse_row(row, row_format, options, label) for row in joined)
     unread = columns.unread_fault(row_format, nodes, options)
-    detection = Detection(row_format=row_format, sentence=sentence)
-    return RowStream(detection=detection, rows=parsed_rows, unread_text=unread)
+    return RowStream(row_format=row_format, sentence=sentence, rows=parsed_rows, unread_text=unread)
 
 
 def read_records(
@@ -299,8 +287,8 @@ def read_records(
                 left_out[row.left_out] += 1
     result = ReadResult(
         records=records.result(),
-        format_name=stream.detection.row_format.name,
-        format_sentence=stream.detection.sentence,
+        format_name=stream.row_format.name,
+        format_sentence=stream.sentence,
         rows=rows,
         counts=counts,
         problems=tuple(problems),

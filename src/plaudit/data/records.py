@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 from plaudit.errors import UserError
 
@@ -310,14 +310,7 @@ class Task:
 Record = Demonstration | Comparison | Ranking | Rating | Steps | Prompt
 """Any fact that a row can hold."""
 
-RECORD_TYPES: dict[str, type[Record]] = {
-    "demonstration": Demonstration,
-    "comparison": Comparison,
-    "ranking": Ranking,
-    "rating": Rating,
-    "steps": Steps,
-    "prompt": Prompt,
-}
+RECORD_TYPES: dict[str, type[Record]] = {kind.__name__.lower(): kind for kind in get_args(Record)}
 """The name of each kind of record."""
 
 
@@ -339,17 +332,8 @@ def record_to_dict(record: Record) -> dict[str, object]:
         value: object = getattr(record, record_field.name)
         factory = record_field.default_factory
         if value != (record_field.default if factory is MISSING else factory()):
-            row[record_field.name] = _to_json(value)
+            row[record_field.name] = text_to_json(value)
     return row
-
-
-def text_to_json(text: Text) -> object:
-    """A string as it is, a conversation as a list of ``{"role": …, "content": …}``.
-
-    >>> text_to_json((Message(role="user", content="Hi"),))
-    [{'role': 'user', 'content': 'Hi'}]
-    """
-    return _to_json(text)
 
 
 def tool_fields(message: Message) -> dict[str, object]:
@@ -367,14 +351,19 @@ def tool_fields(message: Message) -> dict[str, object]:
     return {"tool_calls": calls, **result} if calls else {**result}
 
 
-def _to_json(value: object) -> object:
+def text_to_json(value: object) -> object:
+    """A string as it is, a conversation as a list of ``{"role": …, "content": …}``.
+
+    >>> text_to_json((Message(role="user", content="Hi"),))
+    [{'role': 'user', 'content': 'Hi'}]
+    """
     if isinstance(value, Message):
-        turn = {"role": value.role, "content": _to_json(value.content), **tool_fields(value)}
+        turn = {"role": value.role, "content": text_to_json(value.content), **tool_fields(value)}
         turn |= {} if value.reasoning is None else {"reasoning_content": value.reasoning}
         return turn if value.trained else {**turn, "weight": 0}
     if isinstance(value, Part):
         is_text = value.kind == "text"
         return {"type": "text", "text": value.text} if is_text else {"type": "image", "image": value.source}
     if isinstance(value, tuple):
-        return [_to_json(item) for item in cast("tuple[object, ...]", value)]
+        return [text_to_json(item) for item in cast("tuple[object, ...]", value)]
     return value

@@ -248,9 +248,8 @@ def _check_token_numbers(path: Path, settings: Mapping[str, Any], vocabulary: in
     for name in _TOKEN_NUMBERS:
         value = settings.get(name)
         for number in value if isinstance(value, list) else [value]:
-            if number is None:
-                continue
-            if type(number) is not int or not 0 <= number < (vocabulary or 1 << 26):
+            whole = type(number) is int
+            if number is not None and not (whole and 0 <= number < (vocabulary or 1 << 26)):
                 raise UserError(
                     f"{path}: {name} is {_short(number)}, and the model's tokens are numbered from 0 {last}; "
                     "write the number that the tokenizer has for it, or null"

@@ -9,7 +9,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypedDict
 
-from plaudit.data.fields import ROW_LIMIT, BadRowError, Node, RawRow, describe_value, optional_name
+from plaudit.data.fields import (
+    ROW_LIMIT,
+    BadRowError,
+    Node,
+    RawRow,
+    describe_value,
+    optional_name,
+    shared_length,
+)
 from plaudit.data.records import Record, Text, plain_text
 from plaudit.data.turns import ROLES, Turns, is_messages, read_completion, require_not_empty, roles_of
 from plaudit.errors import UserError
@@ -225,9 +233,7 @@ def split_prompt(turns: Turns, path: str) -> tuple[Turns, Turns]:
 
 def split_shared_turns(chosen: Turns, rejected: Turns) -> tuple[Turns, Turns, Turns]:
     """Two whole conversations as their common prompt and two answers; no message is ever split."""
-    n = 0
-    while n < min(len(chosen), len(rejected)) and chosen[n] == rejected[n]:
-        n += 1
+    n = shared_length(chosen, rejected)
     if n == 0 or not plain_text(chosen[:n]).strip():
         expected = "two conversations that begin with the same prompt"
         actual = "different first turns" if n == 0 else "a prompt without words"
@@ -248,9 +254,7 @@ def split_shared_text(chosen: str, rejected: str) -> tuple[str, str, str]:
     >>> split_shared_text("It rains", "It rains today")
     ('It', ' rains', ' rains today')
     """
-    n = 0
-    while n < min(len(chosen), len(rejected)) and chosen[n] == rejected[n]:
-        n += 1
+    n = shared_length(chosen, rejected)
     # Back to a blank: half a word on either side of the cut would be other tokens than the word.
     while n > 0 and not chosen[n - 1].isspace():
         n -= 1
@@ -266,14 +270,6 @@ def split_shared_text(chosen: str, rejected: str) -> tuple[str, str, str]:
     return chosen[:n], chosen[n:], rejected[n:]
 
 
-def _all_items_match(node: Node, matches: Callable[[Node], bool]) -> bool:
-    try:
-        items = node.items()
-    except BadRowError:
-        return False
-    return bool(items) and all(matches(item) for item in items)
-
-
 def _can_read(read: Callable[[Node], object]) -> Callable[[Node], bool]:
     def matches(node: Node) -> bool:
         try:
@@ -283,6 +279,14 @@ def _can_read(read: Callable[[Node], object]) -> Callable[[Node], bool]:
         return True
 
     return matches
+
+
+def _all_items(matches: Callable[[Node], bool]) -> Callable[[Node], bool]:
+    def all_match(node: Node) -> bool:
+        items = node.items() if _can_read(Node.items)(node) else ()
+        return bool(items) and all(map(matches, items))
+
+    return all_match
 
 
 def _is_text(node: Node) -> bool:
@@ -321,24 +325,19 @@ NUMBER = FieldType(name="a number", matches=_can_read(Node.number))
 """A finite number."""
 BOOLEAN = FieldType(name="true or false", matches=_can_read(Node.boolean))
 """A thumb or a label."""
-TEXTS = FieldType(name="a list of texts", matches=lambda node: _all_items_match(node, _is_text))
+TEXTS = FieldType(name="a list of texts", matches=_all_items(_is_text))
 """Answers or steps, at least one."""
 VERDICT = FieldType(name="a verdict", matches=_can_read(Node.verdict))
 """Whether an answer is good: true or false, 1 or -1, yes or no."""
-BOOLEANS = FieldType(
-    name="a list of true or false", matches=lambda node: _all_items_match(node, _can_read(Node.boolean))
-)
+BOOLEANS = FieldType(name="a list of true or false", matches=_all_items(BOOLEAN.matches))
 """One label a step, at least one."""
 OBJECT = FieldType(name="an object", matches=_is_object)
 """An object with a field or more."""
-OBJECTS = FieldType(name="a list of objects", matches=lambda node: _all_items_match(node, _is_object))
+OBJECTS = FieldType(name="a list of objects", matches=_all_items(_is_object))
 """Answers with what belongs to them, at least one."""
-NUMBERS = FieldType(
-    name="a list of numbers", matches=lambda node: _all_items_match(node, _can_read(Node.number))
-)
+NUMBERS = FieldType(name="a list of numbers", matches=_all_items(NUMBER.matches))
 """One rank an answer, at least one."""
 TEXTS_OR_CONVERSATIONS = FieldType(
-    name="a list of texts or conversations",
-    matches=lambda node: _all_items_match(node, lambda item: _is_text(item) or is_messages(item)),
+    name="a list of texts or conversations", matches=_all_items(TEXT_OR_MESSAGES.matches)
 )
 """Answers of either kind, at least one."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import fields, replace
+from functools import partial
 
 from plaudit.data import records
 from plaudit.data.columns import with_label
@@ -144,17 +145,18 @@ def _read_reference_answer(node: Node) -> str:
 _ANNOTATION_FIELDS = frozenset(layout.AnnotationInfo.__annotations__)
 _STRENGTH_FIELDS = frozenset(["strength", "margin", "probability", "score_chosen", "score_rejected"])
 
+_TRL_FORMAT = partial(layout.RowFormat, is_generic=True)
+
 TRL_FORMATS = (
-    layout.RowFormat(
+    _TRL_FORMAT(
         name="trl-text",
         title="TRL language modelling, texts",
         schema={"text": layout.TEXT},
         excluded_fields=frozenset(["message_id", "parent_id", "_input_hash", "_task_hash", "instruction"]),
         parse=_text,
         produces="demonstration with an empty prompt",
-        is_generic=True,
     ),
-    layout.RowFormat(
+    _TRL_FORMAT(
         name="trl-messages",
         title="TRL language modelling, messages",
         schema={"messages": layout.MESSAGES},
@@ -162,10 +164,9 @@ TRL_FORMATS = (
         optional_fields=_ANNOTATION_FIELDS,
         parse=_messages,
         produces="demonstration; the answer reaches from the first assistant turn to the last",
-        is_generic=True,
         takes_label=True,
     ),
-    layout.RowFormat(
+    _TRL_FORMAT(
         name="trl-prompt",
         title="TRL prompt-only",
         schema={"prompt": layout.TEXT_OR_MESSAGES},
@@ -173,19 +174,17 @@ TRL_FORMATS = (
         optional_fields=None,
         parse=_prompt,
         produces="prompt; `answer` is the reference, other fields are metadata",
-        is_generic=True,
     ),
-    layout.RowFormat(
+    _TRL_FORMAT(
         name="trl-prompt-completion",
         title="TRL prompt-completion",
         schema={"prompt": layout.TEXT_OR_MESSAGES, "completion": layout.TEXT_OR_MESSAGES},
         optional_fields=_ANNOTATION_FIELDS,
         parse=_prompt_completion,
         produces="demonstration",
-        is_generic=True,
         takes_label=True,
     ),
-    layout.RowFormat(
+    _TRL_FORMAT(
         name="trl-preference",
         title="TRL preference, explicit prompt",
         schema={
@@ -196,9 +195,8 @@ TRL_FORMATS = (
         optional_fields=_ANNOTATION_FIELDS | _STRENGTH_FIELDS,
         parse=_preference,
         produces="comparison, with `margin` where the row has it",
-        is_generic=True,
     ),
-    layout.RowFormat(
+    _TRL_FORMAT(
         name="trl-preference-implicit",
         title="TRL preference, implicit prompt",
         schema={"chosen": layout.TEXT_OR_MESSAGES, "rejected": layout.TEXT_OR_MESSAGES},
@@ -206,9 +204,8 @@ TRL_FORMATS = (
         optional_fields=_ANNOTATION_FIELDS | _STRENGTH_FIELDS,
         parse=_preference_implicit,
         produces="comparison; the prompt is what both sides begin with, in whole turns or words",
-        is_generic=True,
     ),
-    layout.RowFormat(
+    _TRL_FORMAT(
         name="trl-unpaired",
         title="TRL unpaired preference (KTO)",
         schema={
@@ -220,9 +217,8 @@ TRL_FORMATS = (
         parse=_unpaired,
         produces="rating (a thumb)",
         aliases=("kto", "trl-kto"),
-        is_generic=True,
     ),
-    layout.RowFormat(
+    _TRL_FORMAT(
         name="trl-stepwise",
         title="TRL stepwise supervision",
         schema={"prompt": layout.TEXT, "completions": layout.TEXTS, "labels": layout.BOOLEANS},
@@ -230,7 +226,6 @@ TRL_FORMATS = (
         parse=lambda row, options: (_steps(row, "completions", Node.boolean),),
         produces="steps",
         aliases=("stepwise",),
-        is_generic=True,
     ),
 )
 
