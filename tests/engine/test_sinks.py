@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from plaudit.engine.sinks.base import FanOutSink, RunStart, Sample, Sink, Summary, summarise
-from plaudit.engine.sinks.files import JsonlSink, TensorboardSink, read_notes, read_reports, sinks_for
+from plaudit.engine.sinks.files import JsonlSink, read_notes, read_reports, sinks_for
+from plaudit.engine.sinks.trackers import TensorboardSink
 from plaudit.engine.step_report import StepReport
 from plaudit.errors import UserError
 

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from plaudit.engine.sinks.base import RunStart, Sample, summarise
-from plaudit.engine.sinks.console import ConsoleSink, duration, is_live, printable
+from plaudit.engine.sinks.console import ConsoleSink, duration, is_live
 from plaudit.engine.step_report import StepReport
 
 PROGRAM = """
@@ -141,7 +141,9 @@ def test_a_system_prompt_is_shown_once():
 
 
 def test_letters_of_every_language_stay_as_they_are():
-    assert printable("jabłko 林檎 🍎") == "jabłko 林檎 🍎"
+    watched = Watched()
+    watched.sink.sample(1, [Sample(prompt="Fruit?", completion="jabłko 林檎 🍎")])
+    assert watched.lines[-1] == "step 1  answered  jabłko 林檎 🍎"
 
 
 @pytest.mark.parametrize(

@@ -154,8 +154,9 @@ def refuse_differing_ranks(ranks: Ranks, facts: Mapping[str, object], inputs: Ma
     """
     if ranks.world_size == 1:
         return
-    rank_facts = {name: str(value) for name, value in facts.items()} | _versions()
-    _refuse_differences(ranks, rank_facts)
+    version = f"{plaudit.__version__} {code_version()['commit'] or ''}".strip()
+    versions = {**_library_versions(), "plaudit": version}
+    _refuse_differences(ranks, {name: str(value) for name, value in facts.items()} | versions)
     # Of one and the same file on one machine nobody has to read the content.
     stamps = _gathered(ranks, {name: _file_stamp(path) for name, path in inputs.items()})
     unsure = [name for name in inputs if len({stamp[name] for stamp in stamps}) > 1]
@@ -183,11 +184,6 @@ def _refuse_differences(ranks: Ranks, rank_facts: Mapping[str, str]) -> None:
 
 def _gathered(ranks: Ranks, rank_facts: Mapping[str, str]) -> list[dict[str, str]]:
     return [json.loads(text) for text in ranks.all_gather_strings([json.dumps(dict(rank_facts))])]
-
-
-def _versions() -> dict[str, str]:
-    version = f"{plaudit.__version__} {code_version()['commit'] or ''}".strip()
-    return {**_library_versions(), "plaudit": version}
 
 
 def _file_stamp(path: Path) -> str:

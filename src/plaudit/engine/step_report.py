@@ -186,12 +186,3 @@ def lower_is_better(name: str) -> bool | None:
     """
     doc = metric_docs().get(name)
     return None if doc is None or doc.better is None else doc.better == "lower"
-
-
-def metric_table() -> str:
-    head = ["| metric | what it is | normal | a strange value | better |", "|---|---|---|---|---|"]
-    rows = [
-        f"| `{doc.name}` | {doc.what} | {doc.normal} | {doc.strange} | {doc.better or '–'} |"
-        for doc in metric_docs().values()
-    ]
-    return "\n".join([*head, *rows]) + "\n"

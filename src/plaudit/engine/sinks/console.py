@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
+from plaudit.data.fields import shared_length, shorten
 from plaudit.engine.sinks.base import RunStart, Sample, Summary
 from plaudit.engine.step_report import Number, StepReport
 
@@ -103,8 +104,9 @@ class ConsoleSink:
             # What all prompts begin with, a system prompt, is read once.
             again = number > 0 or step != self._first_sample
             prompt = f"…{row.prompt[shared:]}" if shared and again else row.prompt
-            self._print_line(f"step {step}  asked     {printable(prompt)}")
-            self._print_line(f"step {step}  answered  {printable(row.completion)}")
+            # Control characters are spelt out: they may steer a terminal.
+            self._print_line(f"step {step}  asked     {shorten(prompt, _MAX_CHARACTERS)}")
+            self._print_line(f"step {step}  answered  {shorten(row.completion, _MAX_CHARACTERS)}")
 
     def note(self, text: str) -> None:
         """A remark above the bar; shown even when quiet."""
@@ -215,20 +217,8 @@ def shared_beginning(prompts: Sequence[str]) -> int:
         return 0
     # What the first and the last of them in order share, all of them do.
     first, last = min(prompts), max(prompts)
-    differing = (n for n, pair in enumerate(zip(first, last, strict=False)) if len({*pair}) > 1)
-    length = next(differing, len(first))
-    end = first.rfind("\n", 0, length) + 1
+    end = first.rfind("\n", 0, shared_length(first, last)) + 1
     return end if _MIN_SHARED <= end < len(first) else 0
-
-
-def printable(text: str) -> str:
-    r"""A model's words on one line, shortened, with control characters spelt out: they may steer a terminal.
-
-    >>> printable("two\nlines\x1b[2J")
-    'two\\nlines\\x1b[2J'
-    """
-    short = text if len(text) <= _MAX_CHARACTERS else text[:_MAX_CHARACTERS] + "…"
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in short)
 
 
 def _progress_bar(console: Console) -> Progress:

@@ -1,8 +1,8 @@
-"""The run's record as files in its folder: JSON lines, summary.json, and curves for TensorBoard.
+"""The run's record as files in its folder: JSON lines and summary.json.
 
 Every line of metrics.jsonl, samples.jsonl and notes.jsonl is handed to the operating system at once, so a
 killed process loses nothing that it reported. A failure here ends the run: what cannot be written down cannot
-be resumed exactly either. TensorBoard's curves lie in the run folder's ``tensorboard`` folder.
+be resumed exactly either.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class JsonlSink:
         for name in (METRICS_FILE, SAMPLES_FILE, NOTES_FILE):
             self._files[name] = JsonlFile(
                 self._folder / name,
-                keep=lambda line: _is_before_resume(line, run.done),
+                keep=lambda line: isinstance(step := line.get("step"), int) and step <= run.done,
                 marks=run.marks.get(name, ""),
             )
         return tuple(note for file in self._files.values() for note in file.notes)
@@ -88,74 +88,17 @@ def read_notes(folder: Path) -> Iterator[str]:
     return (str(line["note"]) for line in _read_lines(folder / NOTES_FILE))
 
 
-def _is_before_resume(line: JsonlRecord, done: int) -> bool:
-    step = line.get("step")
-    return isinstance(step, int) and step <= done
-
-
 def _read_lines(path: Path) -> Iterator[JsonlRecord]:
     with path.open("rb") as file:
         for number, raw in enumerate(file, start=1):
-            yield _parse_line(path, number, raw)
-
-
-def _parse_line(path: Path, number: int, raw: bytes) -> JsonlRecord:
-    try:
-        line = exact_json.loads(raw)
-    except ValueError as error:
-        raise UserError(
-            f"{path}:{number}: this is not a line of JSON: something other than plaudit changed the file. "
-            "Repair or delete that line and start again."
-        ) from error
-    return line
-
-
-class TensorboardSink:
-    """Writes every figure as a scalar, samples and notes as text."""
-
-    name = "tensorboard"
-    faults: tuple[type[Exception], ...] = (OSError,)
-
-    def __init__(self, folder: Path) -> None:
-        from plaudit.engine.sinks.trackers import import_required
-
-        import_required("tensorboard")
-        self._folder = folder / "tensorboard"
-        self._writer: Any = None
-        self._step = 0
-
-    def open(self, run: RunStart) -> None:
-        """A new events file; TensorBoard then hides what earlier files say of steps that are repeated."""
-        from torch.utils.tensorboard import SummaryWriter
-
-        self._step = run.done
-        purge = run.done + 1 if run.done else None
-        self._writer = SummaryWriter(str(self._folder), purge_step=purge)
-
-    def log(self, report: StepReport) -> None:
-        self._step = report.step
-        for name, value in report.flattened().items():
-            self._writer.add_scalar(name, value, global_step=report.step)
-
-    def sample(self, step: int, rows: Sequence[Sample]) -> None:
-        """The answers under the tab of texts, as code, so that nothing in them is taken for Markdown."""
-        for number, row in enumerate(rows):
-            text = f"{_markdown_code(row.prompt)}\n\n{_markdown_code(row.completion)}"
-            self._writer.add_text(f"samples/{number}", text, global_step=step)
-
-    def note(self, text: str) -> None:
-        """A text at the last reported step."""
-        self._writer.add_text("notes", _markdown_code(text), global_step=self._step)
-
-    def sync(self) -> None:
-        self._writer.flush()
-
-    def close(self, summary: Summary | None) -> None:
-        self._writer.close()
-
-
-def _markdown_code(text: str) -> str:
-    return "\n".join(f"    {line}" for line in text.split("\n"))
+            try:
+                line = exact_json.loads(raw)
+            except ValueError as error:
+                raise UserError(
+                    f"{path}:{number}: this is not a line of JSON: something other than plaudit changed the "
+                    "file. Repair or delete that line and start again."
+                ) from error
+            yield line
 
 
 SINK_NAMES = ("jsonl", "console", "tensorboard", "wandb", "mlflow", "trackio")
@@ -179,15 +122,15 @@ def sinks_for(names: Iterable[str], folder: Path, *, quiet: bool = False) -> tup
 
 def _sink_makers(folder: Path, quiet: bool) -> dict[str, Callable[[], Sink]]:
     # Most runs have none of them.
-    from plaudit.engine.sinks.trackers import MlflowSink, TrackioSink, WandbSink
+    from plaudit.engine.sinks import trackers
 
     return {
         "jsonl": lambda: JsonlSink(folder),
         "console": lambda: ConsoleSink(quiet=quiet),
-        "tensorboard": lambda: TensorboardSink(folder),
-        "wandb": lambda: WandbSink(folder),
-        "mlflow": lambda: MlflowSink(folder),
-        "trackio": lambda: TrackioSink(folder),
+        "tensorboard": lambda: trackers.TensorboardSink(folder),
+        "wandb": lambda: trackers.WandbSink(folder),
+        "mlflow": lambda: trackers.MlflowSink(folder),
+        "trackio": lambda: trackers.TrackioSink(folder),
     }
 
 
@@ -317,7 +260,9 @@ def _cut(path: Path, keep: Callable[[JsonlRecord], bool], marks: str) -> tuple[_
         )
     if not dropped:
         return intact, ()
-    _truncate(path, intact.size)
+    with atomic.disk_errors_explained(path), open(path, "r+b") as file:
+        file.truncate(intact.size)
+        os.fsync(file.fileno())
     count = "last line" if len(dropped) == 1 else f"last {len(dropped)} lines"
     reason = "torn (the run was killed while writing)" if torn else "of steps that will run again"
     return intact, (f"{path}: dropped the {count}, after step {step}: {reason}",)
@@ -345,9 +290,3 @@ def _record_of(line: bytes) -> JsonlRecord | None:
     except ValueError:
         return None
     return record if isinstance(record, Mapping) else None
-
-
-def _truncate(path: Path, end: int) -> None:
-    with atomic.disk_errors_explained(path), open(path, "r+b") as file:
-        file.truncate(end)
-        os.fsync(file.fileno())

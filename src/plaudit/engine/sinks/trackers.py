@@ -1,4 +1,4 @@
-"""The trackers Weights & Biases, MLflow and trackio as sinks of a run.
+"""The trackers TensorBoard, Weights & Biases, MLflow and trackio as sinks of a run.
 
 Each is imported only when asked for, named when missing, and local unless told otherwise: their own
 environment variables (``WANDB_MODE``, ``WANDB_PROJECT``, ``MLFLOW_TRACKING_URI``, ``MLFLOW_EXPERIMENT_NAME``,
@@ -53,6 +53,52 @@ _ANY_EXCEPTION: tuple[type[Exception], ...] = (Exception,)
 
 _SAMPLE_COLUMNS = ["prompt", "completion", "expected"]
 _DEFAULT_PROJECT = "plaudit"
+
+
+class TensorboardSink:
+    """Writes every figure as a scalar, samples and notes as text."""
+
+    name = "tensorboard"
+    faults: tuple[type[Exception], ...] = (OSError,)
+
+    def __init__(self, folder: Path) -> None:
+        import_required("tensorboard")
+        self._folder = folder / "tensorboard"
+        self._writer: Any = None
+        self._step = 0
+
+    def open(self, run: RunStart) -> None:
+        """A new events file; TensorBoard then hides what earlier files say of steps that are repeated."""
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._step = run.done
+        purge = run.done + 1 if run.done else None
+        self._writer = SummaryWriter(str(self._folder), purge_step=purge)
+
+    def log(self, report: StepReport) -> None:
+        self._step = report.step
+        for name, value in report.flattened().items():
+            self._writer.add_scalar(name, value, global_step=report.step)
+
+    def sample(self, step: int, rows: Sequence[Sample]) -> None:
+        """The answers under the tab of texts, as code, so that nothing in them is taken for Markdown."""
+        for number, row in enumerate(rows):
+            text = f"{_markdown_code(row.prompt)}\n\n{_markdown_code(row.completion)}"
+            self._writer.add_text(f"samples/{number}", text, global_step=step)
+
+    def note(self, text: str) -> None:
+        """A text at the last reported step."""
+        self._writer.add_text("notes", _markdown_code(text), global_step=self._step)
+
+    def sync(self) -> None:
+        self._writer.flush()
+
+    def close(self, summary: Summary | None) -> None:
+        self._writer.close()
+
+
+def _markdown_code(text: str) -> str:
+    return "\n".join(f"    {line}" for line in text.split("\n"))
 
 
 class WandbSink:
