@@ -8,9 +8,11 @@ from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
 from typing import Any
 
+from plaudit.data.fields import shared_length
 from plaudit.data.records import Comparison, Ranking, Rating, Steps, Text, answer_to, preference_probability
 from plaudit.errors import UserError
 from plaudit.tokens.batch import Completion, Example
+from plaudit.tokens.chat_template import without_whitespace
 from plaudit.tokens.encode import EncodedRow, EncodedRows, Encoder, encode_each, encode_record_with_notes
 
 JudgedRecord = Comparison | Ranking | Rating | Steps
@@ -197,17 +199,10 @@ def _step_end(part: tuple[int, ...], completion_ids: tuple[int, ...], encoder: E
     # begin. The end-of-turn token where none is the last one.
 
     def holds(count: int) -> bool:
-        return _decode_without_whitespace(encoder, completion_ids[:count]).startswith(prefix_text)
+        return without_whitespace(encoder.info.decode(completion_ids[:count])).startswith(prefix_text)
 
-    prefix_text = _decode_without_whitespace(encoder, part)
-    count = next(
-        (
-            t
-            for t, (part_id, completion_id) in enumerate(zip(part, completion_ids, strict=False))
-            if part_id != completion_id
-        ),
-        len(part),
-    )
+    prefix_text = without_whitespace(encoder.info.decode(part))
+    count = shared_length(part, completion_ids)
     # The first differing token may cut the step short or reach over
     # its end: the text decides, in both directions.
     while count < len(completion_ids) and not holds(count):
@@ -215,7 +210,3 @@ def _step_end(part: tuple[int, ...], completion_ids: tuple[int, ...], encoder: E
     while count > 0 and holds(count - 1):
         count -= 1
     return count - 1
-
-
-def _decode_without_whitespace(encoder: Encoder, ids: tuple[int, ...]) -> str:
-    return "".join(encoder.info.decode(ids).split())

@@ -28,7 +28,7 @@ from jinja2.utils import Namespace
 from jinja2.visitor import NodeTransformer
 
 from plaudit.bounds import extent, size_of_result
-from plaudit.data.records import TOOLS_ROLE, Message, split_tools, tool_fields, tool_schemas
+from plaudit.data.records import TOOLS_ROLE, Message, split_tools, tool_fields, tool_schemas, words_of
 from plaudit.errors import UserError
 from plaudit.tokens.tokenizer import CUT
 
@@ -393,15 +393,13 @@ def _text_of_turns(template: ChatTemplate, messages: tuple[Message, ...], ask: b
 
 def turn_text(message: Message) -> str:
     """The words of one turn; a picture is refused, since text templates would drop it in silence."""
-    if isinstance(message.content, str):
-        return message.content
-    for part in message.content:
+    for part in () if isinstance(message.content, str) else message.content:
         if part.kind != "text":
             raise UserError(
                 f"a turn of the {message.role} holds an {part.kind} part; only text parts can be tokenised: "
                 "remove the row, or describe the picture in words"
             )
-    return "".join(part.text or "" for part in message.content)
+    return words_of(message)
 
 
 def unused_word(text: str) -> str:

@@ -223,10 +223,7 @@ def _split_at_pieces(
             return None
         parts.append(part)
         rest = rest[len(part) :]
-    last = pieces[-1].text
-    if not any(rest == part for part in info.continuations(last)):
-        return None
-    return [*parts, rest]
+    return [*parts, rest] if rest in info.continuations(pieces[-1].text) else None
 
 
 def _tokenise_separately(
@@ -390,9 +387,7 @@ def tokenizer_info(
 
 def _token_id(tokenizer: PreTrainedTokenizerBase, name: str) -> int | None:
     token = getattr(tokenizer, name, None)
-    if token is None:
-        return None
-    token_id = tokenizer.convert_tokens_to_ids(token)
+    token_id = None if token is None else tokenizer.convert_tokens_to_ids(token)
     return token_id if isinstance(token_id, int) else None
 
 
