@@ -28,7 +28,7 @@ from benchmarks.studies import Table, run_studies
 from plaudit.evaluation.policies.result import Contest, PolicyEvaluation, read_policy_evaluation
 from plaudit.evaluation.reward_models.result import RewardEvaluation
 from plaudit.evaluation.stats import Estimate
-from plaudit.files.exact_json import restore
+from plaudit.files.restored import restore
 from plaudit.lab.world.demonstrators import demonstrator_pool
 from plaudit.lab.world.exam import exam_prompts
 from plaudit.lab.world.gold import judge_answer

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from plaudit.config import to_plain_data
 from plaudit.errors import UserError
 from plaudit.files import exact_json
+from plaudit.files.restored import restore
 from plaudit.files.stored import LazyRows
 from plaudit.releases import TRIED, installed_version
 
@@ -58,7 +59,7 @@ def of_all_ranks(results: Sequence[Result], kind: Any) -> list[Result]:
         return [*results]
     text = exact_json.dumps([to_plain_data(item) for item in results])
     parts = map(exact_json.loads, _RANKS_OF_ROWS[-1].all_gather_strings([text]))
-    return [exact_json.restore(kind, item) for part in parts for item in part]
+    return [restore(kind, item) for part in parts for item in part]
 
 
 def weighted(rows: Sequence[int], weights: Sequence[float], seed: int) -> Sequence[int]:

@@ -1,20 +1,17 @@
-"""JSON that comes back as it went in: every float to the last bit, NaN and the infinities too, and records.
+"""JSON that comes back as it went in: every float to the last bit, NaN and the infinities too.
 
 Python prints a finite float with the shortest digits that read back as the same number; plain JSON has no
 word for the others, so they are written as ``{"$float": "nan"}``. What could not come back equal (a tuple, a
-key that is not a string, a tensor) is refused when it is written, not found when it is read. `restore` makes
-frozen dataclass records again of what `dataclasses.asdict` made of them.
+key that is not a string, a tensor) is refused when it is written, not found when it is read.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import types
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, fields, is_dataclass
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any
 
 _FLOAT_KEY = "$float"
 _NON_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
@@ -108,67 +105,3 @@ def _decode(pairs: Sequence[tuple[str, Any]]) -> Any:
 
 def _refuse_constant(constant: str) -> Any:
     raise ValueError(f"{constant} is not JSON; plaudit writes it as {dumps(float(constant))}")
-
-
-Record = TypeVar("Record")
-
-
-def restore(kind: type[Record], value: object) -> Record:
-    """The record, what is missing as its default; ``ValueError`` names the place of what does not fit.
-
-    >>> from plaudit.evaluation.stats import Estimate
-    >>> restore(Estimate, {"value": 0.5, "low": None, "high": None, "n": 3, "prompts": 2}).n
-    3
-    """
-    return _restore_value(kind, value, kind.__name__)
-
-
-def _restore_value(kind: Any, value: Any, where: str) -> Any:
-    if is_dataclass(kind):
-        return _restore_record(kind, value, where)
-    origin, arguments = get_origin(kind), get_args(kind)
-    if origin in (Union, types.UnionType):
-        candidates = [argument for argument in arguments if argument is not types.NoneType]
-        return (
-            None
-            if value is None and len(candidates) < len(arguments)
-            else _restore_value(candidates[0], value, where)
-        )
-    if origin is tuple:
-        return _restore_tuple(arguments, value, where)
-    if origin is not None:
-        return {
-            str(name): _restore_value(arguments[1], part, f"{where}.{name}")
-            for name, part in dict(value).items()
-        }
-    # JSON of other writers has 1 where a float was meant; the reverse, and true for 1, is a fault.
-    if kind is float and type(value) is int:
-        return float(value)
-    if kind is not Any and type(value) is not kind:
-        raise ValueError(f"{where} is {value!r}, which is no {kind.__name__}")
-    return value
-
-
-def _restore_record(kind: Any, value: Any, where: str) -> Any:
-    if not isinstance(value, Mapping):
-        raise ValueError(f"{where} is not an object")
-    hints = get_type_hints(kind)
-    allowed = {part.name for part in fields(kind)}
-    required = {part.name for part in fields(kind) if part.default is part.default_factory is MISSING}
-    if not required <= set(value) <= allowed:
-        wrong = (required - set(value)) | (set(value) - allowed)
-        raise ValueError(f"{where} lacks or has too much: {', '.join(sorted(wrong))}")
-    return kind(**{name: _restore_value(hints[name], value[name], f"{where}.{name}") for name in value})
-
-
-def _restore_tuple(arguments: tuple[Any, ...], value: Any, where: str) -> tuple[Any, ...]:
-    if not isinstance(value, list):
-        raise ValueError(f"{where} is not a list")
-    # tuple[X, …] holds any number of one kind; any other tuple type says each place.
-    kinds = [arguments[0]] * len(value) if arguments[1:] == (...,) else arguments
-    if len(kinds) != len(value):
-        raise ValueError(f"{where} has {len(value)} entries, not {len(kinds)}")
-    return tuple(
-        _restore_value(kind, item, f"{where}[{at}]")
-        for at, (kind, item) in enumerate(zip(kinds, value, strict=True))
-    )

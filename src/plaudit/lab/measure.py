@@ -27,7 +27,7 @@ from plaudit.evaluation.policies import result
 from plaudit.evaluation.reward_models.pairs import group_index
 from plaudit.evaluation.reward_models.result import RewardEvaluation
 from plaudit.evaluation.stats import Estimate, Resampling, bootstrap_mean
-from plaudit.files.exact_json import restore
+from plaudit.files.restored import restore
 from plaudit.lab.exercise import claim_rows
 from plaudit.lab.exercises import pages
 from plaudit.methods.policy.algorithms import POLICY_ALGORITHMS

@@ -36,7 +36,7 @@ from plaudit.evaluation.shares import share_estimate
 from plaudit.evaluation.stats import Estimate, Resampling, interval_levels, prompt_draws
 from plaudit.files import exact_json
 from plaudit.files.atomic import write_json
-from plaudit.files.exact_json import restore
+from plaudit.files.restored import restore
 
 SURE_MOST = 1 - 1e-6
 """The surest that a chance is taken to be: of a certain one the log-odds are endless."""

@@ -20,7 +20,7 @@ from plaudit.evaluation.policies.over_optimisation import OverOptimisation
 from plaudit.evaluation.reward_models.result import BestOfNCurve
 from plaudit.evaluation.stats import Estimate
 from plaudit.files.atomic import AtomicFile, make_output_folder
-from plaudit.files.exact_json import restore
+from plaudit.files.restored import restore
 
 if TYPE_CHECKING:
     from plaudit.evaluation.policies.win_rate import JudgedPair

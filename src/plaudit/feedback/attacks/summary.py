@@ -30,6 +30,7 @@ from plaudit.evaluation.stats import Estimate, Resampling, bootstrap_mean, wilso
 from plaudit.feedback.attacks.attempt import Finding
 from plaudit.files import exact_json
 from plaudit.files.atomic import AtomicFile, make_output_folder, write_json
+from plaudit.files.restored import restore
 
 ATTACK_FILE = "attack.json"
 ANSWERS_FILE = "answers.jsonl"
@@ -191,7 +192,7 @@ def write_attack(
 
 def read_attack(path: Path) -> AttackReport:
     try:
-        return exact_json.restore(AttackReport, exact_json.loads(path.read_bytes()))
+        return restore(AttackReport, exact_json.loads(path.read_bytes()))
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise UserError(f"{path}: these are no figures of attacks, or they are damaged ({error})") from error
 

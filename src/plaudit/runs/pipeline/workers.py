@@ -34,6 +34,7 @@ from plaudit.engine.starters import is_last_try_of_torchrun, say_after
 from plaudit.engine.step import InterruptedRunError
 from plaudit.errors import CommandEnd, UserError, WaitingError, first_line
 from plaudit.files import atomic, exact_json
+from plaudit.files.restored import restore
 from plaudit.runs.pipeline import begin_loading
 from plaudit.runs.pipeline.kinds import StageResult
 from plaudit.runs.pipeline.read import read_pipeline
@@ -421,7 +422,7 @@ class Crew:
 
     def _obeyed(self, children: Children, word: str, value: Any) -> bool:
         if word == "start":
-            children.start(exact_json.restore(Order, value))
+            children.start(restore(Order, value))
         elif word == "kill":
             children.kill(value)
         elif word == "stop":

@@ -10,7 +10,7 @@ import pytest
 
 from plaudit.errors import UserError
 from plaudit.evaluation.reward_models.result import RewardEvaluation
-from plaudit.files.exact_json import restore
+from plaudit.files.restored import restore
 from plaudit.runs.report.pipeline.data import read_pipeline_folder
 from plaudit.runs.report.pipeline.page import write_folder_report, write_report
 from tests.runs.report.pipeline.pipelines import FOUND, STAGES, json_of, write_pipeline, write_stage

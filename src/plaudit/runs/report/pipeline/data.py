@@ -27,7 +27,7 @@ from plaudit.evaluation.policies.result import (
 )
 from plaudit.evaluation.reward_models.result import RewardEvaluation
 from plaudit.files import exact_json
-from plaudit.files.exact_json import restore
+from plaudit.files.restored import restore
 from plaudit.runs.pipeline.kinds import StageFindings, read_findings, section_files
 from plaudit.runs.pipeline.store import WAIT_FILE
 from plaudit.runs.report.run.data import RunData, foreign_content_refused, read_run_data
