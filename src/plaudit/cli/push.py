@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -48,10 +49,29 @@ def run(args: argparse.Namespace) -> int:
         for name, path in files.items():
             print(f"{name}  {path.stat().st_size:,} bytes")
         return 0
-    commit, url = hub.push(args.repo, files, card, private=args.private)
+    commit, url = _push(args.repo, files, card, private=args.private)
     _record(args.run / PUSHED_FILE, repo=args.repo, commit=commit, licence=args.licence, url=url)
     print(f"{url}: commit {commit}")
     return 0
+
+
+def _push(repo: str, files: Mapping[str, Path], card: str, *, private: bool) -> tuple[str, str]:
+    """Put the files and the card into a repository, made where there is none; its commit and its page."""
+    with hub.faults_in_words(hub.HubWord(kind="model", repo=repo, revision="main")):
+        from huggingface_hub import CommitOperationAdd, get_token
+
+        if get_token() is None:
+            raise UserError(f"{repo}: the hub has to know who you are: {hub.LOG_IN}")
+        # The hub may take its time over a commit of large files.
+        api = hub.client(waits=True)
+        api.create_repo(repo, private=private, exist_ok=True)
+        contents: Mapping[str, Path | bytes] = {**files, "README.md": card.encode()}
+        additions = [
+            CommitOperationAdd(path_in_repo=name, path_or_fileobj=content)
+            for name, content in contents.items()
+        ]
+        done = api.create_commit(repo, additions, commit_message="A run of plaudit")
+    return done.oid, f"{hub.server()}/{repo}"
 
 
 def _files(folder: Path) -> dict[str, Path]:

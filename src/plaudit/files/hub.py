@@ -356,10 +356,10 @@ def _reward_adapter(adapter: Path, whole: Path | None) -> UserError:
 def _fetched(word: HubWord, root: Path) -> Path:
     if _COMMIT.fullmatch(word.revision) and (place := _known_place(word, word.revision, root)) is not None:
         return place
-    with _faults_in_words(word):
+    with faults_in_words(word):
         from huggingface_hub import snapshot_download
 
-        api = _client()
+        api = client()
         commit = _commit_of(word)
         _revisions[f"{word.repo}@{commit}"] = word.revision
         place = _known_place(word, commit, root)
@@ -389,12 +389,12 @@ def _fetched(word: HubWord, root: Path) -> Path:
 
 
 def _commit_of(word: HubWord) -> str:
-    with _faults_in_words(word), _named_when_slow():
-        found = _client().resolve_revision(word.repo, repo_type=word.kind, revision=word.revision)
+    with faults_in_words(word), _named_when_slow():
+        found = client().resolve_revision(word.repo, repo_type=word.kind, revision=word.revision)
     return str(found.resolved)
 
 
-def _client(*, waits: bool = False) -> Any:
+def client(*, waits: bool = False) -> Any:
     """The hub's own client, with bars on a terminal alone; it ``waits`` for answers as long as they take."""
     from huggingface_hub import HfApi, get_session
     from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars
@@ -418,7 +418,7 @@ def _bound_wait(request: Any) -> None:
 
 @contextmanager
 def _named_when_slow() -> Iterator[None]:
-    timer = Timer(SLOW_ANSWER, _say, (f"asking {_server()} …",))
+    timer = Timer(SLOW_ANSWER, _say, (f"asking {server()} …",))
     timer.start()
     try:
         yield
@@ -502,7 +502,8 @@ def _write_links(place: Path, targets: Mapping[str, Path], origin: str | None = 
 
 
 @contextmanager
-def _faults_in_words(word: HubWord) -> Iterator[None]:
+def faults_in_words(word: HubWord) -> Iterator[None]:
+    """Within the block, what the hub or its client refuses is a `UserError`."""
     from huggingface_hub import constants, errors
 
     try:
@@ -517,7 +518,7 @@ def _faults_in_words(word: HubWord) -> Iterator[None]:
     except errors.HTTPError as error:  # pyright: ignore[reportPrivateImportUsage]
         raise UserError(f"{word}: {_http_fault(word, error)}") from error
     except errors.RevisionResolutionError as error:
-        offline = "HF_HUB_OFFLINE is set" if constants.is_offline_mode() else f"{_server()} cannot be reached"
+        offline = "HF_HUB_OFFLINE is set" if constants.is_offline_mode() else f"{server()} cannot be reached"
         raise UserError(
             f"{word}: no such {_here(word)} here, the cache of the hub has no such {_nouns(word)[0]}, "
             f"and {offline}; fetch it once where there is a connection, or give a path"
@@ -527,44 +528,25 @@ def _faults_in_words(word: HubWord) -> Iterator[None]:
         raise UserError(f"{word}: the exchange with the hub failed: {reason}") from error
 
 
-def push(repo: str, files: Mapping[str, Path], card: str, *, private: bool) -> tuple[str, str]:
-    """Put the files and the card into a repository, made where there is none; its commit and its page."""
-    with _faults_in_words(HubWord(kind="model", repo=repo, revision="main")):
-        from huggingface_hub import CommitOperationAdd, get_token
-
-        if get_token() is None:
-            raise UserError(f"{repo}: the hub has to know who you are: {_LOG_IN}")
-        # The hub may take its time over a commit of large files.
-        api = _client(waits=True)
-        api.create_repo(repo, private=private, exist_ok=True)
-        contents: Mapping[str, Path | bytes] = {**files, "README.md": card.encode()}
-        additions = [
-            CommitOperationAdd(path_in_repo=name, path_or_fileobj=content)
-            for name, content in contents.items()
-        ]
-        done = api.create_commit(repo, additions, commit_message="A run of plaudit")
-    return done.oid, f"{_server()}/{repo}"
-
-
-_LOG_IN = "log in (HF_TOKEN, or hf auth login)"
+LOG_IN = "log in (HF_TOKEN, or hf auth login)"
 
 
 def _http_fault(word: HubWord, error: Exception) -> str:
     from huggingface_hub import constants, errors, get_token
 
-    page = f"{_server()}/{'' if word.kind == 'model' else 'datasets/'}{word.repo}"
+    page = f"{server()}/{'' if word.kind == 'model' else 'datasets/'}{word.repo}"
     if isinstance(error, errors.GatedRepoError):
-        return f"the hub asks for consent first: accept its terms at {page}, then {_LOG_IN}"
+        return f"the hub asks for consent first: accept its terms at {page}, then {LOG_IN}"
     if isinstance(error, errors.RepositoryNotFoundError):
-        who = "this token may not see it" if get_token() else f"it is private (then {_LOG_IN})"
+        who = "this token may not see it" if get_token() else f"it is private (then {LOG_IN})"
         noun, other = _nouns(word)
         return f"no such {_here(word)} here, and the hub has no {noun} of this name ({page}), or {who}{other}"
     status = getattr(getattr(error, "response", None), "status_code", None)
     if status is None:
         timeout = f" (HF_HUB_DOWNLOAD_TIMEOUT is {constants.HF_HUB_DOWNLOAD_TIMEOUT} s)"
-        return f"the hub at {_server()} cannot be reached: {first_line(error)}{timeout}"
-    hint = f"; {_LOG_IN}, with a token that may do this" if status in (401, 403) else ""
-    return f"the hub at {_server()} answers {status}: {first_line(error)}{hint}"
+        return f"the hub at {server()} cannot be reached: {first_line(error)}{timeout}"
+    hint = f"; {LOG_IN}, with a token that may do this" if status in (401, 403) else ""
+    return f"the hub at {server()} answers {status}: {first_line(error)}{hint}"
 
 
 def _here(word: HubWord) -> str:
@@ -575,7 +557,7 @@ def _nouns(word: HubWord) -> tuple[str, str]:
     return ("model", "") if word.kind == "model" else ("data set", "; a data set is not a model of that name")
 
 
-def _server() -> str:
+def server() -> str:
     from huggingface_hub import constants
 
     return str(constants.ENDPOINT)

@@ -116,22 +116,18 @@ def sinks_for(names: Iterable[str], folder: Path, *, quiet: bool = False) -> tup
         if name not in SINK_NAMES:
             hint = f"{did_you_mean(name, SINK_NAMES) or '.'} Choose from {', '.join(SINK_NAMES)}."
             raise UserError(f"there is no place called {name!r} to log to{hint}")
-    makers = _sink_makers(folder, quiet or "console" not in requested)
-    return tuple(makers[name]() for name in SINK_NAMES if name in ("jsonl", "console", *requested))
-
-
-def _sink_makers(folder: Path, quiet: bool) -> dict[str, Callable[[], Sink]]:
     # Most runs have none of them.
     from plaudit.engine.sinks import trackers
 
-    return {
+    makers: dict[str, Callable[[], Sink]] = {
         "jsonl": lambda: JsonlSink(folder),
-        "console": lambda: ConsoleSink(quiet=quiet),
+        "console": lambda: ConsoleSink(quiet=quiet or "console" not in requested),
         "tensorboard": lambda: trackers.TensorboardSink(folder),
         "wandb": lambda: trackers.WandbSink(folder),
         "mlflow": lambda: trackers.MlflowSink(folder),
         "trackio": lambda: trackers.TrackioSink(folder),
     }
+    return tuple(makers[name]() for name in SINK_NAMES if name in ("jsonl", "console", *requested))
 
 
 JsonlRecord = Mapping[str, Any]
