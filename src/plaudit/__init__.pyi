@@ -1,8 +1,11 @@
 """The public index of plaudit: each name, and the module that it lives in; ``__init__.py`` reads it."""
 
 from plaudit import advantages as advantages, losses as losses
-from plaudit.advantages.baseline import updated_running_mean as updated_running_mean
-from plaudit.advantages.group import nonzero_std_groups as nonzero_std_groups, pass_rate as pass_rate
+from plaudit.advantages.group import (
+    nonzero_std_groups as nonzero_std_groups,
+    pass_rate as pass_rate,
+    updated_running_mean as updated_running_mean,
+)
 from plaudit.api import evaluate as evaluate, load_rows as load_rows, train as train
 from plaudit.data.judging import Judge as Judge, Verdict as Verdict
 from plaudit.data.read import read_records as read_records

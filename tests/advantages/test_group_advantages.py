@@ -6,8 +6,16 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from plaudit.advantages.baseline import greedy_baseline, running_mean_baseline, updated_running_mean
-from plaudit.advantages.group import centred, leave_one_out, nonzero_std_groups, pass_rate, z_score
+from plaudit.advantages.group import (
+    centred,
+    greedy_baseline,
+    leave_one_out,
+    nonzero_std_groups,
+    pass_rate,
+    running_mean_baseline,
+    updated_running_mean,
+    z_score,
+)
 from tests.advantages.plain import draw, grouped, same
 
 EACH = {"z": z_score, "centred": centred, "rloo": leave_one_out}

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from plaudit.advantages import baseline, group, temporal
+from plaudit.advantages import group, temporal
 from plaudit.engine.optimizer import schedule_factor
 from plaudit.engine.settings import OptimizerSettings
 from plaudit.evaluation.policies import diversity, scores, win_rate
@@ -115,13 +115,13 @@ ADVANTAGES = (
         lambda *of: group.nonzero_std_groups(*of, groups=5).double(),
         ALL,
     ),
-    row("remax", groups, policy.remax, baseline.greedy_baseline, "reward greedy group"),
-    row("nash-md", answers, policy.nash_md, baseline.win_probability_advantage, "score other"),
+    row("remax", groups, policy.remax, group.greedy_baseline, "reward greedy group"),
+    row("nash-md", answers, policy.nash_md, group.win_probability_advantage, "score other"),
     row(
         "a running mean",
         groups,
         lambda i, share: (1 - share) * 0.2 + share * sum(i.reward) / len(i.reward),
-        partial(baseline.updated_running_mean, 0.2),
+        partial(group.updated_running_mean, 0.2),
         "reward",
         share=0.25,
     ),

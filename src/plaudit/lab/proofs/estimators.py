@@ -16,8 +16,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from plaudit.advantages.baseline import greedy_baseline
-from plaudit.advantages.group import leave_one_out, z_score
+from plaudit.advantages.group import greedy_baseline, leave_one_out, z_score
 from plaudit.advantages.temporal import gae, reward_to_go, token_rewards
 from plaudit.lab.proofs.exact import Language, Strings, TablePolicy, token_logps
 from plaudit.losses.divergence import k1

@@ -27,7 +27,7 @@ from plaudit.tensors.needs import needs, needs_of
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from plaudit.advantages import baseline, group, temporal
+    from plaudit.advantages import group, temporal
     from plaudit.losses import divergence, policy, ratio as ratios, reduce
     from plaudit.methods.policy.row import (
         AdvantageInputs,
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     )
     from plaudit.tensors import masked
 else:
-    baseline = LazyModule("plaudit.advantages.baseline")
     group = LazyModule("plaudit.advantages.group")
     temporal = LazyModule("plaudit.advantages.temporal")
     divergence = LazyModule("plaudit.losses.divergence")
@@ -169,7 +168,7 @@ def preference(inputs: AdvantageInputs, /) -> Tensor:
 
 def running(inputs: AdvantageInputs, /) -> Tensor:
     """r − mean of all before; in the first round of the others."""
-    advantage_N = baseline.running_mean_baseline(inputs.reward_N, mean=inputs.mean_score)
+    advantage_N = group.running_mean_baseline(inputs.reward_N, mean=inputs.mean_score)
     return masked.broadcast_to_tokens(advantage_N, inputs.mask_NT)
 
 

@@ -21,7 +21,7 @@ from typing import Any, Literal
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from plaudit.advantages.baseline import win_probability_advantage
+from plaudit.advantages.group import win_probability_advantage
 from plaudit.losses.ratio import completion_log_ratio
 from plaudit.methods.algorithm import cell_settings
 from plaudit.methods.policy import cells

@@ -35,6 +35,11 @@ else:
     unpaired = LazyModule("plaudit.losses.unpaired")
     row = LazyModule("plaudit.methods.preference.row")
 
+Beta = Annotated[Positive, "How dear distance from the reference is."]
+LabelSmoothing = Annotated[BelowHalf, "ε, the share of labels believed to be swapped."]
+NllCoef = Annotated[FromZero, "λ, how much −log π per token of the preferred answers counts beside the loss."]
+DesirableWeight = Annotated[FromZero, "λ_D, the weight of good answers."]
+UndesirableWeight = Annotated[FromZero, "λ_U, the weight of bad answers."]
 Tau = Annotated[
     float, Bound("above 0 and at most 1 (the loss can be infinite beyond)", lambda value: 0 < value <= 1)
 ]
@@ -52,11 +57,8 @@ def dpo(beta: Positive = 0.1) -> PreferenceAlgorithm:
 
 
 @algorithm
-def cdpo(beta: Positive = 0.1, label_smoothing: BelowHalf = 0.1) -> PreferenceAlgorithm:
+def cdpo(beta: Beta = 0.1, label_smoothing: LabelSmoothing = 0.1) -> PreferenceAlgorithm:
     """−(1−ε) log σ(βh) − ε log σ(−βh).
-
-    beta: how dear distance from the reference is.
-    label_smoothing: ε, the share of labels believed to be swapped.
 
     Mitchell 2023.
     """
@@ -65,11 +67,8 @@ def cdpo(beta: Positive = 0.1, label_smoothing: BelowHalf = 0.1) -> PreferenceAl
 
 
 @algorithm
-def robust_dpo(beta: Positive = 0.1, label_smoothing: BelowHalf = 0.1) -> PreferenceAlgorithm:
+def robust_dpo(beta: Beta = 0.1, label_smoothing: LabelSmoothing = 0.1) -> PreferenceAlgorithm:
     """(−(1−ε) log σ(βh) + ε log σ(−βh)) / (1−2ε).
-
-    beta: how dear distance from the reference is.
-    label_smoothing: ε, the share of labels believed to be swapped.
 
     Chowdhury et al. 2024, arXiv:2403.00409.
     """
@@ -111,11 +110,10 @@ def hinge(beta: Positive = 0.1) -> PreferenceAlgorithm:
 
 
 @algorithm
-def slic(beta: Positive = 1.0, nll_coef: FromZero = 0.1) -> PreferenceAlgorithm:
+def slic(beta: Positive = 1.0, nll_coef: NllCoef = 0.1) -> PreferenceAlgorithm:
     """max(0, 1 − βh) − λ mean log π(y_w).
 
     beta: what the lead in log-probs is multiplied with; the margin is 1/β.
-    nll_coef: λ, how much −log π per token of the preferred answers counts beside the loss.
 
     Zhao et al. 2023 (SLiC-HF), arXiv:2305.10425.
     """
@@ -123,10 +121,9 @@ def slic(beta: Positive = 1.0, nll_coef: FromZero = 0.1) -> PreferenceAlgorithm:
 
 
 @algorithm
-def exo(beta: Positive = 0.1, label_smoothing: BelowHalf = 1e-3) -> PreferenceAlgorithm:
+def exo(beta: Beta = 0.1, label_smoothing: BelowHalf = 1e-3) -> PreferenceAlgorithm:
     """σ(βh)(log σ(βh) − log(1−ε)) + σ(−βh)(log σ(−βh) − log ε).
 
-    beta: how dear distance from the reference is.
     label_smoothing: ε, the target's share of the other answer; above 0.
 
     Ji et al. 2024, arXiv:2402.00856.
@@ -138,10 +135,8 @@ def exo(beta: Positive = 0.1, label_smoothing: BelowHalf = 1e-3) -> PreferenceAl
 
 
 @algorithm
-def nca(beta: Positive = 0.1) -> PreferenceAlgorithm:
+def nca(beta: Beta = 0.1) -> PreferenceAlgorithm:
     """−log σ(βΔ_w) − ½ log σ(−βΔ_w) − ½ log σ(−βΔ_l).
-
-    beta: how dear distance from the reference is.
 
     Chen et al. 2024, arXiv:2402.05369.
     """
@@ -149,10 +144,8 @@ def nca(beta: Positive = 0.1) -> PreferenceAlgorithm:
 
 
 @algorithm
-def bco_pair(beta: Positive = 0.1) -> PreferenceAlgorithm:
+def bco_pair(beta: Beta = 0.1) -> PreferenceAlgorithm:
     """−log σ(βΔ_w − δ) − log σ(δ − βΔ_l), δ the running mean reward.
-
-    beta: how dear distance from the reference is.
 
     Jung et al. 2024, arXiv:2404.04656.
     """
@@ -172,10 +165,9 @@ def sppo(beta: Positive = 1e-3) -> PreferenceAlgorithm:
 
 
 @algorithm
-def aot(beta: Positive = 0.1, label_smoothing: BelowHalf = 0.0) -> PreferenceAlgorithm:
+def aot(beta: Beta = 0.1, label_smoothing: BelowHalf = 0.0) -> PreferenceAlgorithm:
     """−log σ(βh) between the sorted gaps of policy and reference.
 
-    beta: how dear distance from the reference is.
     label_smoothing: the share of labels believed to be swapped.
 
     Melnyk et al. 2024, arXiv:2406.05882.
@@ -187,10 +179,9 @@ def aot(beta: Positive = 0.1, label_smoothing: BelowHalf = 0.0) -> PreferenceAlg
 
 
 @algorithm
-def aot_unpaired(beta: Positive = 0.1, label_smoothing: BelowHalf = 0.0) -> PreferenceAlgorithm:
+def aot_unpaired(beta: Beta = 0.1, label_smoothing: BelowHalf = 0.0) -> PreferenceAlgorithm:
     """−log σ(βh) between the sorted Δ of both sides.
 
-    beta: how dear distance from the reference is.
     label_smoothing: the share of labels believed to be swapped.
 
     Melnyk et al. 2024, arXiv:2406.05882.
@@ -200,10 +191,8 @@ def aot_unpaired(beta: Positive = 0.1, label_smoothing: BelowHalf = 0.0) -> Pref
 
 
 @algorithm
-def apo_zero(beta: Positive = 0.1) -> PreferenceAlgorithm:
+def apo_zero(beta: Beta = 0.1) -> PreferenceAlgorithm:
     """(1 − σ(βΔ_w)) + σ(βΔ_l).
-
-    beta: how dear distance from the reference is.
 
     D'Oosterlinck et al. 2024, arXiv:2408.06266.
     """
@@ -211,10 +200,8 @@ def apo_zero(beta: Positive = 0.1) -> PreferenceAlgorithm:
 
 
 @algorithm
-def apo_down(beta: Positive = 0.1) -> PreferenceAlgorithm:
+def apo_down(beta: Beta = 0.1) -> PreferenceAlgorithm:
     """σ(βΔ_w) + (1 − σ(βh)).
-
-    beta: how dear distance from the reference is.
 
     D'Oosterlinck et al. 2024, arXiv:2408.06266.
     """
@@ -222,10 +209,9 @@ def apo_down(beta: Positive = 0.1) -> PreferenceAlgorithm:
 
 
 @algorithm
-def discopop(beta: Positive = 0.1, tau: Tau = 0.05) -> PreferenceAlgorithm:
+def discopop(beta: Beta = 0.1, tau: Tau = 0.05) -> PreferenceAlgorithm:
     """(1−s)(−log σ(βh)) + s exp(−βh), s = σ(βh/τ).
 
-    beta: how dear distance from the reference is.
     tau: τ, how sharply the two halves are joined.
 
     Lu et al. 2024, arXiv:2406.08414.
@@ -249,11 +235,10 @@ def simpo(beta: Positive = 2.0, gamma: FromZero = 1.0) -> PreferenceAlgorithm:
 
 
 @algorithm
-def cpo(beta: Positive = 0.1, nll_coef: FromZero = 1.0) -> PreferenceAlgorithm:
+def cpo(beta: Positive = 0.1, nll_coef: NllCoef = 1.0) -> PreferenceAlgorithm:
     """−log σ(β(log π_w − log π_l)) − λ mean log π(y_w).
 
     beta: what the lead in log-probs is multiplied with.
-    nll_coef: λ, how much −log π per token of the preferred answers counts beside the loss.
 
     Xu et al. 2024, arXiv:2401.08417.
     """
@@ -282,10 +267,8 @@ def orpo(orpo_lambda: Positive = 0.1, nll_coef: FromZero = 1.0) -> PreferenceAlg
 
 
 @algorithm
-def pl_dpo(beta: Positive = 0.1) -> PreferenceAlgorithm:
+def pl_dpo(beta: Beta = 0.1) -> PreferenceAlgorithm:
     """−Σ_k log(exp βΔ_k / Σ_{j not before k} exp βΔ_j) of a whole ranking.
-
-    beta: how dear distance from the reference is.
 
     Rafailov et al. 2023, arXiv:2305.18290 (Plackett–Luce, appendix A.3).
     """
@@ -306,10 +289,9 @@ def rrhf(nll_coef: FromZero = 1.0) -> PreferenceAlgorithm:
 
 
 @algorithm
-def r_dpo(beta: Positive = 0.1, length_alpha: Finite = 0.1) -> PreferenceAlgorithm:
+def r_dpo(beta: Beta = 0.1, length_alpha: Finite = 0.1) -> PreferenceAlgorithm:
     """−log σ(βh + βα·(|y_w| − |y_l|)).
 
-    beta: how dear distance from the reference is.
     length_alpha: α, what a token is charged, in units of Δ (the paper's α is β times it).
 
     Park et al. 2024, arXiv:2403.19159.
@@ -329,10 +311,9 @@ def dpo_norm(beta: Positive = 5.0) -> PreferenceAlgorithm:
 
 
 @algorithm
-def ld_dpo(beta: Positive = 0.1, ld_alpha: Share = 0.5) -> PreferenceAlgorithm:
+def ld_dpo(beta: Beta = 0.1, ld_alpha: Share = 0.5) -> PreferenceAlgorithm:
     """−log σ(βh), tokens beyond the shorter answer counted by a share.
 
-    beta: how dear distance from the reference is.
     ld_alpha: α, how much tokens beyond the shorter answer's length count.
 
     Liu et al. 2024, arXiv:2409.06411.
@@ -341,10 +322,9 @@ def ld_dpo(beta: Positive = 0.1, ld_alpha: Share = 0.5) -> PreferenceAlgorithm:
 
 
 @algorithm
-def dpop(beta: Positive = 0.3, dpop_lambda: FromZero = 50.0) -> PreferenceAlgorithm:
+def dpop(beta: Beta = 0.3, dpop_lambda: FromZero = 50.0) -> PreferenceAlgorithm:
     """−log σ(β(h − λ·max(0, −Δ_w))).
 
-    beta: how dear distance from the reference is.
     dpop_lambda: λ, how much a nat is charged by which a preferred answer has fallen.
 
     Pal et al. 2024 (Smaug), arXiv:2402.13228.
@@ -353,10 +333,9 @@ def dpop(beta: Positive = 0.3, dpop_lambda: FromZero = 50.0) -> PreferenceAlgori
 
 
 @algorithm
-def wpo(beta: Positive = 0.1, weight_cap: FromZero = 1.0) -> PreferenceAlgorithm:
+def wpo(beta: Beta = 0.1, weight_cap: FromZero = 1.0) -> PreferenceAlgorithm:
     """−w log σ(βh), w how likely the policy would say both, at most 1.
 
-    beta: how dear distance from the reference is.
     weight_cap: the largest weight of a pair, which is 1 in its authors' code: answers that are likelier than
         the policy's own draws, as greedy ones are, would otherwise count more than those; 0: no limit.
 
@@ -367,11 +346,10 @@ def wpo(beta: Positive = 0.1, weight_cap: FromZero = 1.0) -> PreferenceAlgorithm
 
 @algorithm
 def f_dpo(
-    beta: Positive = 0.1, link: LinkName = "js", link_alpha: LinkAlpha | None = None
+    beta: Beta = 0.1, link: LinkName = "js", link_alpha: LinkAlpha | None = None
 ) -> PreferenceAlgorithm:
     """−log σ(βh), Δ through the link of another divergence.
 
-    beta: how dear distance from the reference is.
     link: the divergence from the reference that the loss stands for.
     link_alpha: which one of the alpha divergences; 0.5 where none is given (link alpha).
 
@@ -381,10 +359,8 @@ def f_dpo(
 
 
 @algorithm
-def tr_dpo(beta: Positive = 0.1) -> PreferenceAlgorithm:
+def tr_dpo(beta: Beta = 0.1) -> PreferenceAlgorithm:
     """−log σ(βh), the reference following the policy.
-
-    beta: how dear distance from the reference is.
 
     Gorbatovski et al. 2024, arXiv:2404.09656.
     """
@@ -392,10 +368,8 @@ def tr_dpo(beta: Positive = 0.1) -> PreferenceAlgorithm:
 
 
 @algorithm
-def sdpo(beta: Positive = 0.1) -> PreferenceAlgorithm:
+def sdpo(beta: Beta = 0.1) -> PreferenceAlgorithm:
     """−log σ(βh), data in parts, each result the next reference.
-
-    beta: how dear distance from the reference is.
 
     Kim et al. 2024, arXiv:2403.19270.
     """
@@ -419,13 +393,9 @@ def mpo(
 
 @algorithm
 def kto(
-    beta: Positive = 0.1, desirable_weight: FromZero = 1.0, undesirable_weight: FromZero = 1.0
+    beta: Beta = 0.1, desirable_weight: DesirableWeight = 1.0, undesirable_weight: UndesirableWeight = 1.0
 ) -> UnpairedAlgorithm:
     """λ_D (1 − σ(β(Δ − z₀))) of good, λ_U (1 − σ(β(z₀ − Δ))) of bad answers.
-
-    beta: how dear distance from the reference is.
-    desirable_weight: λ_D, the weight of good answers.
-    undesirable_weight: λ_U, the weight of bad answers.
 
     Ethayarajh et al. 2024, arXiv:2402.01306.
     """
@@ -436,13 +406,9 @@ def kto(
 
 @algorithm
 def apo_zero_unpaired(
-    beta: Positive = 0.1, desirable_weight: FromZero = 1.0, undesirable_weight: FromZero = 1.0
+    beta: Beta = 0.1, desirable_weight: DesirableWeight = 1.0, undesirable_weight: UndesirableWeight = 1.0
 ) -> UnpairedAlgorithm:
     """λ_D (1 − σ(βΔ)) of good, λ_U σ(βΔ) of bad answers.
-
-    beta: how dear distance from the reference is.
-    desirable_weight: λ_D, the weight of good answers.
-    undesirable_weight: λ_U, the weight of bad answers.
 
     D'Oosterlinck et al. 2024, arXiv:2408.06266.
     """
@@ -453,11 +419,10 @@ def apo_zero_unpaired(
 
 @algorithm
 def bco(
-    beta: Positive = 0.1, desirable_weight: FromZero = 1.0, undesirable_weight: FromZero = 1.0
+    beta: Beta = 0.1, desirable_weight: FromZero = 1.0, undesirable_weight: FromZero = 1.0
 ) -> UnpairedAlgorithm:
     """−log σ(βΔ − δ) of good, −log σ(δ − βΔ) of bad answers.
 
-    beta: how dear distance from the reference is.
     desirable_weight: the weight of good answers.
     undesirable_weight: the weight of bad answers.
 

@@ -15,11 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from plaudit.advantages.baseline import running_mean_baseline
-from plaudit.advantages.group import (
-    centred,
-    leave_one_out,
-)
+from plaudit.advantages.group import centred, leave_one_out, running_mean_baseline
 from plaudit.advantages.temporal import bandit, gae, monte_carlo, one_step
 from plaudit.lab.proofs.claim import Claim, ProofSetup
 from plaudit.lab.proofs.estimators import (
