@@ -246,8 +246,7 @@ def cdpo(
     >>> round(cdpo(same, same, beta=0.1, smoothing=0.2).item(), 4)
     0.6931
     """
-    logit_B = beta * gap(chosen, rejected)
-    return -(1 - smoothing) * logsigmoid(logit_B) - smoothing * logsigmoid(-logit_B)
+    return _smoothed_logistic_loss(beta * gap(chosen, rejected), smoothing)
 
 
 def robust(
@@ -476,10 +475,14 @@ class SortedPartners:
 
     def select(self, pairs: slice) -> SortedPartners:
         """The partners of some of the pairs."""
+        return self.map(lambda value_B: value_B[pairs])
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> SortedPartners:
+        """The partners with the same done to each of their values."""
         return SortedPartners(
-            for_gap_B=self.for_gap_B[pairs],
-            for_chosen_B=self.for_chosen_B[pairs],
-            for_rejected_B=self.for_rejected_B[pairs],
+            for_gap_B=change(self.for_gap_B),
+            for_chosen_B=change(self.for_chosen_B),
+            for_rejected_B=change(self.for_rejected_B),
         )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -56,8 +56,28 @@ class Chapter(Generic[RecordT, ConfigT]):
         return self.config_types[name]
 
     def _make_config_type(self, described: Algorithm, **more: str) -> type[ConfigT]:
-        refused = {name: refusal(self.algorithms, described.name, name) for name in self.parameters()}
-        return config_with_settings(self.config, described, self.cells, refused, **more)
+        """The config with the settings of an algorithm and of cells as fields; ``more`` are further ones."""
+        every_run = {this_field.name for this_field in dataclasses.fields(self.config)}  # pyright: ignore[reportArgumentType]
+        taken = [name for name in described.parameters if name in every_run | {*more}]
+        if taken:
+            raise UserError(
+                f"{described.name}: every run has a setting {taken[0]} already; call yours otherwise"
+            )
+        # An algorithm's own settings come first, and what they say counts.
+        settings = {**described.parameters, **self.cells, **described.parameters}
+        fields = [
+            _field(setting, hidden=name not in described.parameters) for name, setting in settings.items()
+        ]
+        doc = "The algorithm: file.py:name."
+        for name, value in more.items():
+            fields.append(_field(Parameter(name=name, value_type=str, default=value, doc=doc), hidden=False))
+        others = [name for name in self.parameters() if name not in settings]
+        namespace = {
+            "setting_names": tuple(settings),
+            "refused": {name: refusal(self.algorithms, described.name, name) for name in others},
+        }
+        words = re.sub(r"\W", " ", described.name).title().replace(" ", "")
+        return _config_class(f"{words}Config", fields, self.config, namespace)
 
     def configured(self, algorithm: str | RecordT, config: ConfigT) -> RecordT:
         """The algorithm of a name with the settings of a config; a record is what it is already."""
@@ -98,43 +118,6 @@ class Chapter(Generic[RecordT, ConfigT]):
         return {name: value for name, value in numbers.items() if value != getattr(plain, name)}
 
 
-def config_with_settings(
-    base: type[ConfigT],
-    described: Algorithm,
-    cells: Mapping[str, Parameter],
-    refused: Mapping[str, str],
-    **more: str,
-) -> type[ConfigT]:
-    """The chapter's config with an algorithm's settings, and the chapter's cells, as fields of their own.
-
-    ``refused`` says of settings that other algorithms have why this one refuses them; ``more`` holds
-    further fields with their values.
-    """
-    every_run = {this_field.name for this_field in dataclasses.fields(base)}  # pyright: ignore[reportArgumentType]
-    taken = [name for name in described.parameters if name in every_run | {*more}]
-    if taken:
-        raise UserError(f"{described.name}: every run has a setting {taken[0]} already; call yours otherwise")
-    settings = {
-        **described.parameters,
-        **{name: cell for name, cell in cells.items() if name not in described.parameters},
-    }
-    fields = [_field(setting, hidden=name not in described.parameters) for name, setting in settings.items()]
-    parameter = Parameter(name="", value_type=str, default="", doc="The algorithm: file.py:name.")
-    fields += [
-        _field(dataclasses.replace(parameter, name=name, default=value), hidden=False)
-        for name, value in more.items()
-    ]
-    namespace = {
-        "generated": True,
-        "setting_names": tuple(settings),
-        "refused": {name: why for name, why in refused.items() if name not in settings},
-    }
-    words = re.sub(r"\W", " ", described.name).title().replace(" ", "")
-    return dataclasses.make_dataclass(
-        f"{words}Config", fields, bases=(base,), namespace=namespace, frozen=True, slots=True, kw_only=True
-    )
-
-
 def _field(parameter: Parameter, *, hidden: bool) -> tuple[str, Any, Any]:
     metadata = {"doc": parameter.doc, "hidden": hidden}
     made = dataclasses.field(default=parameter.default, metadata=metadata)
@@ -145,19 +128,21 @@ def own_config_type(base: type[ConfigT]) -> type[ConfigT]:
     """Made like the config of every algorithm; that it names one is all that is known of its settings."""
     doc = "The algorithm: file.py:name of a function that makes one, or of the record itself."
     namespace = {
-        "generated": True,
         "__module__": base.__module__,
         "__doc__": (
             "A run of an algorithm of the user's own, before it is known which settings it has.\n\n"
             f'Example: ``Own{base.__name__}(model=…, out=…, algorithm="mine.py:hill")``'
         ),
     }
+    return _config_class(
+        f"Own{base.__name__}", [("algorithm", str, field(metadata={"doc": doc}))], base, namespace
+    )
+
+
+def _config_class(
+    name: str, fields: Sequence[tuple[str, Any, Any]], base: type[ConfigT], namespace: Mapping[str, Any]
+) -> type[ConfigT]:
+    more = {"generated": True, **namespace}
     return dataclasses.make_dataclass(
-        f"Own{base.__name__}",
-        [("algorithm", str, field(metadata={"doc": doc}))],
-        bases=(base,),
-        namespace=namespace,
-        frozen=True,
-        slots=True,
-        kw_only=True,
+        name, fields, bases=(base,), namespace=more, frozen=True, slots=True, kw_only=True
     )

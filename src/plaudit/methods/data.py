@@ -188,15 +188,14 @@ def prompt_families(records: Sequence[Record], encoding: EncodedRows[Example]) -
     }
 
 
-_LISTS = ("quarantine", "refused")
-"""What lists of rows that could not be read, and of those that could not be encoded, are called."""
-
-
 def _read_and_encode(
     path: Path, aside: Path | None, *, config: RunConfig, encoder: Encoder, recipe: EncodeRecords[Row]
 ) -> EncodedData[Row]:
     """The rows of one source; those of no use are listed in two files whose names end as ``aside`` does."""
-    quarantine, refused = (aside and aside.with_name(f"{kind}-{aside.name}") for kind in _LISTS)
+    # What could not be read, and what could not be encoded.
+    quarantine, refused = (
+        aside and aside.with_name(f"{kind}-{aside.name}") for kind in ("quarantine", "refused")
+    )
     progress = RowProgress(path.name, shown=aside is not None)
     with open_shelf(path, config, encoder, recipe, progress) as shelf:
         cached = shelf.cached_rows()

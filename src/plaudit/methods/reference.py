@@ -226,18 +226,9 @@ def prepare_reference(
 ) -> PreparedReference:
     """The reference of a loaded policy, not sharded yet; ``examples`` is all that it will score."""
     settings = config.reference
-    folder = settings.model or config.model
-    over = run.ranks if config.shard else None
-    # By content as well: a copy of the folder under another name is the same model.
-    is_starting_model = folder == config.model or hash_path(folder) == hash_path(config.model)
-    if settings.kind == "average":
-        moving = ModelReference(load_frozen_policy(folder, policy, moving=True, over=over))
-        return _ema_reference(config, policy, run, moving, is_starting_model=is_starting_model)
-    if settings.kind == "live" and is_starting_model and has_fresh_adapter(config):
-        return _adapter_off(AdapterOffReference(policy))
-    if settings.kind == "live":
-        frozen = ModelReference(load_frozen_policy(folder, policy, over=over))
-        return _frozen_reference(frozen, config, run, is_starting_model=is_starting_model)
+    if settings.kind in ("average", "live"):
+        return _live_reference(config, policy, run)
+    folder, is_starting_model = _reference_folder(config)
     # At this point the policy is still the model that the run starts from, adapters and all.
     cached, note = cached_reference(
         ModelReference(policy if is_starting_model else load_frozen_policy(folder, policy)),
@@ -256,17 +247,39 @@ def prepare_reference(
     return PreparedReference(reference=cached, is_starting_model=is_starting_model, notes=notes)
 
 
-def _adapter_off(reference: AdapterOffReference) -> PreparedReference:
-    note = "reference: the model beneath the adapters, so there is no second one in memory"
-    return PreparedReference(reference=reference, is_starting_model=True, notes=(note,), live=True)
+def _reference_folder(config: PreferenceConfig | PolicyConfig) -> tuple[Path, bool]:
+    """The folder of the reference, and whether it holds the model that the run starts from."""
+    folder = config.reference.model or config.model
+    # By content as well: a copy of the folder under another name is the same model.
+    return folder, folder == config.model or hash_path(folder) == hash_path(config.model)
 
 
-def _frozen_reference(
-    frozen: ModelReference, config: PreferenceConfig | PolicyConfig, run: Run, *, is_starting_model: bool
+def _live_reference(
+    config: PreferenceConfig | PolicyConfig,
+    policy: Policy,
+    run: Run,
+    *,
+    draws: bool = False,
+    temperature: int | float = 1.0,
 ) -> PreparedReference:
-    shard_or_broadcast(frozen.policy, config, run.ranks)
-    note = f"reference: {config.reference.model or config.model}, beside the policy in memory"
-    return PreparedReference(reference=frozen, is_starting_model=is_starting_model, notes=(note,), live=True)
+    """A reference in memory, which is asked at each step; one that ``draws`` is whole on every rank."""
+    folder, is_starting_model = _reference_folder(config)
+    moves, divided = config.reference.kind == "average", config.shard and not draws
+    if is_starting_model and has_fresh_adapter(config) and not moves:
+        note = "reference: the model beneath the adapters, so there is no second one in memory"
+        base = AdapterOffReference(policy, temperature=temperature)
+        return PreparedReference(reference=base, is_starting_model=True, notes=(note,), live=True)
+    loaded = load_frozen_policy(folder, policy, moving=moves, over=run.ranks if divided else None)
+    reference = ModelReference(loaded, temperature=temperature)
+    if moves:
+        if draws and config.shard:
+            raise UserError("--shard: a reference.kind average that draws answers is not divided; take live")
+        return _ema_reference(config, policy, run, reference, is_starting_model=is_starting_model)
+    shard_or_broadcast(loaded, replace(config, shard=False) if draws else config, run.ranks)
+    note = f"reference: {folder}, beside the policy in memory"
+    return PreparedReference(
+        reference=reference, is_starting_model=is_starting_model, notes=(note,), live=True
+    )
 
 
 def has_fresh_adapter(config: RunConfig) -> bool:
@@ -322,18 +335,5 @@ def prepare_policy_reference(
                 "--divergence none to do without"
             )
         return no_reference()
-    folder = settings.model or config.model
-    is_starting_model = folder == config.model or hash_path(folder) == hash_path(config.model)
     # The reference at the policy's temperature: the KL is one between what answers are drawn from.
-    temperature = config.draw.temperature
-    if is_starting_model and has_fresh_adapter(config) and settings.kind != "average":
-        return _adapter_off(AdapterOffReference(policy, temperature=temperature))
-    over = run.ranks if config.shard and not draws else None
-    loaded = load_frozen_policy(folder, policy, moving=settings.kind == "average", over=over)
-    frozen = ModelReference(loaded, temperature=temperature)
-    if settings.kind == "average":
-        if draws and config.shard:
-            raise UserError("--shard: a reference.kind average that draws answers is not divided; take live")
-        return _ema_reference(config, policy, run, frozen, is_starting_model=is_starting_model)
-    placed = replace(config, shard=config.shard and not draws)
-    return _frozen_reference(frozen, placed, run, is_starting_model=is_starting_model)
+    return _live_reference(config, policy, run, draws=draws, temperature=config.draw.temperature)

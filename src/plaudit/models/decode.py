@@ -405,12 +405,8 @@ def mixture_logits(
     return (1 - share) * policy_XV.to(wide) + share * reference_XV.to(wide)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _MixtureMember:
-    """One of the two models of a mixture, with its decoder."""
-
-    decoder: SharedDecoder | SlowDecoder
-    activate: Callable[[], AbstractContextManager[object]]
+_MixtureMember = tuple[SharedDecoder | SlowDecoder, Callable[[], AbstractContextManager[object]]]
+"""The decoder of one of the two models of a mixture, and the context in which it decodes."""
 
 
 class MixtureDecoder:
@@ -422,33 +418,33 @@ class MixtureDecoder:
 
     @property
     def logits_NV(self) -> Float[Tensor, "N V"]:
-        policy_half, reference_half = self._members[0].decoder, self._members[-1].decoder
+        (policy_half, _), (reference_half, _) = self._members[0], self._members[-1]
         return mixture_logits(policy_half.logits_NV, reference_half.logits_NV, share=self._share)
 
     def step(self, token_N: Int[Tensor, " N"]) -> None:
-        for member in self._members:
-            with member.activate():
-                member.decoder.step(token_N)
+        for decoder, activate in self._members:
+            with activate():
+                decoder.step(token_N)
 
     def select_rows(self, row_n: Int[Tensor, " n"]) -> None:
-        for member in self._members:
-            member.decoder.select_rows(row_n)
+        for decoder, _ in self._members:
+            decoder.select_rows(row_n)
 
     @property
     def can_join(self) -> bool:
         """Whether further answers can begin while others grow, in both models."""
-        return all(member.decoder.can_join for member in self._members)
+        return all(decoder.can_join for decoder, _ in self._members)
 
     def join(self, prompts: PromptIds, answers: Sequence[int], extras: Items | None = None) -> None:
-        for member in self._members:
-            assert isinstance(member.decoder, SharedDecoder)
-            with member.activate():
-                member.decoder.join(prompts, answers, extras)
+        for decoder, activate in self._members:
+            assert isinstance(decoder, SharedDecoder)
+            with activate():
+                decoder.join(prompts, answers, extras)
 
     def add_answers(self, count: int) -> None:
-        for member in self._members:
-            assert isinstance(member.decoder, SharedDecoder)
-            member.decoder.add_answers(count)
+        for decoder, _ in self._members:
+            assert isinstance(decoder, SharedDecoder)
+            decoder.add_answers(count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -476,11 +472,11 @@ class MixtureDecoderFactory:
         # A model that does not count reads nothing: at m = 0 a mixture costs what the policy alone does.
         if self.share < 1:
             decoder = self.policy_decoder(policy, prompts, answers, extras)
-            members.append(_MixtureMember(decoder=decoder, activate=nullcontext))
+            members.append((decoder, nullcontext))
         if self.share > 0:
             with self.reference.activate():
                 decoder = self.reference_decoder(self.reference.policy, prompts, answers, extras)
-            members.append(_MixtureMember(decoder=decoder, activate=self.reference.activate))
+            members.append((decoder, self.reference.activate))
         return MixtureDecoder(members, self.share)
 
 

@@ -54,12 +54,13 @@ def device_of(name: str) -> torch.device:
     torch.backends.cuda.enable_cudnn_sdp(enabled=False)
     if name == "auto":
         return torch.device("cuda", process) if gpu_count else torch.device("cpu")
+    unknown = UserError(f"device {name!r}: use auto, cpu, cuda, or one of several as cuda:1")
     try:
         requested = torch.device(name)
     except RuntimeError as error:
-        raise _unknown(name) from error
+        raise unknown from error
     if requested.type not in ("cpu", "cuda"):
-        raise _unknown(name)
+        raise unknown
     if requested.type == "cpu":
         return torch.device("cpu")
     if not gpu_count:
@@ -68,10 +69,6 @@ def device_of(name: str) -> torch.device:
     if gpu.index >= gpu_count:
         raise UserError(f"there is no {gpu}: torch sees {gpu_count} GPUs. Start at most one process for each")
     return gpu
-
-
-def _unknown(name: str) -> UserError:
-    return UserError(f"device {name!r}: use auto, cpu, cuda, or one of several as cuda:1")
 
 
 DtypeName = Literal["auto", "float32", "bfloat16", "float64"]

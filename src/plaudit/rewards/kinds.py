@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from plaudit.data.judging import Judge
 from plaudit.errors import UserError
@@ -78,10 +79,7 @@ def is_judge_word(word: str) -> bool:
 
 def judge_kind(word: str) -> JudgeKind:
     """The kind of a judge's word; refuses it where the wing that knows it is missing."""
-    kind = word.partition(":")[0]
-    if kind not in everything("judges"):
-        refuse_missing(FEEDBACK, word)
-    return load(everything("judges")[kind])
+    return _of_a_wing("judges", word)
 
 
 def is_reward_word(word: str) -> bool:
@@ -96,10 +94,14 @@ def is_reward_word(word: str) -> bool:
 
 def reward_maker(word: str) -> RewardMaker:
     """Who makes the reward of such a word; refuses it where the wing that knows it is missing."""
+    return _of_a_wing("rewards", word)
+
+
+def _of_a_wing(what: str, word: str) -> Any:
     kind = word.partition(":")[0]
-    if kind not in everything("rewards"):
+    if kind not in everything(what):
         refuse_missing(FEEDBACK, word)
-    return load(everything("rewards")[kind])
+    return load(everything(what)[kind])
 
 
 def _code_reward() -> Reward:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any, Protocol
+from typing import Any
 from weakref import WeakSet
 
 import torch
@@ -14,6 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from plaudit.errors import UserError
+from plaudit.models.decode import PagedDecoder
 from plaudit.rollouts.sampler import SamplingSettings
 from plaudit.tokens.batch import NO_EXTRAS, Extras, extras_digest
 
@@ -162,25 +163,6 @@ def uniform_numbers(
     return torch.rand(max_new_tokens, dtype=torch.float64, generator=generator)
 
 
-class RecordableDecoder(Protocol):
-    """A decoder whose steps can be recorded: `plaudit.models.decode.PagedDecoder`."""
-
-    @property
-    def generation(self) -> int:
-        """Another number once what was recorded is of no use any more."""
-        ...
-
-    def reserve(self, steps: int, rows: int) -> None: ...
-
-    def next_logits(self, token_B: Tensor) -> Tensor:
-        """What predicts the token behind these; all of it happens on the device."""
-        ...
-
-    def count(self, steps: int) -> None:
-        """So many steps were made by `next_logits`."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawingState:
     """What draws the next token of up to C rows; it stays where it is while rows come and go.
@@ -264,7 +246,7 @@ def _free_generator() -> None:
 class RecordedSteps:
     """Steps of a decoder with the draws behind them, recorded once for each bucket of rows."""
 
-    decoder: RecordableDecoder
+    decoder: PagedDecoder
     state: DrawingState
     settings: SamplingSettings
     most_steps: int
@@ -284,7 +266,7 @@ class RecordedSteps:
             self._steps = {other: step for other, step in self._steps.items() if other[1] == key[1]}
             self._steps[key] = _Step.allocate(bucket, self.most_steps, self.state.token_C.device)
         step = self._steps[key]
-        step.begin()
+        step.turn_1.zero_()
         for _ in range(steps):
             self._repeat(step)
         self.decoder.count(steps)
@@ -334,9 +316,6 @@ class _Step:
             whole_logp_KB=torch.zeros(steps, rows, **figures),
             turn_1=torch.zeros(1, dtype=torch.long, device=device),
         )
-
-    def begin(self) -> None:
-        self.turn_1.zero_()
 
     def write(self, sampled: SampledTokens) -> None:
         columns = (

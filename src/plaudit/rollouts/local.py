@@ -163,9 +163,10 @@ class _Batch:
                 (completion.request for completion in joining), lambda request: request.prompt_id
             )
         ]
-        last_prompt, decoder = groups[-1][0].prompt_id, self._decoder
+        first_prompt, last_prompt, decoder = groups[0][0].prompt_id, groups[-1][0].prompt_id, self._decoder
         assert not isinstance(decoder, decode.SlowDecoder), "rows of the model's own passes begin together"
-        if decoder is not None and self._grows_an_answer_to(groups[0][0].prompt_id):
+        # An answer to the prompt that was read last grows on, as the last row.
+        if decoder is not None and first_prompt == self._last_prompt == self.rows[-1].request.prompt_id:
             decoder.add_answers(len(groups.pop(0)))
         if groups:
             self._decoder = self._read(decoder, groups)
@@ -173,10 +174,6 @@ class _Batch:
         uniform_nT = _uniform_numbers(joining, self._settings)
         self._state.add_rows(len(self.rows), uniform_nT)
         self.rows += joining
-
-    def _grows_an_answer_to(self, prompt: str) -> bool:
-        """Whether this is the prompt that was read last, and the last row an answer to it."""
-        return prompt == self._last_prompt == self.rows[-1].request.prompt_id
 
     def _read(
         self,

@@ -77,10 +77,6 @@ class _DivergenceBlocks:
     teacher: Readout
     teacher_dtype: torch.dtype
 
-    def blocks(self) -> Iterator[slice]:
-        """Tokens in blocks whose tables stay within bounds; one empty block when there are none."""
-        return _token_blocks(self.teacher)
-
     def block_divergence(self, raw_mV: Tensor, teacher_mV: Tensor) -> Tensor:
         # In raw products and not log-probs, so that one autograd call
         # goes through softmax and soft cap alike.
@@ -178,7 +174,7 @@ class _DivergenceBetween(torch.autograd.Function):
         # Autocast is off and products are cast by hand, so that forward and backward work in the same dtype.
         with torch.autocast(hidden_MH.device.type, enabled=False):
             product_VH, teacher_logp = weight_VH.to(blockwise.dtype), blockwise.teacher_logp()
-            for rows in blockwise.blocks():
+            for rows in _token_blocks(blockwise.teacher):
                 raw_mV = _raw_logits(hidden_MH[rows].to(blockwise.dtype), product_VH, bias_V)
                 values.append(blockwise.block_divergence(raw_mV, teacher_logp(rows)))
                 likeliest.append(raw_mV.argmax(-1))
@@ -198,7 +194,7 @@ class _DivergenceBetween(torch.autograd.Function):
         grad_bias_V = wide_zeros(bias_V) if need_bias else None
         with torch.autocast(hidden_MH.device.type, enabled=False):
             product_VH, teacher_logp = weight_VH.to(blockwise.dtype), blockwise.teacher_logp()
-            for rows in blockwise.blocks():
+            for rows in _token_blocks(blockwise.teacher):
                 hidden_mH = hidden_MH[rows].to(blockwise.dtype)
                 raw_mV = _raw_logits(hidden_mH, product_VH, bias_V)
                 grad_mV = _gradient(blockwise, raw_mV, teacher_logp(rows), grad_outputs[0][rows])

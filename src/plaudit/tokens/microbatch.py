@@ -50,7 +50,7 @@ def split_examples(
     examples: Sequence[Example], *, ranks: int, tokens_at_once: int
 ) -> tuple[tuple[tuple[Example, ...], ...], ...]:
     """`split_rows` of plain examples; a muted one has the same tokens and nothing trained."""
-    return split_rows(examples, _mask_all, ranks=ranks, tokens_at_once=tokens_at_once)
+    return split_rows(examples, mask_all, ranks=ranks, tokens_at_once=tokens_at_once)
 
 
 def split_rows(
@@ -118,7 +118,8 @@ def _round_up(count: int, step: int) -> int:
     return max(1, -(-count // step)) * step
 
 
-def _mask_all(example: Example) -> Example:
+def mask_all(example: Example) -> Example:
+    """The same tokens with nothing trained: the pass costs what it should, and adds nothing."""
     muted = (replace(answer, mask=(False,) * len(answer.ids)) for answer in example.completions)
     return replace(example, completions=tuple(muted))
 

@@ -10,7 +10,7 @@ import json
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, astuple, dataclass, fields, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -38,7 +38,7 @@ from plaudit.models.policy import StateReader, TokenScores, readout_of
 from plaudit.tensors.divergences import coarse_distribution
 from plaudit.tensors.masked import masked_mean
 from plaudit.tokens.batch import Completion, Example, Extra, TokenBatch, batch_of
-from plaudit.tokens.microbatch import split_rows
+from plaudit.tokens.microbatch import mask_all, split_rows
 from plaudit.tokens.prompts import EncodedPrompt
 
 OLD_TOP_TOKENS = 64
@@ -139,7 +139,8 @@ class Round:
         for group, example in enumerate(self.examples):
             rows[group] = range(start, start + len(example.completions))
             start += len(example.completions)
-        batch = batch_of([_with_counted_mask(self.examples[ref.group], ref.is_counted) for ref in refs])
+        examples = [(self.examples[ref.group], ref.is_counted) for ref in refs]
+        batch = batch_of([example if is_counted else mask_all(example) for example, is_counted in examples])
         return batch, torch.tensor([row for ref in refs for row in rows[ref.group]])
 
     def minibatches(self, epochs: int, minibatches: int, seed: int) -> list[list[list[int]]]:
@@ -209,10 +210,12 @@ class Round:
 
 @dataclass(slots=True)
 class RoundMemory:
+    """What a run knows of its rounds so far; a checkpoint holds the numbers in this order."""
+
     beta: float
     """The current KL coefficient."""
-    score_count: int = 0
     mean_score: float = 0.0
+    score_count: int = 0
     stopped_round: int = 0
     """The newest round that was ended early."""
     idle_round: int = 0
@@ -222,24 +225,13 @@ class RoundMemory:
     """Rounds since the beginning in which no prompt told two answers apart; −1 once one has."""
 
     def to_numbers(self) -> list[float]:
-        counts = (self.score_count, self.stopped_round, self.idle_round)
-        in_a_row = (self.rounds_without_verdict, self.rounds_without_signal)
-        return [self.beta, self.mean_score, *map(float, counts + in_a_row)]
+        return [*map(float, astuple(self))]
 
     @classmethod
     def from_numbers(cls, numbers: Sequence[float]) -> RoundMemory:
         beta, mean, *counts = numbers
         # A checkpoint of an earlier version does not say whether a prompt has told two answers apart.
-        scores, stopped, idle, bad, flat = map(int, counts if len(counts) == 5 else [*counts, -1])
-        return cls(
-            beta=beta,
-            mean_score=mean,
-            score_count=scores,
-            stopped_round=stopped,
-            idle_round=idle,
-            rounds_without_verdict=bad,
-            rounds_without_signal=flat,
-        )
+        return cls(beta, mean, *map(int, counts if len(counts) == 5 else [*counts, -1]))
 
 
 def minibatches_of(groups: int, epochs: int, minibatches: int, seed: str) -> list[list[list[int]]]:
@@ -305,16 +297,6 @@ def unpacked_distributions(packed_NTX: Float[Tensor, "N T X"]) -> dict[str, Tens
     top_NTK, coarse_NTC = packed_NTX.split([top, top + 1], dim=-1)
     # Contiguous, as a checkpoint stores them.
     return {"old_top_NTK": top_NTK.int(), "old_coarse_NTC": coarse_NTC.contiguous()}
-
-
-def _with_counted_mask(example: Example, is_counted: bool) -> Example:
-    if is_counted:
-        return example
-    # Same ids, empty mask: the pass costs what it should and lets collectives match, and adds nothing.
-    muted = tuple(
-        replace(completion, mask=(False,) * len(completion.ids)) for completion in example.completions
-    )
-    return replace(example, completions=muted)
 
 
 def _extra_key(group: int, name: str) -> str:
@@ -449,13 +431,6 @@ class PassRateCurriculum:
         self._pass_rates = tensors["rate"].clone()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayedGroup:
-    round_number: int
-    row: int
-    group: ScoredGroup
-
-
 class ReplayBuffer:
     """Replays groups of the last rounds as a share of every round."""
 
@@ -466,32 +441,25 @@ class ReplayBuffer:
         self._prompts = prompts
         self._row = {prompt.id: row for row, prompt in enumerate(prompts)}
         self._share, self._window, self._seed = share, window, seed
-        self._groups: list[ReplayedGroup] = []
+        self._groups: list[tuple[int, ScoredGroup]] = []
+        """Those that may come again, each with the number of its round."""
 
     def sample_groups(self, groups: Sequence[ScoredGroup], round_number: int) -> tuple[ScoredGroup, ...]:
         """Groups to replay with these new ones, which are stored in turn."""
-        recent = [entry for entry in self._groups if round_number - entry.round_number <= self._window]
+        recent = [(number, group) for number, group in self._groups if round_number - number <= self._window]
         # `share` is of the whole round: of n new groups the whole has n / (1 − share).
         replay_count = round(self._share / (1 - self._share) * len(groups))
         rng = random.Random(f"{self._seed}/{round_number}/again")
         replayed = rng.sample(recent, min(replay_count, len(recent)))
-        new = [
-            ReplayedGroup(round_number=round_number, row=self._row[group.prompt.id], group=group)
-            for group in groups
-        ]
         # Stored after the draw, so that no round replays its own groups.
-        self._groups = [*recent, *new]
-        return tuple(entry.group for entry in replayed)
+        self._groups = [*recent, *((round_number, group) for group in groups)]
+        return tuple(group for _, group in replayed)
 
     def tensors(self) -> Mapping[str, Tensor]:
-        rows = [
-            [entry.round_number, entry.row, group_as_json(entry.row, entry.group)] for entry in self._groups
-        ]
+        placed = [(number, self._row[group.prompt.id], group) for number, group in self._groups]
+        rows = [[number, row, group_as_json(row, group)] for number, row, group in placed]
         return {"kept": torch.frombuffer(bytearray(json.dumps(rows).encode()), dtype=torch.uint8)}
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         rows = json.loads(bytes(tensors["kept"].tolist()))
-        self._groups = [
-            ReplayedGroup(round_number=round_number, row=row, group=group_from_json(text, self._prompts)[1])
-            for round_number, row, text in rows
-        ]
+        self._groups = [(number, group_from_json(text, self._prompts)[1]) for number, _, text in rows]

@@ -6,7 +6,7 @@ what it cannot do without. Whoever adds one adds it to its table, and it is an o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -326,7 +326,7 @@ NAMED: Mapping[str, Mapping[str, Callable[..., Tensor]]] = {
 """Each cell that is a function of its own, with the ones that have a name."""
 
 
-def _choice(name: str, words: Mapping[str, object], doc: str) -> Parameter:
+def _choice(name: str, words: Iterable[str], doc: str) -> Parameter:
     # From the table itself, so that options, help and refusals cannot know other names than it.
     choices = Literal.__getitem__(("auto", *words))  # pyright: ignore[reportAttributeAccessIssue]
     return Parameter(name=name, value_type=choices, default="auto", doc=doc)
@@ -340,7 +340,6 @@ def _settings_of_named_cells() -> dict[str, Parameter]:
 
 ESTIMATORS = ("k1", "k2", "k3")
 """The estimators of the KL from the reference (``losses/divergence.py``)."""
-_PLACES = {"reward": "", "loss": "", "none": ""}
 _NUMBERS: Mapping[str, Any] = {
     "kl_coef": KlCoef,
     "kl_coef_target": Annotated[
@@ -389,10 +388,12 @@ CELLS: Mapping[str, Parameter] = {
         REDUCTIONS,
         "The mean over tokens, over answers, or over places for tokens, filled or not.",
     ),
-    "divergence": _choice("divergence", _PLACES, "Where the KL from the reference counts."),
+    "divergence": _choice(
+        "divergence", ("reward", "loss", "none"), "Where the KL from the reference counts."
+    ),
     "kl_estimator": _choice(
         "kl_estimator",
-        dict.fromkeys(ESTIMATORS),
+        ESTIMATORS,
         "How it is estimated at a token; auto: k1 in the reward, k3 in the loss.",
     ),
     **_settings_of_named_cells(),

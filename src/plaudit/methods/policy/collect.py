@@ -102,8 +102,8 @@ class ScoredGroup:
 
     def select(self, keep_mask: Sequence[bool]) -> ScoredGroup:
         indices = [k for k, keep in enumerate(keep_mask) if keep]
-        return ScoredGroup(
-            prompt=self.prompt,
+        return replace(
+            self,
             rollouts=tuple(self.rollouts[k] for k in indices),
             scores=tuple(self.scores[k] for k in indices),
             parts={name: tuple(row[k] for k in indices) for name, row in self.parts.items()},
@@ -143,24 +143,18 @@ def score_groups(
         rows = (reward.scores(tasks) if parted is None else parted.rows) if tasks else ()
     if len(rows) != len(tasks):
         raise UserError(f"{reward.name} was asked about {len(tasks)} prompts and answered {len(rows)}")
-    scored = [
-        _checked_group(prompt, tuple(group), row, _reward_parts(parted, index), reward.name)
-        for index, (prompt, group, row) in enumerate(zip(prompts, groups, rows, strict=True))
-    ]
-    return [replace(index, steps=group_steps) for index, group_steps in zip(scored, steps, strict=True)]
+    parts = {} if parted is None else parted.parts
+    scored: list[ScoredGroup] = []
+    for index, (prompt, group, row) in enumerate(zip(prompts, groups, rows, strict=True)):
+        _check_scores(prompt, group, row, reward.name)
+        of_group = {name: part[index] for name, part in parts.items()}
+        scored.append(
+            ScoredGroup(prompt=prompt, rollouts=tuple(group), scores=row, parts=of_group, steps=steps[index])
+        )
+    return scored
 
 
-def _reward_parts(parted: ScoresWithParts | None, index: int) -> dict[str, TaskScores]:
-    return {} if parted is None else {name: rows[index] for name, rows in parted.parts.items()}
-
-
-def _checked_group(
-    prompt: EncodedPrompt,
-    answers: tuple[Rollout, ...],
-    row: TaskScores,
-    parts: Mapping[str, TaskScores],
-    name: str,
-) -> ScoredGroup:
+def _check_scores(prompt: EncodedPrompt, answers: Sequence[Rollout], row: TaskScores, name: str) -> None:
     where = prompt.origin or repr(str(prompt.text)[:40])
     if len(row) != len(answers):
         raise UserError(f"{name} gave {len(row)} scores for the {len(answers)} answers to {where}")
@@ -170,7 +164,6 @@ def _checked_group(
                 f"{name} gave {score} for {answer.answer.text[:40]!r}, an answer to {where}; a score is a "
                 "finite number, or None for no verdict"
             )
-    return ScoredGroup(prompt=prompt, rollouts=answers, scores=row, parts=parts)
 
 
 def _as_float(value: int | float | None) -> float | None:
@@ -385,11 +378,9 @@ class RolloutCollector:
         """All groups, each drawn and scored by one rank; every rank gets all of them."""
         share = self.share_of(prompts)
         settings = self._settings(round_number)
-        groups = (
-            generate_completions(share, self.sampler, settings, n=self.completions_per_prompt)
-            if share
-            else []
-        )
+        groups: list[list[Rollout]] = []
+        if share:
+            groups = generate_completions(share, self.sampler, settings, n=self.completions_per_prompt)
         if self.rival is not None and share:
             rivals = generate_completions(share, self.rival.sampler, self._rival_settings(settings), n=1)
             groups = [[*group, *rival] for group, rival in zip(groups, rivals, strict=True)]

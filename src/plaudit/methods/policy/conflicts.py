@@ -164,13 +164,10 @@ def update_notes(record: PolicyAlgorithm, config: PolicyConfig) -> tuple[str, ..
 
 def mixture_notes(record: PolicyAlgorithm) -> tuple[str, ...]:
     """Notes on which model generates, where it is not the policy alone."""
-    share = record.mixture_coef
-    rival_note = (
-        "each prompt has a rival's answer, which only scores are compared with"
-        if "rival" in record.needs
-        else ""
-    )
-    if not share:
-        return (f"{rival_note}; it is drawn from the policy itself",) if rival_note else ()
-    source = f"a mixture of {1 - share:g} of the policy and {share:g} of its reference (log-probs)"
-    return (f"{rival_note}; it is drawn from {source}" if rival_note else f"answers are drawn from {source}",)
+    share, source = record.mixture_coef, "the policy itself"
+    if share:
+        source = f"a mixture of {1 - share:g} of the policy and {share:g} of its reference (log-probs)"
+    if "rival" in record.needs:
+        rival = "each prompt has a rival's answer, which only scores are compared with"
+        return (f"{rival}; it is drawn from {source}",)
+    return (f"answers are drawn from {source}",) if share else ()

@@ -320,12 +320,8 @@ class ExperienceMaker:
         """Whether π_old has to be computed before the first update; with a single update it is π itself."""
         several_updates = self.minibatches * self.epochs > 1
         # Weights and the KL in the reward are fixed before the update, and so need π_old by then.
-        needs_policy_logps = self.weighs_tokens or self.row.reward_kl is not None
+        needs_policy_logps = self.weighting.limit > 0 or self.row.reward_kl is not None
         return several_updates or needs_policy_logps or self.row.max_kl > 0 or self.reference_share > 0
-
-    @property
-    def weighs_tokens(self) -> bool:
-        return self.weighting.limit > 0
 
     def _advantage_inputs(
         self,
@@ -418,7 +414,7 @@ class ExperienceMaker:
         weight_NT = broadcast_to_tokens(
             self.shaper.loss_mask(inputs.finished_N).to(old_logp_NT.dtype), mask_NT
         )
-        if self.weighs_tokens:
+        if self.weighting.limit > 0:
             bounds = self.weighting.bounds
             correction_NT = truncated_importance_weight(
                 old_logp_NT, sampler_logp_NT, mask_NT, cap=self.weighting.limit, bounds=bounds

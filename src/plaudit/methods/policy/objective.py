@@ -111,14 +111,14 @@ def policy_objective(
         # By the counts of the whole minibatch: however it is divided, its pieces add up to one gradient.
         loss = row.reduction(loss_NT, batch.mask_NT, microbatch.counts)
         loss = usable(f"{row.name}: its reduction", loss, "one number", (), {"loss_NT": loss_NT})
-        error_NT, total_loss = None, loss
+        error_NT, total_loss, total_NT = None, loss, loss_NT
         if value_NT is not None:
             error_NT = _value_loss(value_NT, experience, value_clip)
             error = token_mean(error_NT, batch.mask_NT, tokens=microbatch.counts.tokens)
-            total_loss = loss + row.vf_coef * error
+            total_loss, total_NT = loss + row.vf_coef * error, loss_NT + error_NT
         return ObjectiveResult(
             loss=total_loss,
-            loss_N=_loss_per_completion(loss_NT, error_NT, batch),
+            loss_N=masked_sum_rows(total_NT.detach(), batch.mask_NT),
             origin_N=batch.origin_N,
             # Those of the round come with each piece: as means of equal numbers they stay what they are.
             metrics=(*_update_metrics(row, microbatch, inputs, loss, error_NT), *microbatch.round.metrics),
@@ -250,12 +250,6 @@ def _value_loss(value_NT: Tensor, experience: ExperienceTensors, clip: int | flo
     return squared_error(value_NT, experience.return_NT)
 
 
-def _loss_per_completion(loss_NT: Tensor, value_NT: Tensor | None, batch: TokenBatch) -> Tensor:
-    # Only to name rows that are not finite, so neither weights nor denominators matter here.
-    total_NT = loss_NT if value_NT is None else loss_NT + value_NT
-    return masked_sum_rows(total_NT.detach(), batch.mask_NT)
-
-
 def _update_metrics(
     row: PolicyAlgorithm,
     microbatch: PolicyMicrobatch,
@@ -273,7 +267,7 @@ def _update_metrics(
     whole_NT = None if microbatch.round.experience.old_top_NTK is None else inputs.whole_old_kl_NT
     old_kl_NT = inputs.old_kl_NT.detach() if whole_NT is None else whole_NT
     # Placeholders compute along on a rank without groups and must not be counted twice.
-    counted_groups = sum(ref.is_counted for ref in microbatch.groups)
+    counted_groups = [ref for ref in microbatch.groups if ref.is_counted]
 
     # The loss of a piece is its share of the minibatch's, so the shares add up.
     metrics = [
@@ -289,8 +283,8 @@ def _update_metrics(
         metrics.append(mean_metric("value_loss", masked_sum(value_NT.detach(), mask_NT), tokens))
     return (
         *metrics,
-        sum_metric("tokens", _computed_tokens(microbatch) if counted_groups else 0),
-        sum_metric("rows", counted_groups),
+        sum_metric("tokens", sum(ref.tokens for ref in counted_groups)),
+        sum_metric("rows", len(counted_groups)),
     )
 
 
@@ -314,10 +308,6 @@ def _drawn_for_this_round(microbatch: PolicyMicrobatch, mask_NT: Tensor) -> Tens
     return mask_NT & torch.tensor(drawn).to(mask_NT.device, non_blocking=True)[:, None]
 
 
-def _computed_tokens(microbatch: PolicyMicrobatch) -> int:
-    return sum(ref.tokens for ref in microbatch.groups if ref.is_counted)
-
-
 def _same_policy_check(log_ratio_NT: Tensor, models: ScoringModels, batch: TokenBatch) -> StepCheck:
     """Whether the policy agrees with itself at the first update of a round; with dropout it does not."""
     largest_N = log_ratio_NT.detach().abs().amax(-1)
@@ -331,9 +321,6 @@ def _same_policy_check(log_ratio_NT: Tensor, models: ScoringModels, batch: Token
             "Set its dropout to 0 in config.json"
         )
 
-    return StepCheck(value=largest_N.max(), limit=_log_ratio_tolerance(models), error=error)
-
-
-def _log_ratio_tolerance(models: ScoringModels) -> float:
     dtype = models.policy.backbone.compute_dtype
-    return {torch.float64: 1e-9, torch.float32: MAX_SELF_LOG_RATIO}.get(dtype, MAX_SELF_LOG_RATIO_HALF)
+    limit = {torch.float64: 1e-9, torch.float32: MAX_SELF_LOG_RATIO}.get(dtype, MAX_SELF_LOG_RATIO_HALF)
+    return StepCheck(value=largest_N.max(), limit=limit, error=error)

@@ -246,12 +246,10 @@ class KlControl:
                 target_kl=algorithm.penalty_coef_target,
                 stop_at=stop_at,
             )
-        if algorithm.kl_coef_target is None:
-            return cls(start_coefficient=algorithm.kl_coef, stop_at=stop_at)
         return cls(
-            schedule="proportional",
+            schedule="fixed" if algorithm.kl_coef_target is None else "proportional",
             start_coefficient=algorithm.kl_coef,
-            target_kl=algorithm.kl_coef_target,
+            target_kl=algorithm.kl_coef_target or 0.0,
             horizon=algorithm.kl_coef_horizon,
             stop_at=stop_at,
         )

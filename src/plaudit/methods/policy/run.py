@@ -119,6 +119,7 @@ def make_rollout_sampler(
 def make_rounds(
     algorithm: PolicyAlgorithm, config: PolicyConfig, run: Run, sources: RolloutSources
 ) -> iterations.RolloutRounds:
+    draw = config.draw
     collector = RolloutCollector(
         sampler=sources.mixture_or_policy if _mixture_share(algorithm) else sources.sampler,
         reward=sources.reward,
@@ -144,8 +145,12 @@ def make_rounds(
         extra_microbatches=_ptx_microbatches(config, run),
         needs_comparison="group" in algorithm.needs,
         max_flat_rounds=config.draw.flat_rounds,
-        curriculum=_make_curriculum(config, sources),
-        replay=_make_replay(config, sources),
+        curriculum=PassRateCurriculum(sources.prompts, pass_score=draw.pass_threshold, seed=config.seed)
+        if draw.curriculum
+        else None,
+        replay=ReplayBuffer(sources.prompts, share=draw.replay, window=draw.max_staleness, seed=config.seed)
+        if draw.replay
+        else None,
         ahead=_make_ahead(algorithm, config, sources, collector),
         streams=_streaming_sampler(experience, config, sources.sampler),
         streams_at_once=config.rollout.stream,
@@ -163,19 +168,6 @@ def _make_rival(algorithm: PolicyAlgorithm, config: PolicyConfig, sources: Rollo
     if "greedy_baseline" in algorithm.needs:
         return Rival(sampler=sources.sampler, sampling=replace(sampling, temperature=0))
     return Rival(sampler=sources.mixture_or_policy, sampling=sampling) if "rival" in algorithm.needs else None
-
-
-def _make_curriculum(config: PolicyConfig, sources: RolloutSources) -> PassRateCurriculum | None:
-    if not config.draw.curriculum:
-        return None
-    return PassRateCurriculum(sources.prompts, pass_score=config.draw.pass_threshold, seed=config.seed)
-
-
-def _make_replay(config: PolicyConfig, sources: RolloutSources) -> ReplayBuffer | None:
-    draw = config.draw
-    if not draw.replay:
-        return None
-    return ReplayBuffer(sources.prompts, share=draw.replay, window=draw.max_staleness, seed=config.seed)
 
 
 def _make_experience(

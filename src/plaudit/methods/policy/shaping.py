@@ -204,7 +204,8 @@ class ScoreShaper:
         if settings.per_token:
             score_N = score_N + length_penalty(length_N, per_token=settings.per_token).to(score_N.dtype)
         if settings.low is not None or settings.high is not None:
-            low, high = (_value_or(settings.low, -torch.inf), _value_or(settings.high, torch.inf))
+            low = -torch.inf if settings.low is None else settings.low
+            high = torch.inf if settings.high is None else settings.high
             score_N = clipped(score_N, low=low, high=high)
         if self._scale is not None:
             # Each score once: those of rivals and of answers that come again have no part in the unit.
@@ -241,10 +242,6 @@ class ScoreShaper:
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         if self._scale is not None:
             self._scale.load_tensors(tensors)
-
-
-def _value_or(value: int | float | None, other: float) -> int | float:
-    return other if value is None else value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from plaudit.methods.data import EncodedData, Row
 from plaudit.methods.preference.config import StageSettings
 from plaudit.methods.preference.row import AnyPreferenceAlgorithm, PreferenceAlgorithm, UnpairedAlgorithm
 from plaudit.tokens import preferences
-from plaudit.tokens.batch import Completion, extras_digest
+from plaudit.tokens.batch import extras_digest
 from plaudit.tokens.encode import EncodedRows, Encoder, RefusedRow
 
 LENGTH_RATIO_WARNING = 1.25
@@ -35,7 +35,7 @@ def data_diagnostics(rows: Sequence[preferences.JudgedRow], row: AnyPreferenceAl
 def _length_note(rows: Sequence[preferences.JudgedRow], row: PreferenceAlgorithm) -> str | None:
     """A note where length gives the preferred completion away; None for rows that charge for length."""
     pairs = [
-        (_trained_tokens(row.example.completions[first]), _trained_tokens(row.example.completions[second]))
+        tuple(sum(row.example.completions[place].mask) for place in (first, second))
         for row in rows
         for first, second, probability in preferences.row_pairs(row)
         if probability > 0.5
@@ -77,10 +77,6 @@ def _balance_note(rows: Sequence[preferences.JudgedRow], row: UnpairedAlgorithm)
         f"{good:,.0f} good answers and {bad:,.0f} bad ones: good ones weigh {ratio:.2g} times as much "
         f"altogether; between 1 and 1⅓ is usual: {advice}"
     )
-
-
-def _trained_tokens(completion: Completion) -> int:
-    return sum(completion.mask)
 
 
 ADVICE_BY_RECORD = {
@@ -149,15 +145,11 @@ def _encode_thumbs(
     encoded = preferences.encode_judged(mapped(records, partial(_require_thumb, name)), encoder, max_tokens)
     encoding = _refuse_uninformative(encoded, hard=False)
     pairs = sum(isinstance(row.judgement, preferences.PairLabel) for row in encoding.examples)
-    notes = (
-        (
-            f"{pairs:,} comparisons: {name} learns from single answers, so each became two of them, the "
-            "preferred one good and the other bad",
-        )
-        if pairs
-        else ()
+    note = (
+        f"{pairs:,} comparisons: {name} learns from single answers, so each became two of them, the "
+        "preferred one good and the other bad"
     )
-    return EncodedData(encoding=encoding, notes=notes)
+    return EncodedData(encoding=encoding, notes=(note,) if pairs else ())
 
 
 def _require_thumb(name: str, record: Record) -> Comparison | Rating:
@@ -208,14 +200,13 @@ def _refusal_reason(row: preferences.JudgedRow, *, hard: bool) -> str | None:
         return "two answers are the same tokens, so there is nothing to prefer"
     if not all(any(answer.mask) for answer in row.example.completions):
         return "an answer has no token that the model would write"
-    match row.judgement:
-        case preferences.PairLabel(probability=probability) if hard and 0 < probability < 1:
-            return (
-                f"the label is {probability:g}, and this loss compares sorted batches, for which "
-                "a label is certain: leave such rows out, or use dpo"
-            )
-        case _:
-            return None
+    label = row.judgement
+    if hard and isinstance(label, preferences.PairLabel) and 0 < label.probability < 1:
+        return (
+            f"the label is {label.probability:g}, and this loss compares sorted batches, for which "
+            "a label is certain: leave such rows out, or use dpo"
+        )
+    return None
 
 
 def rows_of_part(rows: Sequence[Row], stages: StageSettings) -> Sequence[Row]:

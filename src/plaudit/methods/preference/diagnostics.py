@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean
 
 import torch
@@ -76,9 +75,9 @@ def check_initial_loss(
     if max_log_ratio > log_ratio_tolerance(batches.models.policy):
         raise UserError(_diagnosis(batches.models, shortest_rows, scored, max_log_ratio))
     expected = _expected_loss(batches.row, scored)
-    if expected is not None and not expected.lowest <= loss <= expected.highest:
+    if expected is not None and not expected[0] <= loss <= expected[-1]:
         raise UserError(
-            f"before the first step the loss is {loss:.4f} and should be {expected.loss:.4f}, though "
+            f"before the first step the loss is {loss:.4f} and should be {expected[1]:.4f}, though "
             "policy and reference agree: the loss itself is not what its row says"
         )
     return (
@@ -92,17 +91,11 @@ def _log_ratios(scored: ScoredBatch) -> Tensor:
     return (scored.logp_NT - scored.ref_logp_NT).masked_fill(~scored.batch.mask_NT, 0.0).abs()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ExpectedLoss:
-    """The loss expected where every log-ratio is 0, with bounds for the observed rounding."""
+def _expected_loss(row: AnyPreferenceAlgorithm, scored: ScoredBatch) -> tuple[float, float, float] | None:
+    """The loss where every log-ratio is 0, between the least and the most that it is for rounding.
 
-    loss: float
-    lowest: float
-    highest: float
-
-
-def _expected_loss(row: AnyPreferenceAlgorithm, scored: ScoredBatch) -> _ExpectedLoss | None:
-    """None where the loss depends on more than two Δ: on lengths, labels, likelihood or whole rankings."""
+    None where the loss depends on more than two Δ: on lengths, labels, likelihood or whole rankings.
+    """
     if (
         isinstance(row, UnpairedAlgorithm)
         or row.ranking_loss is not None
@@ -125,7 +118,7 @@ def _expected_loss(row: AnyPreferenceAlgorithm, scored: ScoredBatch) -> _Expecte
     )
     losses = row.loss(*sides, BatchContext()).tolist()
     rounding = 1e-5 * max(1.0, *map(abs, losses))
-    return _ExpectedLoss(loss=losses[0], lowest=min(losses) - rounding, highest=max(losses) + rounding)
+    return min(losses) - rounding, losses[0], max(losses) + rounding
 
 
 def _diagnosis(

@@ -161,8 +161,10 @@ class ScoredBatch:
     """log Σ_v π(v)², where a weight needs it."""
 
 
-def score_rows(models: ScoringModels, rows: Sequence[JudgedRow], *, repeat: bool = False) -> ScoredBatch:
-    examples = [row.example for row in rows]
+def score_rows(
+    models: ScoringModels, rows: Sequence[JudgedRow | Example], *, repeat: bool = False
+) -> ScoredBatch:
+    examples = [row.example if isinstance(row, JudgedRow) else row for row in rows]
     batch = batch_of(examples).to(models.policy.device)
     scores = models.policy.score(batch, also=("repeat",) if repeat else ())
     ref_NT = models.reference.logp(examples, batch).to(scores.logp_NT.dtype)
@@ -215,8 +217,7 @@ def unpaired_objective(row: UnpairedAlgorithm, models: ScoringModels) -> Prefere
 
     def objective(microbatch: PreferenceMicrobatch) -> ObjectiveResult:
         scored = score_rows(models, microbatch.judged)
-        all_N = torch.arange(len(scored.batch.length_N), device=models.policy.device)
-        completions = _side_scores(row, scored, all_N, scored.batch.mask_NT.sum(-1))
+        completions = _answer_scores(row, scored)
         labels = [label for row in microbatch.judged for label in row_labels(row)]
         counts = _counted_completions(microbatch)
         good, bad = (
@@ -224,7 +225,7 @@ def unpaired_objective(row: UnpairedAlgorithm, models: ScoringModels) -> Prefere
         )
         numbers, index = completions.logp_B.dtype, torch.int64
         label_N, counted_N, good_G, bad_D = move_columns(
-            [(labels, numbers), (counts, torch.bool), (good, index), (bad, index)], all_N.device
+            [(labels, numbers), (counts, torch.bool), (good, index), (bad, index)], models.policy.device
         )
         given = {"answers.delta_B": completions.delta_B, "label_N": label_N}
         loss_N = row.loss(completions, label_N, microbatch.context)
@@ -275,9 +276,7 @@ def _ranking_losses(
     row: PreferenceAlgorithm, loss: RankingLoss, scored: ScoredBatch, rows: Sequence[JudgedRow]
 ) -> Tensor:
     """The loss of each row as a whole; of a label that is no certainty it is the expected one."""
-    length_N, device = scored.batch.mask_NT.sum(-1), scored.logp_NT.device
-    all_N = torch.arange(len(length_N), device=device)
-    delta_N = _side_scores(row, scored, all_N, length_N).delta_B
+    delta_N = _answer_scores(row, scored).delta_B
     places, ranks, probabilities, row_of_ranking, start = [], [], [], [], 0
     for number, judged in enumerate(rows):
         for probability, ranking in row_rankings(judged):
@@ -293,7 +292,7 @@ def _ranking_losses(
             torch.tensor(row_of_ranking),
             torch.tensor(probabilities, dtype=delta_N.dtype),
         ],
-        device,
+        delta_N.device,
     )
     rank_PK = rank_PK.to(delta_N.dtype)
     delta_PK = delta_N[place_PK]
@@ -331,7 +330,14 @@ def _answer_nll(scored: ScoredBatch) -> Tensor:
     return -masked_sum_rows(scored.logp_NT, scored.batch.mask_NT) / length_N
 
 
-def _side_scores(row: RowT, scored: ScoredBatch, chosen_B: Tensor, shorter_B: Tensor) -> CompletionLogps:
+def _answer_scores(row: AnyPreferenceAlgorithm, scored: ScoredBatch) -> CompletionLogps:
+    """What the loss reads of each answer, which is measured against its own length."""
+    return _side_scores(row, scored, slice(None), scored.batch.mask_NT.sum(-1))
+
+
+def _side_scores(
+    row: AnyPreferenceAlgorithm, scored: ScoredBatch, chosen_B: Tensor | slice, shorter_B: Tensor
+) -> CompletionLogps:
     mask_BT = scored.batch.mask_NT[chosen_B]
     logp_B, ref_logp_B = (
         row.log_prob(value_NT[chosen_B], mask_BT, shorter_B)
@@ -445,15 +451,9 @@ class PreferenceBatcher:
         )
         total = 0.0
         for microbatch in examples_by_rank[self.ranks.rank]:
-            batch = batch_of(microbatch).to(self.models.policy.device)
             with torch.no_grad():
-                logp_NT = self.models.policy.score(batch).logp_NT
-            ref_logp_NT = self.models.reference.logp(microbatch, batch).to(logp_NT.dtype)
-            length_N = batch.mask_NT.sum(-1)
-            logp_N, ref_logp_N = (
-                self.row.log_prob(value_NT, batch.mask_NT, length_N) for value_NT in (logp_NT, ref_logp_NT)
-            )
-            total += float(self.row.completion_logps(logp_N, ref_logp_N, length_N).delta_B.sum())
+                scored = score_rows(self.models, microbatch)
+            total += float(_answer_scores(self.row, scored).delta_B.sum())
         # Sums travel, as ranks hold unequal numbers of rows. z₀ estimates a KL, which is never below 0.
         return max(0.0, math.fsum(item for (item,) in self.ranks.all_gather([total])) / len(rows))
 
@@ -547,12 +547,4 @@ def _match_sorted_pairs(figures_4B: Tensor) -> SortedPartners:
         replace(completion_logps(gap_B[counts_B], ref_gap_B[counts_B], item), delta_B=chosen_B[counts_B]),
         replace(completion_logps(zero_B, zero_B, item), delta_B=rejected_B[counts_B]),
     )
-    return SortedPartners(
-        for_gap_B=_scatter_counted(partners.for_gap_B, counts_B),
-        for_chosen_B=_scatter_counted(partners.for_chosen_B, counts_B),
-        for_rejected_B=_scatter_counted(partners.for_rejected_B, counts_B),
-    )
-
-
-def _scatter_counted(value: Tensor, counts_B: Tensor) -> Tensor:
-    return value.new_zeros(counts_B.shape).masked_scatter(counts_B, value)
+    return partners.map(lambda value: value.new_zeros(counts_B.shape).masked_scatter(counts_B, value))
