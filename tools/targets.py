@@ -71,12 +71,12 @@ def source_figures(files: Sequence[Source]) -> Iterator[Figure]:
     """What can be counted without running anything."""
     house = [source for source in files if source.path.parts[0] == SRC]
     core = [source for source in house if source.path.parts[2] not in WINGS]
-    yield Figure(name="files of the core", value=len(core), target=270, bound=271)
-    yield Figure(name="lines of the core", value=line_count(core), target=62_000, bound=66_900)
-    yield Figure(name="files", value=len(house), target=470, bound=507)
-    yield Figure(name="lines", value=line_count(house), target=108_000, bound=117_060)
+    yield Figure(name="files of the core", value=len(core), target=270, bound=270)
+    yield Figure(name="lines of the core", value=line_count(core), target=62_000, bound=66_850)
+    yield Figure(name="files", value=len(house), target=470, bound=506)
+    yield Figure(name="lines", value=line_count(house), target=108_000, bound=116_700)
     docstrings = sum(docstring_lines(source.tree) for source in house)
-    yield Figure(name="lines of docstrings", value=docstrings, target=13_500, bound=14_440)
+    yield Figure(name="lines of docstrings", value=docstrings, target=13_500, bound=14_400)
     comments = sum(comment_lines(source.text) for source in house)
     code = sum(code_lines(source.text) for source in house)
     share = round(100 * comments / max(code, 1), 2)
@@ -85,7 +85,7 @@ def source_figures(files: Sequence[Source]) -> Iterator[Figure]:
     yield Figure(name="dataclasses in the core", value=records, target=380, bound=431)
     long = [source.path.name for source in house if len(source.text.splitlines()) >= LONG]
     yield Figure(
-        name=f"files of {LONG} lines and more", value=len(long), target=8, bound=9, detail=", ".join(long)
+        name=f"files of {LONG} lines and more", value=len(long), target=8, bound=8, detail=", ".join(long)
     )
     families = prefix_families([source.path for source in house])
     yield Figure(name="prefix families", value=len(families), target=0, bound=0, detail=", ".join(families))
@@ -328,10 +328,10 @@ def run_figures(root: Path) -> Iterator[Figure]:
         yield Figure(name="modules loaded by methods.supervised", value=modules, target=120, bound=137)
         lines, files = methods["dpo"].result()
         yield Figure(name="files run to DPO's gradient", value=files, target=55, bound=72)
-        yield Figure(name="lines of these files", value=lines, target=15_000, bound=23_100)
+        yield Figure(name="lines of these files", value=lines, target=15_000, bound=22_950)
         lines, files = methods["grpo"].result()
         yield Figure(name="files run to GRPO's gradient", value=files, target=70, bound=91)
-        yield Figure(name="lines of those files", value=lines, target=19_000, bound=29_140)
+        yield Figure(name="lines of those files", value=lines, target=19_000, bound=29_050)
 
 
 def main(root: Path) -> int:
