@@ -75,7 +75,8 @@ def rank(folder: Path, way: str, tokens: int) -> None:
             def reduce(bucket: Any) -> Any:
                 buffer, size = bucket.buffer(), ranks.world_size
                 sent["all_reduce"] += round(2 * (size - 1) / size * buffer.nbytes)
-                return dist.all_reduce(buffer, async_op=True).get_future().then(lambda done: done.value()[0])
+                work: Any = dist.all_reduce(buffer, async_op=True)
+                return work.get_future().then(lambda done: done.value()[0])
 
             ids = torch.cat((batch.prompt_PL, batch.completion_NT), dim=1)
             with policy.as_plain_model() as plain:
@@ -84,7 +85,8 @@ def rank(folder: Path, way: str, tokens: int) -> None:
                 module(input_ids=ids, labels=ids).loss.backward()
         else:
             names = [name for name in (*GATHERED, *SUMMED, *EXCHANGED) if hasattr(dist, name)]
-            with patch.multiple(dist, **{name: counting(name, sent) for name in names}):
+            counted: dict[str, Any] = {name: counting(name, sent) for name in names}
+            with patch.multiple(dist, **counted):
                 policy.score(batch).logp_NT.sum().neg().backward()
                 ranks.sum_gradients(trained_parameters(policy).values())
         weights = sum(weight.numel() for weight in policy.parameters())
