@@ -43,7 +43,7 @@ job-peers:  ## the environments with Ray, and with what knows the files of Kuber
 	@tools/venv.sh .peers/jobs kubernetes-validate==1.37.* "skypilot==0.14.*"
 
 deepspeed-peer:  ## an environment with DeepSpeed: tests/engine/distributed/test_deepspeed.py
-	@tools/venv.sh .peers/deepspeed -c constraints.txt -e ".[lora]" setuptools wheel
+	@tools/venv.sh .peers/deepspeed -c constraints.txt -e ".[lora]" pytest setuptools wheel
 	@DS_BUILD_OPS=0 .peers/deepspeed/bin/pip install -q --no-build-isolation "deepspeed>=0.19.8,<0.20"
 
 peer-values: .venv bench-peer  ## record again what the peers say: the numbers that tests of parity compare with

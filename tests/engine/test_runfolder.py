@@ -90,6 +90,21 @@ def test_a_metric_that_was_called_otherwise_is_the_same_setting(tmp_path: Path) 
     assert opened(tmp_path, {"keep": {"best": "held_out/mae"}}).resumed
 
 
+def test_a_setting_that_did_not_exist_yet_was_at_its_default(tmp_path: Path) -> None:
+    run = begun(tmp_path, CONFIG)
+    run.summary.write_text("{}")
+    newer, defaults = {**CONFIG, "draw": {"growth": ()}}, {"draw.growth": [], "steps": 7}
+    with open_run_folder(tmp_path, config=newer, defaults=defaults) as run:
+        assert (run.resumed, run.notes, run.summary.exists()) == (True, (), True)
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump({"lr": 1e-05}))
+    newer = {"lr": 1e-05, "draw": {"growth": ("5:9",)}}
+    with (
+        pytest.raises(UserError, match=r"draw.growth: \[\] → \['5:9'\]"),
+        open_run_folder(tmp_path, config=newer, defaults=defaults),
+    ):
+        pass
+
+
 def test_true_is_not_one(tmp_path: Path) -> None:
     begun(tmp_path, {"clip": 1})
 

@@ -153,7 +153,7 @@ def export(
         events=tuple(events),
         votes=tuple(votes),
     )
-    _remember(store, snapshot, out, actor)
+    _write_and_record(store, snapshot, out, actor)
     return snapshot
 
 
@@ -210,7 +210,7 @@ def _export_body(snapshot: Snapshot) -> dict[str, Any]:
     return {name: getattr(snapshot, name) for name in ("sha256", "seq", "rows", "filters")}
 
 
-def _remember(store: LabelStore, snapshot: Snapshot, out: Path, actor: str) -> None:
+def _write_and_record(store: LabelStore, snapshot: Snapshot, out: Path, actor: str) -> None:
     atomic.write_json(snapshot_path(out), snapshot_to_dict(snapshot))
     body, project = _export_body(snapshot), snapshot.project
     key = f"export/{log.digest(body)}"

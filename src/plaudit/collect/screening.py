@@ -114,7 +114,7 @@ class Screened:
     rank: int
     """Among all who were measured, the best first; 0 of somebody of whom nothing is known."""
     proposed: str
-    """As it is (active where it was failed) for the best, who are below nothing for sure; else suspended."""
+    """Unchanged (active if it was failed) for the best with nothing certainly below; else suspended."""
     reason: str
 
 

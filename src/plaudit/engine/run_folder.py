@@ -343,13 +343,18 @@ class RunFolder:
 
 @contextmanager
 def open_run_folder(
-    path: Path, *, config: Mapping[str, Any], may_change: AbstractSet[str] = frozenset()
+    path: Path,
+    *,
+    config: Mapping[str, Any],
+    may_change: AbstractSet[str] = frozenset(),
+    defaults: Mapping[str, Any] | None = None,
 ) -> Iterator[RunFolder]:
     """Opens the folder for a new run, or for the run that it holds if the config is still the same.
 
     ``config`` is plain data (it goes through YAML). A key in ``may_change`` (nested: ``data.workers``; a
     section's name stands for all of it) may differ on resume and is then brought up to date; any other
-    difference is a `UserError` that names each key with both values. Before its first checkpoint a run has
+    difference is a `UserError` that names each key with both values. ``defaults`` are what keys had been,
+    by dotted name, when they did not exist yet. Before its first checkpoint a run has
     nothing to lose, so a start that failed can be repeated with other settings. A summary goes when a
     setting changes: it vouches for a result that was made with the settings beside it. Refused as well: a
     folder in use, and one that holds something else.
@@ -365,14 +370,17 @@ def open_run_folder(
         folder = RunFolder(path=path, resumed=_has_checkpoint_or_result(path), notes=())
         if held.previous is not None:
             notes.append(f"{path}: the last run here ({held.previous}) did not end in good order")
+        changes: list[str] = []
         if folder.resumed:
-            notes += _config_changes(folder.config, resolved, may_change)
+            changes = _config_changes(folder.config, resolved, may_change, defaults or {})
+        notes += changes
         atomic.make_folder(folder.checkpoints)
         notes += atomic.remove_leftovers(folder.checkpoints)
-        if not folder.resumed or _read_config(folder.config) != resolved:
+        if changes or not folder.resumed:
             with atomic.disk_errors_explained(folder.summary):
                 # It goes first: a kill in between leaves no result beside settings that did not make it.
                 folder.summary.unlink(missing_ok=True)
+        if not folder.resumed or _read_config(folder.config) != resolved:
             atomic.write_text(folder.config, _yaml_of(resolved))
         yield replace(folder, notes=tuple(notes), verify=held.verify)
 
@@ -401,8 +409,11 @@ def _has_checkpoint_or_result(path: Path) -> bool:
     return saved and (path / "config.yaml").exists()
 
 
-def _config_changes(path: Path, resolved: Mapping[str, Any], may_change: AbstractSet[str]) -> list[str]:
-    old, new = flat_settings(_read_config(path)), flat_settings(resolved)
+def _config_changes(
+    path: Path, resolved: Mapping[str, Any], may_change: AbstractSet[str], defaults: Mapping[str, Any]
+) -> list[str]:
+    new = flat_settings(resolved)
+    old = {name: defaults[name] for name in new if name in defaults} | flat_settings(_read_config(path))
     if isinstance(best := old.get("keep.best"), str):
         old["keep.best"] = current_metric_name(best)
     keys = [

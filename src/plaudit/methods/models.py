@@ -102,8 +102,9 @@ def gathered_model(module: ModuleT, fresh: Callable[[], ModuleT], ranks: Ranks) 
     # One tensor at a time, and only the first rank keeps it.
     for name, parameter in module.named_parameters():
         gathered = full_tensor(parameter.detach())
-        if name in places:
-            places[name].data.copy_(gathered)
+        if whole is not None:
+            places.pop(name).data.copy_(gathered)
+    assert not places, f"these would be as they were before the run: {', '.join(places)}"
     return whole
 
 

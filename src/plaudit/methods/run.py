@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from plaudit.config import did_you_mean
+from plaudit.config import all_settings, did_you_mean, to_plain_data
 from plaudit.engine import run_folder
 from plaudit.engine.checkpoint.state import deterministic_kernels, seed_everything
 from plaudit.engine.distributed import Ranks, is_sharded, process_group, unsharded
@@ -337,7 +337,9 @@ def open_folder(
     stop: InterruptedRunError | None = None
     settings = plain_settings(config)
     may_change = {name for name in MAY_CHANGE_ON_RESUME if name.split(".")[0] in settings} - fixed
-    with open_run_folder(config.out, config=settings, may_change=may_change) as folder:
+    single = (setting for setting in all_settings(type(config)) if setting.group is None)
+    defaults = {setting.key: to_plain_data(setting.default) for setting in single}
+    with open_run_folder(config.out, config=settings, may_change=may_change, defaults=defaults) as folder:
         # Carried past the folder's exit, where an exception counts as an end in disorder.
         try:
             yield folder

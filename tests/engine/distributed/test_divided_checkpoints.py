@@ -58,11 +58,10 @@ def test_four_ranks_write_what_two_and_one_read_to_the_bit(four: Path, tmp_path:
     rows = [load_file(four / "step-00000003" / name).get("blocks.0.weight") for name in sorted(pieces)[:4]]
     assert [None if part is None else len(part) for part in rows] == [2, 2, 1, None]
 
-    here = Path(shutil.copytree(four, tmp_path / "4"))
+    shutil.copytree(four, tmp_path / "4")
     for ranks, folder, to in ((2, "4", "2"), (1, "2", "1"), (2, "1", "again")):
         said = on_ranks(ranks, "load_and_save", tmp_path / folder, to=to)
         assert [(one["step"], one["notes"], one["same"]) for one in said] == [(3, [], True)] * ranks
-    assert here.is_dir()
     assert {path.name for path in (tmp_path / "1" / "step-00000003").iterdir()} == {
         *("model.safetensors", "optimizer.safetensors", "average.safetensors", "chance.safetensors"),
         *("state.json", "manifest.json"),
@@ -97,6 +96,17 @@ def test_a_shard_that_is_damaged_is_named_by_all_ranks(
     [note] = said[0]["notes"]
     assert note.startswith(f"{folder / 'step-00000003'}: passed over: ")
     assert note.endswith(f"{path.name} {words}")
+
+
+def test_a_flipped_byte_is_found_in_every_file(four: Path, tmp_path: Path) -> None:
+    newest = Path(shutil.copytree(four, tmp_path / "copy")) / "step-00000003"
+    for path in sorted(newest.iterdir()):
+        content = path.read_bytes()
+        path.write_bytes(content[:-2] + bytes([content[-2] ^ 1]) + content[-1:])
+        loaded = save.load_latest_checkpoint(newest.parent)
+        assert loaded is not None
+        assert (loaded.state.step, f"passed over: {path.name} " in loaded.notes[0]) == (2, True)
+        path.write_bytes(content)
 
 
 def test_where_one_rank_cannot_write_all_of_them_say_so(tmp_path: Path) -> None:

@@ -152,6 +152,7 @@ def _invite(visit: Visit) -> Answer:
         tasks = (form.value("tasks") or "").strip()
         if tasks and not code:
             raise FieldError(field="code", found="nothing", expected="the panel's completion code")
+        uses = _whole(form, "uses")
         text = (form.value("days") or "").strip().replace(",", ".")
         try:
             days = float(text)
@@ -162,7 +163,7 @@ def _invite(visit: Visit) -> Answer:
         secret = visit.act(
             make_invite,
             role=form.value("role") or "",
-            uses=_whole(form, "uses"),
+            uses=uses,
             days=days,
             key=form.need("key"),
             panel=Panel(code=code, tasks=_whole(form, "tasks") if tasks else None) if code else None,

@@ -217,7 +217,7 @@ HABIT_SHARE = 0.6
 """The share of a person's clicks from which they are a habit."""
 NOT_COMPARED = "the kind of task has no preferences between two answers"
 SHARES = ("first", "longer", "lists", "refusals")
-"""What a person's clicks are counted for."""
+"""Fields of a card that are shares of preferences, by their names in `bias.shares_of_people`."""
 NO_OTHERS = "nobody else answered the same"
 _RESAMPLING = Resampling(times=1000)
 

@@ -61,7 +61,7 @@ class PersonQuality:
     skill: Figure
     """How often the person reads and then says what people mean (θ), by all labels of the same things."""
     habit: str
-    """What is clicked unread: first, second, tie, alternating or random; empty where nobody can tell."""
+    """What is clicked unread: first, second, tie, alternating, random; empty if untold or of no matter."""
     habit_shares: dict[str, float]
     """How those clicks fall, by first, second and tie; empty where it cannot be told."""
     held_out: Figure

@@ -277,9 +277,10 @@ class CheckpointWriter:
         return pending.result().notes
 
     def close(self) -> None:
-        """Wait for the thread, whatever came of it."""
+        """Wait for the thread, whatever came of it, and let go of the copies."""
         if self._thread is not None:
             self._thread.shutdown()
+        self._copies.clear()
 
     def _copied(self, state: TrainState) -> TrainState:
         copied: dict[str, dict[str, Tensor]] = {}

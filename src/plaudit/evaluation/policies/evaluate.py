@@ -249,7 +249,8 @@ def evaluate_policies(
     on_progress: Callable[[str], None] = lambda sentence: None,
 ) -> PolicyEvaluation:
     """Evaluates policies, by their names, on these prompts; ``on_progress`` is called with a sentence on
-    what goes on."""
+    what goes on.
+    """
     scorers, settings = scorers or Scorers(), settings or EvaluationSettings()
     check_policies(models, prompts, settings)
     policies = _all_completions(models, prompts, settings, on_progress)

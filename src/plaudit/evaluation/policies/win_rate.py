@@ -367,7 +367,8 @@ def elo_ratings(duels: DuelsByPair, resampling: Resampling) -> tuple[Rating, ...
 
 def why_unrated(duels: DuelsByPair) -> str | None:
     """Why there are no ratings: no verdict at all, policies that were never compared, or one that never lost
-    (Ford 1957)."""
+    (Ford 1957).
+    """
     names, wins_PKK = _win_counts(duels)
     return _reason_unrated(names, wins_PKK.sum(0))
 

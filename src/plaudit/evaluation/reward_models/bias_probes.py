@@ -218,7 +218,8 @@ def _feature_columns(pairs: Sequence[ScoredPair], *, has_worth: bool) -> list[_F
 
 def _scaled_column(feature: Feature, differences: Sequence[float]) -> _FeatureColumn:
     """Differences have no mean worth taking off, for either answer may stand first: their size is their
-    root mean square."""
+    root mean square.
+    """
     values_B = np.array(differences, dtype=float)
     size = float(np.sqrt((values_B**2).mean()))
     if not feature.is_graded or size == 0:

@@ -15,7 +15,7 @@ from plaudit.feedback.judges.modes import HowToAsk
 from plaudit.feedback.judges.money import parse_prices
 
 SERVER, LOCAL, CALL, JURY, SPREAD = "openai:", "model:", "call:", "jury:", "spread:"
-"""What words begin with: a server, a model's folder, a function, several that vote, or one for each task."""
+"""Words begin with these: a server, a folder, a function, several that vote, one of several per task."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

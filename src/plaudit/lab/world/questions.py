@@ -18,8 +18,8 @@ Category = Literal[ShortCategory, LongerCategory]
 SHORT_CATEGORIES: tuple[Category, ...] = get_args(ShortCategory)
 LONGER_CATEGORIES: tuple[Category, ...] = get_args(LongerCategory)
 CATEGORIES: tuple[Category, ...] = (*SHORT_CATEGORIES, *LONGER_CATEGORIES)
-Categories = Sequence[Category]
 """Every kind of question: what is asked unless categories are named."""
+Categories = Sequence[Category]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

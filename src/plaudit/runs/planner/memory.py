@@ -130,12 +130,13 @@ def _memory_lines(
         if machine.device_kind == "cpu":
             # Of a GPU's process both are in its machine's memory.
             largest += sum(p.nbytes for p in roles.trained_model.parameters())
-            if config.keep.background is not False:
-                size = (_trained_bytes(roles) + _state_bytes(config, roles)) // shares(config, plan)
-                why = "a copy of its share, which is written while the run goes on"
-                yield MemoryLine(name="checkpoint", bytes=size, when=ALWAYS, why=why)
         why = "the result is gathered, a tensor at a time; the first process keeps it"
         yield MemoryLine(name="saving", bytes=largest, when=SAVE, why=why)
+    background = divided if config.keep.background is None else config.keep.background
+    if background and machine.device_kind == "cpu":
+        size = (_trained_bytes(roles) + _state_bytes(config, roles)) // shares(config, plan)
+        why = "a copy of what it writes, while the run goes on"
+        yield MemoryLine(name="checkpoint", bytes=size, when=ALWAYS, why=why)
 
 
 def shares(config: RunConfig, plan: Schedule) -> int:
