@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
 
+from plaudit.cli.main import main
 from plaudit.collect.adding import adjudicate, close_task
 from plaudit.collect.asking import People, task_body
 from plaudit.collect.progress import project_tasks
@@ -13,9 +16,11 @@ from plaudit.collect.project import Project
 from plaudit.collect.waiting import Wait, waiting_error
 from plaudit.data.judging import Task, first_probability, swapped
 from plaudit.errors import UserError, WaitingError
+from plaudit.evaluation.policies.result import read_policy_evaluation
 from plaudit.rewards.comparing import judge_named
 from plaudit.rewards.kinds import JudgeSettings
 from tests.collect.desks import Desk, MakeDesk
+from tests.evaluation.policies.tiny import policy
 
 
 def pair(number: int) -> Task:
@@ -162,3 +167,45 @@ def test_a_wait_says_what_to_do_with_words_that_a_shell_reads() -> None:
         "`plaudit collect serve --store 'my runs/labels.db'` lets people answer, and `plaudit collect invite "
         "--store 'my runs/labels.db' --project helpful` lets one of them in. Then give the same command again"
     )
+
+
+@pytest.fixture
+def contest(tmp_path: Path) -> tuple[Desk, list[str]]:
+    """A store, and a command by which its people compare two policies and a twin of the first."""
+    ours, theirs = policy(tmp_path, 0), policy(tmp_path, 1)
+    rows = tmp_path / "prompts.jsonl"
+    rows.write_text("".join(f'{{"prompt": "w{n} w9"}}\n' for n in range(6)))
+    command = ["eval", "policy", ours, theirs, "--policy", f"twin={ours}", "--prompts", rows]
+    command += ["--max-tokens", 6, "--bootstrap", 50, "--device", "cpu", "--out", tmp_path / "e", "--judge"]
+    return Desk(tmp_path / "labels.db", tasks=0, overlap=2), [*map(str, command)]
+
+
+def test_people_compare_policies_and_the_figures_are_what_they_said(
+    contest: tuple[Desk, list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    desk, command = contest
+    assert main([*command, "people:"]) == 2
+    assert "name a label store, as in people:labels.db" in capsys.readouterr().err
+    judge = f"people:{tmp_path / 'labels.db'}#p"
+    assert main([*command, judge]) == 3
+    tasks = len(desk.store.read(project_tasks, "p"))
+    assert f"{2 * tasks} of {2 * tasks} labels are missing in project p" in capsys.readouterr().err
+    # The longer answer is the better one, to either of two people, wherever it is shown.
+    for person in desk.people(2):
+        for _ in range(tasks):
+            lease = desk.lease(person)
+            first, second = (len(answer) for answer in lease.shown["answers"])
+            strength = (second > first) - (first > second)
+            desk.submit(person, lease, f"{person}-{lease.assignment}", {"strength": strength})
+    assert main([*command, judge]) == 0
+    desk.store.close()
+    figures = read_policy_evaluation(tmp_path / "e")
+    theirs, twin = figures.contests
+    lengths = [[len(answer.text) for answer in row.answers] for row in figures.all_answers]
+    expected = fmean(0.5 + 0.5 * ((their > our) - (our > their)) for our, their, _ in lengths)
+    assert theirs.raw is not None
+    assert theirs.raw.value == pytest.approx(expected, abs=1e-12)
+    assert (twin.won, twin.tied, twin.lost) == (0, 6, 0), "the same words twice, and nobody was asked"
+    notes = " ".join(figures.all_notes)
+    assert f"{2 * tasks} labels by 2 people (2 active): a1, a2; two of them say the same in 100%" in notes
+    assert "errs as all judges do" not in notes

@@ -7,6 +7,7 @@ a later round or after a crash, is given what people said before, and nobody lab
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from plaudit.collect.kinds import USUAL
 from plaudit.collect.kinds.pair import preferred_place
 from plaudit.collect.log import Entry
 from plaudit.collect.own import PLAUDIT
+from plaudit.collect.progress import project_people
 from plaudit.collect.project import Project
 from plaudit.collect.store import LabelStore, Transaction
 from plaudit.collect.tables import task
@@ -28,6 +30,7 @@ from plaudit.collect.waiting import Wait, waiting_error
 from plaudit.data.judging import Task, Verdict, probable_verdict
 from plaudit.data.records import text_to_json
 from plaudit.errors import UserError
+from plaudit.evaluation.stats import Resampling
 
 _STANDING = select(task.c.id, task.c.state, task.c.wanted, task.c.done).where(
     task.c.project == bindparam("p")
@@ -122,16 +125,40 @@ class People:
 
         Raises while labels are missing; the seed means nothing to people.
         """
+        bodies, rows = self._labels_of(tasks)
+        by_task: dict[str, list[Any]] = {}
+        for row in rows:
+            by_task.setdefault(row.task, []).append(row)
+        return [_verdict(body, by_task.get(own, ())) for own, body in bodies]
+
+    def sentence(self, tasks: Sequence[Task]) -> str:
+        """Who judged these pairs, and how far they agree; raises while labels are missing."""
+        # Here and not above: who only asks need not load what computes.
+        from plaudit.collect.quality.agreement import agreements
+        from plaudit.collect.quality.gathering import gather_rows
+
+        _, rows = self._labels_of(tasks)
+        with self.store.looking() as look:
+            settings = look.settings(self.project)
+            names = {member["pseudonym"]: member["standing"] for member in project_people(look, self.project)}
+        who = sorted({row.annotator for row in rows})
+        standings = Counter(names.get(name, "reviewer") for name in who)
+        counts = ", ".join(f"{count} {standing}" for standing, count in sorted(standings.items()))
+        agreement = "no pair was judged twice, so how far they agree is not known"
+        figures = agreements(gather_rows(settings, rows).values[""], Resampling()) if rows else None
+        if figures is not None and figures.percent.value is not None:
+            agreement = f"two of them say the same in {figures.percent.value:.0%} of {figures.units} pairs"
+            agreement += "" if figures.alpha.value is None else f" (α {figures.alpha.value:.2f})"
+        return f"{len(rows)} labels by {len(who)} people ({counts}): {', '.join(who)}; {agreement}"
+
+    def _labels_of(self, tasks: Sequence[Task]) -> tuple[list[tuple[str, dict[str, Any]]], Sequence[Any]]:
         self.begin(Project(name=self.project))
         bodies = [task_body(task) for task in tasks]
         ids = self.ask(bodies)
         self.refuse_waiting(ids)
         with self.store.looking() as look:
-            found, _ = selected_labels(look.connection, self.project, Filters(), ids)
-        by_task: dict[str, list[Any]] = {}
-        for row in found:
-            by_task.setdefault(row.task, []).append(row)
-        return [_verdict(body, by_task.get(own, ())) for own, body in zip(ids, bodies, strict=True)]
+            rows, _ = selected_labels(look.connection, self.project, Filters(), ids)
+        return [*zip(ids, bodies, strict=True)], rows
 
 
 def task_body(

@@ -1,4 +1,6 @@
-"""People who compare in the rounds of a loop: what the core calls, before it knows whether a store can be."""
+"""People who compare answers of a loop's rounds, or of policies: what the core calls, before it knows
+whether a store can be.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plaudit.collect.waiting import refuse_without_database
-from plaudit.data.judging import Task
+from plaudit.data.judging import Task, Verdict, pair_verdict
+from plaudit.data.records import plain_text
+from plaudit.errors import UserError
+from plaudit.rewards.kinds import JudgeKind, JudgeSettings
 
 if TYPE_CHECKING:
     from plaudit.collect.asking import People
@@ -57,3 +62,40 @@ def _people(store: str, project: str) -> Iterator[People]:
         people = People(store=opened, project=project)
         people.begin(Project(name=project))
         yield people
+
+
+class PeopleJudge:
+    """People as judges of policies, ``people:STORE#project``: each pair is a task of the store."""
+
+    by_people = True
+
+    def __init__(self, word: str, settings: JudgeSettings) -> None:
+        self._place = _place_of(word)
+        # Not the word, which may hold a database's password.
+        self.name = f"people of project {self._place['project']}"
+        self.notes: tuple[str, ...] = ()
+
+    def verdicts(self, tasks: Sequence[Task], seed: int | str) -> list[Verdict | None]:
+        """The share of people that prefers the first; raises `WaitingError` while labels are missing."""
+        # Of two answers of the same words nobody could say which is better.
+        differ = [len({plain_text(answer).strip() for answer in task.answers}) > 1 for task in tasks]
+        questions = [task for task, differs in zip(tasks, differ, strict=True) if differs]
+        with _people(**self._place) as people:
+            given = iter(people.verdicts(questions, seed))
+            self.notes = (people.sentence(questions),) if questions else ()
+        if same := differ.count(False):
+            self.notes += (
+                f"{same} of {len(tasks)} pairs are the same words twice: ties, and nobody was asked",
+            )
+        tie = pair_verdict("tie", annotator="people")
+        return [next(given) if differs else tie for differs in differ]
+
+
+def _place_of(word: str) -> dict[str, str]:
+    store, _, project = word.partition(":")[2].partition("#")
+    if not store:
+        raise UserError(f"{word}: name a label store, as in people:labels.db or people:labels.db#policies")
+    return {"store": store, "project": project or "policies"}
+
+
+PEOPLE_KIND = JudgeKind(make=PeopleJudge, check=lambda word: check_people(**_place_of(word)))

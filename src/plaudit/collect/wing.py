@@ -11,6 +11,7 @@ WING = Wing(
     },
     plans={"labels": Verb(module="plaudit.collect.verbs.plan", purpose="labels by people: hours and money")},
     stages={"collect": "plaudit.collect.stage:COLLECT"},
+    judges={"people": "plaudit.collect.rounds:PEOPLE_KIND"},
     offers={
         "attending": "plaudit.collect.stage:attending",
         "refuse_without_database": "plaudit.collect.waiting:refuse_without_database",

@@ -97,6 +97,12 @@ def test_the_world_is_asked_what_it_knows_and_the_files_keep_every_choice(capsys
     assert read_policy_evaluation(again) == found
 
 
+def written_shot(tmp_path):
+    path = tmp_path / "shots.jsonl"
+    path.write_text('{"prompt": "w1", "completion": "w2"}\n')
+    return path
+
+
 def test_ones_own_questions_are_asked_of_any_model(capsys, tmp_path):
     model = policy(tmp_path, 0)
     rows = [{"prompt": f"w{n} w12", "choices": ["w3", "w4 w5"], "right": n % 2} for n in range(4)]
@@ -104,9 +110,14 @@ def test_ones_own_questions_are_asked_of_any_model(capsys, tmp_path):
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text('{"prompt": "w9"}\n')
     options = ("--prompts", prompts, "--choices", path, "--bootstrap", 20, "--max-tokens", 2)
-    text = said(capsys, model, *options, "--out", tmp_path / "e")
+    # One behind a context of its own is asked the same questions, and compared by them.
+    behind = ("--policy", f"behind={model},shots={written_shot(tmp_path)}")
+    text = said(capsys, model, *behind, *options, "--out", tmp_path / "e")
     assert "calibration error" in text
-    assert [row.right for row in read_policy_evaluation(tmp_path / "e").choice_logprobs] == [0, 1, 0, 1]
+    choices = read_policy_evaluation(tmp_path / "e").choice_logprobs
+    assert [row.right for row in choices] == [0, 1, 0, 1] * 2
+    assert [row.prompt for row in choices] == [f"w{n} w12" for n in range(4)] * 2
+    assert choices[0].logp != choices[4].logp
 
 
 def test_an_evaluation_from_before_is_still_read(capsys, tmp_path):

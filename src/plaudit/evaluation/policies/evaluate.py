@@ -179,7 +179,8 @@ def _judge_notes(
                 f"{judge.name} judges by a learnt reward; of policies that were trained on it, its verdict "
                 "says how well they please it, not how good they are"
             )
-        if not isinstance(judge, RewardJudge) or judge.log_odds:
+        by_people = getattr(judge, "by_people", False)
+        if not by_people and (not isinstance(judge, RewardJudge) or judge.log_odds):
             yield error_note(judge.name)
         family = family_note(judge_name, judge.name, folders)
         if family is not None:

@@ -352,15 +352,20 @@ def generate_completions(
         on_progress(f"{name}: its answers are scored")
         # While it is in memory, and the tokens as drawn: text encoded again may be other tokens.
         scores = score_rollouts(loaded.policy, rollouts, temperature=settings.temperature)
-    questions = [replace(question, prompt=loaded.question(question.prompt)) for question in questions]
+    in_context = [replace(question, prompt=loaded.question(question.prompt)) for question in questions]
+    choices = score_choices(
+        name, loaded.policy, loaded.encoder, in_context, temperature=settings.temperature, encoded=encoded
+    )
     return PolicyCompletions(
         name=name,
         contestant=loaded.contestant,
         rollouts=rollouts,
         scores=scores,
         encoder=loaded.encoder,
-        choice_logprobs=score_choices(
-            name, loaded.policy, loaded.encoder, questions, temperature=settings.temperature, encoded=encoded
+        # By the question alone: every policy has a context of its own before it.
+        choice_logprobs=tuple(
+            replace(choice, prompt=plain_text(question.prompt))
+            for choice, question in zip(choices, questions, strict=True)
         ),
     )
 

@@ -270,7 +270,7 @@ class AnswerJudgeSettings:
 
 def answer_judge(word: str, settings: AnswerJudgeSettings) -> AnswerJudge:
     """Whoever is meant by a word; refuses what compares two answers, or has a scale that nobody knows."""
-    if word in (GOLD, PEOPLE):
+    if word == GOLD or word.partition(":")[0] == PEOPLE:
         hint = "the world's truth is --world" if word == GOLD else "people attack in plaudit collect"
         raise UserError(f"{word} cannot say whether one answer did something here: {hint}")
     if word.startswith(SPREAD):

@@ -107,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
         raise UserError("--card only measures: leave out --calibrate, --store and --model")
     if args.card is None and args.out is None and not args.estimate:
         raise UserError("--out FILE: say where the rows go")
-    if args.by in (GOLD, PEOPLE):
+    if args.by.partition(":")[0] in (GOLD, PEOPLE):
         raise UserError(f"--by {args.by}: name a model; people answer in plaudit collect")
     if args.card is None and args.out is not None:
         check_output_path(args.out)
