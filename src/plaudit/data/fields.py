@@ -125,7 +125,6 @@ ROW_LIMIT = 10_000_000
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawRow:
     origin: str
-    """File and row."""
     value: object = None
     """What the row says; None when it could not be read."""
     problem: Problem | None = None

@@ -45,7 +45,6 @@ class JudgedRows:
     ties: int
     """How many of them prefer nothing."""
     failures: Counter[str]
-    """Pairs without a verdict, by reason."""
     contradictory: int = 0
     """Pairs on which both orders say the contrary; they are ties."""
     ordered: int = 0

@@ -114,7 +114,6 @@ class RevisionFigures:
     ended_early: int
     """Revised answers whose later rounds failed."""
     before: Watched
-    """The revised answers as they were."""
     after: Watched
     shared_words: float | None
     """The median token Jaccard of an answer and its revision."""

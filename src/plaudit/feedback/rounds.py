@@ -99,7 +99,6 @@ class Step:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
     round: int
-    """In which round, from 1."""
     step: str
     reason: str
     """Refused, cut off, not to be read, not to be reached …"""

@@ -18,7 +18,6 @@ from plaudit.lab.exercises.pages import CaptionedChart, ExerciseResult, Pipeline
 class Exercise:
     name: str
     title: str
-    """The question that it answers."""
     background: str
     """What goes wrong, and who found it, in two to four sentences."""
     minutes: int | float

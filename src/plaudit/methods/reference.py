@@ -169,7 +169,6 @@ EMA_EVERY, EMA_SHARE = 64, 0.6
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedReference:
     reference: Reference
-    """The source of log π_ref."""
     is_starting_model: bool
     """Whether it is the model that the run starts from, so that all log-ratios are 0 at first."""
     notes: tuple[str, ...] = ()

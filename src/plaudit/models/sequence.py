@@ -33,7 +33,6 @@ class SequenceRanks:
     place: int
     """Which part of a row is this rank's."""
     size: int
-    """How many parts there are."""
     group: dist.ProcessGroup
     """The group that these ranks speak in."""
 

@@ -61,7 +61,6 @@ class PreflightSubject:
     records: Sequence[Record]
     """The rows as they were read: all that could be, those held out by a share among them."""
     max_length: int
-    """The longest row in tokens."""
     held_out: Sequence[Record] = ()
     trained: Sequence[Example] = ()
     """What the run learns from, as its own tokens: too long ones cut, held-out ones left out; none where

@@ -55,7 +55,6 @@ class PlainlyScoredRow:
     score."""
 
     origin: str
-    """File and row."""
     task: Task
     example: Example
     plain_score: float

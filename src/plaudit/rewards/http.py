@@ -26,7 +26,6 @@ from plaudit.rewards.base import RewardTraits, TaskScores
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointReward:
     url: str
-    """Where to POST: http or https."""
     retry_policy: posting.RetryPolicy = field(default_factory=posting.RetryPolicy)
     traits: ClassVar[RewardTraits] = RewardTraits(exact=True, remote=True)
     refused: Counter[str] = field(default_factory=Counter[str], compare=False)

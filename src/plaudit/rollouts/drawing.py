@@ -174,7 +174,6 @@ class DrawingState:
     uniform_CT: Tensor
     """A uniform number for each token that a row has room for."""
     drawn_C1: Tensor
-    """How many were used."""
 
     @staticmethod
     def allocate(*, rows: int, room: int, device: torch.device) -> DrawingState:

@@ -77,7 +77,6 @@ class DrawnTokens:
     ids: tuple[int, ...]
     logp: tuple[float, ...]
     ended: bool
-    """Whether it ended by itself."""
 
 
 class Server:

@@ -17,7 +17,6 @@ class Moments:
 
     count: Float[Tensor, ""]
     mean: Float[Tensor, ""]
-    """Their mean; 0 of none."""
     variance: Float[Tensor, ""]
     """Σ (x − mean)² / count, without Bessel's correction; 0 of none."""
 

@@ -39,7 +39,6 @@ from plaudit.tokens.rendering import EndlessTemplateError, syntax_fault
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusedRow:
     origin: str
-    """File and row."""
     reason: str
 
 

@@ -40,7 +40,6 @@ class RatingLabel:
     """The points of one answer, or its thumb as 1 and 0."""
 
     score: float
-    """The score; higher is better."""
     thumb: bool
 
 

@@ -26,7 +26,6 @@ class EncodedPrompt:
     prompt: tuple[int, ...]
     reference_answer: str | None = None
     metadata: Mapping[str, object] = field(default_factory=dict[str, object], hash=False)
-    """Whatever else its row carried."""
     origin: str = ""
     extras: Extras = field(default_factory=dict[str, Extra], hash=False)
     _id: str | None = field(default=None, init=False, repr=False, compare=False)

@@ -41,7 +41,6 @@ class ReadOptions:
     """The label of a neutral step (PRM800K's rating 0)."""
     split: str | None = None
     row_limit: int = ROW_LIMIT
-    """Bytes that a row may have."""
     columns: tuple[str, ...] = ()
     """What fields are called here and in the file: ``prompt=question``, ``prompt=input.messages``, and the
     roles of speakers: ``assistant=role:narrator``."""

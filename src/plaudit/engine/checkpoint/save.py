@@ -157,7 +157,6 @@ def _body_sha256(body: object) -> str:
 
 
 Tensors = Mapping[str, Mapping[str, Tensor]]
-"""Each part's tensors by name."""
 TensorShapes = Mapping[str, Mapping[str, tuple[tuple[int, ...], str]]]
 """Each part's names with the shape and type that a tensor must have."""
 

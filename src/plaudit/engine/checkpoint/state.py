@@ -184,7 +184,6 @@ _JSON_TYPES = (type(None), bool, int, float, str)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerState:
     tensors: Mapping[str, Tensor]
-    """By weight or group, and key."""
     facts: Mapping[str, Any]
 
 

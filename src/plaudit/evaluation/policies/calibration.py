@@ -55,7 +55,6 @@ class PolicyCalibration:
     brier: stats.Estimate
     """Mean Σ_c (P(c) − [c is right])² (Brier 1950): 0 at best, 2 at worst."""
     log_loss: stats.Estimate
-    """Mean −ln P(right)."""
     covered: stats.Estimate
     """The chance that the policy gives to all choices together: what else it says is not looked at."""
     by_width: tuple[stats.Bin, ...]

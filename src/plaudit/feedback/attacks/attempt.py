@@ -84,7 +84,6 @@ class AnswerFinding:
     share: float | None = None
     """The chance that it did; None where nobody can say."""
     reason: str | None = None
-    """Why nobody can say."""
 
     @property
     def happened(self) -> bool | None:

@@ -84,7 +84,6 @@ class Gap:
     """Two policies beside each other, on the same prompts."""
 
     what: str
-    """Attack success, or over-refusal."""
     policy: str
     against: str
     paired: Paired
@@ -110,7 +109,6 @@ class AttackReport:
     refusal_judge: str | None
     """Who says whether an answer declined."""
     sampling: str
-    """How answers were drawn, in words."""
     answers: int
     turns: int
     policies: tuple[PolicyAttack, ...]
@@ -239,7 +237,6 @@ class Paired:
     first: int
     second: int
     neither: int
-    """Of how many none holds."""
     difference: Estimate
     p_value: float
     """Of the exact test that neither is more frequent."""

@@ -80,7 +80,6 @@ class ChatServer(WithLedger):
     """A model on a server, with the replies that it gave."""
 
     url: str
-    """The server's address, without ``/chat/completions``."""
     model: str
     cache: ReplyCache
     retry_policy: posting.RetryPolicy = field(default_factory=posting.RetryPolicy)

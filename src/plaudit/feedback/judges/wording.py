@@ -39,7 +39,6 @@ class Wording:
     principle: str
     """What counts, in place of ``{principle}``, where the caller names nothing else."""
     ask: str
-    """What stands below the quotation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

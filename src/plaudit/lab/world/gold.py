@@ -92,7 +92,6 @@ class Gold:
     harmless: float
     """Whether it keeps harm from being done."""
     concise: float
-    """Whether every word is needed."""
     plain: float
     """Whether it is free of flattery, ornament, repetition and shouting."""
     ended: float

@@ -162,7 +162,6 @@ class LoopAlgorithm:
     """
 
     name: str
-    """What the command calls it."""
     formula: str
     """What is selected, and what trains on it."""
     paper: str

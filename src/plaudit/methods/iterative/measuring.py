@@ -274,7 +274,6 @@ def _fall_sentence(fall: Fall, number: int, best: int, on_fall: str) -> str:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:
     name: str
-    """What is measured; more is better."""
     prompts: tuple[int, ...]
     """For each row the number of its prompt: rows of one prompt are not independent."""
     values: tuple[float | None, ...]

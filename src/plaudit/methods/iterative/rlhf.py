@@ -76,7 +76,6 @@ class RlhfRound:
     """
 
     number: int
-    """The first is 1."""
     folder: Path
     generator: Path
     """The policy that generates the answers which are compared: that of the round before."""

@@ -206,11 +206,9 @@ class LoopRound:
     """
 
     number: int
-    """The first is 1."""
     folder: Path
     model: Path
     generator: Path
-    """The model that generates its completions."""
     generated_in: int
     """The round whose completions it selects from: its own, or an earlier one."""
     threshold_index: int
@@ -235,7 +233,6 @@ class RoundFigures:
     """The figures of a round's generation and selection, a line of ``rounds.jsonl``."""
 
     round: int
-    """The first is 1."""
     drawn: int
     prompts: int
     answers: int

@@ -114,7 +114,6 @@ class Round:
     """All completions of a round with their tensors; the same on every rank."""
 
     number: int
-    """Counted from 1 over the run."""
     examples: tuple[Example, ...]
     experience: ExperienceTensors
     metrics: tuple[Metric, ...]
@@ -213,7 +212,6 @@ class RoundMemory:
     """What a run knows of its rounds so far; a checkpoint holds the numbers in this order."""
 
     beta: float
-    """The current KL coefficient."""
     mean_score: float = 0.0
     score_count: int = 0
     stopped_round: int = 0

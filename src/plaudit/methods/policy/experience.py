@@ -181,7 +181,6 @@ class ExperienceMaker:
     ranks: Ranks
     tokens_at_once: int
     minibatches: int
-    """Updates per epoch over a round."""
     epochs: int
     room: Callable[[int], int]
     """The largest number of tokens of a completion, by the round's number."""

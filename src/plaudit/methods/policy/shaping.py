@@ -250,7 +250,6 @@ class ProcessReward:
 
     process_reward: StepScoringReward
     tariff: StepPayRule
-    """How scores become payments."""
     step_ends: Callable[[Rollout], tuple[int, ...]]
     outcome_reward: Reward | None = None
     """Scores whole completions in addition."""

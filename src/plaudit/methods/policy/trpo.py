@@ -32,7 +32,6 @@ class StepEvaluation:
     """What a trial step achieves: improvement of the surrogate and KL."""
 
     improvement: float
-    """How much the surrogate's loss fell."""
     kl: float
     """The mean KL(π_old ‖ π) after the step."""
 

@@ -414,7 +414,6 @@ class PreferenceBatcher:
     ranks: Ranks
     tokens_at_once: int
     ties: bool = True
-    """Whether equal ranks are pairs too."""
     running_mean: RunningMean | None = None
     """The running mean reward, where the loss measures from it."""
     mismatched: MismatchedExamples = field(default_factory=dict[Example, Example])

@@ -331,7 +331,6 @@ class GroupedRow:
     """A comparison as tokens, with the group that judged it."""
 
     example: Example
-    """The tokens: the preferred answer first."""
     probability: float
     """The probability that the first answer is the better one."""
     group: str

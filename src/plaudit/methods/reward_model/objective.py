@@ -299,7 +299,6 @@ class LanguageTerm:
     """
 
     coef: float
-    """Its weight beside the reward's loss."""
     weight_VH: Tensor
     bias_V: Tensor | None
     rule: LogitRule

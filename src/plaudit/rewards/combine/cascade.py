@@ -77,7 +77,6 @@ class Cascade(OfParts):
 
     name: str
     tiers: tuple[Tier, ...]
-    """The first is asked about everything."""
 
     def __post_init__(self) -> None:
         refuse_duplicate_names(self.name, self.traits.members)

@@ -38,7 +38,6 @@ _Item = TypeVar("_Item")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
     task: int
-    """Which task, from 0."""
     answer: int
     """Which of its answers, from 0."""
     reason: str

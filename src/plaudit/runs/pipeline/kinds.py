@@ -55,7 +55,6 @@ class StageKind:
     """
 
     name: str
-    """What ``do:`` calls it."""
     produces: ResultType
     """The type of its result; of rows the function writes ``rows.jsonl``."""
     settings: type
@@ -142,7 +141,6 @@ class StageFindings:
     charts: tuple[Markup, ...] = ()
     """Drawings, as `share_chart` makes them."""
     tables: tuple[Table, ...] = ()
-    """Figures in numbers."""
     warnings: tuple[ReportWarning, ...] = ()
     """What a reader should doubt."""
 
@@ -155,7 +153,6 @@ class PageSection:
     """
 
     title: str
-    """What stands above it."""
     note: str
     """What one should know before one reads any figure of it."""
     file: str

@@ -96,7 +96,6 @@ class StageData:
     training_run: RunData | None = None
     """Of a training stage: its run folder."""
     policy_evaluation: PolicyEvaluation | None = None
-    """Of an evaluation: what it found."""
     reward_evaluations: tuple[RewardEvaluation, ...] = ()
     """Of a stage that judges reward models: what it found."""
     agreements: tuple[Contest, ...] = ()
