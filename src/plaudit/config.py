@@ -240,7 +240,6 @@ class Setting:
     path: SettingPath
     value_type: Any
     default: Any
-    """Its default; ``dataclasses.MISSING`` when it has none."""
     doc: str
     """Its docstring, on one line."""
     group: type | None = None

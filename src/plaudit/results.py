@@ -235,6 +235,7 @@ class Charts:
     """
 
     html: str
+    """The page that holds them."""
     height: int
     """How many pixels of a notebook they are given."""
 

@@ -26,7 +26,6 @@ class Verb:
 
     module: str
     purpose: str
-    """What it is for, as ``plaudit --help`` lists it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

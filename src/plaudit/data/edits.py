@@ -70,7 +70,6 @@ class PairDifferences:
     shared: list[float] = field(default_factory=list[float])
     characters: list[int] = field(default_factory=list[int])
     shares: list[float] = field(default_factory=list[float])
-    """Its edit distance as a share of the longer text."""
     passed_over: int = 0
     """Pairs that were not looked at, since those before them were long or many."""
     work: int = 0

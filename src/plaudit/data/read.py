@@ -206,7 +206,6 @@ class ReadResult:
     format_sentence: str
     """What to say aloud about the layout."""
     rows: int
-    """How many rows there were, bad ones included."""
     counts: Mapping[str, int]
     problems: tuple[Problem, ...]
     left_out: Mapping[str, int]

@@ -24,7 +24,9 @@ class Part:
     """
 
     kind: Literal["text", "image"]
+    """What the piece is."""
     text: str | None = None
+    """The words, when ``kind`` is text."""
     source: str | None = None
     """Where the picture is (a path or URL), when ``kind`` is image."""
 
@@ -52,6 +54,7 @@ class Message:
     role: str
     """Who speaks: system, user, assistant or tool; nobody does in the turn of `TOOLS_ROLE`."""
     content: str | tuple[Part, ...]
+    """The words, or the pieces."""
     reasoning: str | None = None
     """The thinking before the words, where the row keeps it apart (``reasoning_content``)."""
     trained: bool = True
@@ -152,6 +155,7 @@ class Provenance:
     category: str | None = None
     """The kind of question, or the subset of a benchmark."""
     origin: str = ""
+    """File and row."""
 
     @property
     def provenance(self) -> dict[str, Any]:
@@ -182,8 +186,11 @@ class Comparison(Provenance):
     """
 
     prompt: Text
+    """What both answers reply to."""
     chosen: Text
+    """The chosen completion."""
     rejected: Text
+    """The rejected completion."""
     strength: float | None = None
     """How clear the preference was, on the annotator's own scale; 0 is a tie."""
     margin: float | None = None
@@ -211,6 +218,7 @@ class Ranking(Provenance):
     """
 
     prompt: Text
+    """What all the answers reply to."""
     completions: tuple[Text, ...]
     """The K answers, K ≥ 2."""
     ranks: tuple[float, ...]
@@ -225,7 +233,9 @@ class Rating(Provenance):
     """
 
     prompt: Text
+    """The prompt that was answered."""
     completion: Text
+    """The completion that is rated."""
     score: float
     """The score, higher is better; a thumb is 1.0 up, 0.0 down."""
     aspect: str | None = None
@@ -246,6 +256,7 @@ class Steps(Provenance):
     prompt: Text
     """The problem."""
     steps: tuple[str, ...]
+    """The steps, in order."""
     labels: tuple[float, ...]
     """One label a step: 1 right, 0 wrong; a neutral step is 0.5 or what the reader was told."""
 
@@ -258,11 +269,13 @@ class Prompt:
     """
 
     prompt: Text
+    """The prompt."""
     answer: str | None = None
     """The reference answer, when there is one."""
     metadata: Mapping[str, object] = field(default_factory=dict[str, object])
     """Whatever else the row carried."""
     origin: str = ""
+    """File and row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,6 +286,7 @@ class Task:
     """
 
     prompt: Text
+    """The prompt that was answered."""
     answers: tuple[Text, ...]
     """In the order in which they are shown."""
     ended: tuple[bool, ...]

@@ -420,7 +420,6 @@ Judged = Comparison | Ranking | Rating | Steps
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fold:
     held_out: tuple[str, ...]
-    """The people of whom no row is learnt from."""
     train: tuple[Record, ...]
     """Rows of all others, on the prompts that are learnt from."""
     test: tuple[Record, ...]

@@ -288,11 +288,9 @@ class DataSummary:
     differences: PairDifferences = field(default_factory=PairDifferences)
     """How far the chosen and the rejected answers of comparisons differ."""
     duplicates: int = 0
-    """Records that say the same as an earlier one."""
     problems: Counter[str] = field(default_factory=Counter[str])
     first_problems: list[Problem] = field(default_factory=list[Problem])
     left_out: Counter[str] = field(default_factory=Counter[str])
-    """Sound rows without a record, by reason."""
     first_records: list[Record] = field(default_factory=list[Record])
 
 

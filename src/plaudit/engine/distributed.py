@@ -227,8 +227,11 @@ class Ranks:
     """
 
     rank: int
+    """This process's rank."""
     world_size: int
+    """The number of ranks."""
     device: torch.device
+    """The device of this rank."""
     group: dist.ProcessGroup | None = None
     """The group that they speak in; None: the one that all share."""
     shard_ranks: int = 0

@@ -141,12 +141,15 @@ class TrainingJob(Generic[MicrobatchT]):
     objective: Callable[[MicrobatchT], ObjectiveResult]
     """From a micro-batch to what a step minimises."""
     rows: int
+    """How many rows are trained."""
     microbatches: Callable[[int, BatchRows], Iterator[Sequence[MicrobatchT]]]
     """This rank's micro-batches of a step and of each step after it, given the rows of batches."""
     flops: Callable[[Sequence[MicrobatchT]], float]
     """Floating-point operations of these micro-batches."""
     learning_rate: float
+    """The peak learning rate."""
     optimizer: OptimizerSettings
+    """The optimiser and its schedule."""
     evaluate: Callable[[InterruptCheck], Sequence[Metric]] | None
     """Held-out evaluation; None when nothing is held out."""
     held_out_metrics: tuple[str, ...]

@@ -19,7 +19,6 @@ from plaudit.errors import UserError
 from plaudit.files.user_code import import_user_module
 
 ParamGroup = dict[str, object]
-"""Parameters that share their settings, as torch wants them."""
 RATE_MULTIPLE_KEY = "rate_multiple"
 """The entry of a group that learns at a rate of its own."""
 

@@ -49,7 +49,6 @@ class Lineage:
     tokenizer: str | None
     seed: int
     method: str = ""
-    """What was done with them: sft, distil …"""
     hub: Mapping[str, str] = field(default_factory=dict[str, str])
     """The commit of each repository of the Hugging Face hub that something was read from."""
     revisions: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -60,11 +59,9 @@ class Lineage:
     code: Mapping[str, Any]
     """plaudit's version; in a checkout also the commit and whether files differed from it."""
     libraries: Mapping[str, str]
-    """The version of each library that can change a result."""
     untried: Sequence[str] = field(default_factory=list[str])
     """Which of them are newer than what this version was tried with, in words."""
     machine: Mapping[str, Any]
-    """Python, platform, processor features and thread count."""
 
 
 def gather_lineage(

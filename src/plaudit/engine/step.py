@@ -66,6 +66,7 @@ class ObjectiveResult:
     loss_N: Float[Tensor, " N"]
     """Each completion's own share, detached: it tells which rows went wrong."""
     origin_N: tuple[str, ...]
+    """File and row of each completion."""
     metrics: tuple[Metric, ...]
     """What to report, as sums with their weights."""
     checks: tuple[StepCheck, ...] = ()
@@ -142,12 +143,15 @@ class Stepper(Generic[MicrobatchT]):
     """
 
     module: nn.Module
+    """The module that is trained."""
     optimizer: torch.optim.Optimizer
+    """The optimiser of its weights."""
     objective: Callable[[MicrobatchT], ObjectiveResult]
     """From a micro-batch to its loss; it knows the counts of the batch at hand."""
     clip: float
     """Largest gradient norm; 0 for none."""
     ranks: Ranks
+    """This process among its peers."""
     on_microbatch: Callable[[], None] = lambda: None
     """Called before each micro-batch, with several ranks before the first of a step: the place to stop it."""
     clip_groups: tuple[nn.Module, ...] = ()
@@ -155,6 +159,7 @@ class Stepper(Generic[MicrobatchT]):
     update_fn: Callable[[Sequence[MicrobatchT]], Sequence[Metric]] | None = None
     """Moves weights by their gradients in a way of its own, and takes those gradients away; with figures."""
     gradients: Gradients = field(default_factory=WeightGradients)
+    """Where gradients are kept."""
     session: Callable[[], AbstractContextManager[None]] = nullcontext
     """Within this steps may be taken; afterwards the module is whole again, whatever kept its weights."""
 

@@ -37,9 +37,11 @@ class Estimate:
     """
 
     value: float
+    """The estimate."""
     low: float | None
     """The lower end of the interval; None where one prompt alone cannot give one."""
     high: float | None
+    """The upper end of the interval."""
     n: int
     """How many pairs (or answers) it rests on."""
     prompts: int

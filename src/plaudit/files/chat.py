@@ -16,7 +16,6 @@ _SERVER = "openai:"
 class Completion:
     text: str
     refused: bool
-    """Whether the server or its model would not answer."""
     cut: bool
     """Whether it ended at the most tokens of a reply."""
     prompt_tokens: int | None

@@ -56,7 +56,6 @@ class HubWord:
     kind: Kind
     repo: str
     revision: str
-    """A branch, a tag or a commit."""
     config: str | None = None
     """Which of several tables of a data set."""
     split: str | None = None

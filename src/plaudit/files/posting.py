@@ -41,13 +41,11 @@ class RetryPolicy:
     seconds: int | float = 60
     """Timeout of one attempt, from the connection to the last byte."""
     attempts: int = 4
-    """How many times a request is tried at most."""
     pause: int | float = 0.5
     """Seconds before the second attempt; each further wait is twice as long."""
     answers_at_once: int = 64
     """How many answers go into one request."""
     requests_at_once: int = 8
-    """How many requests are under way at the same time."""
     token_from: str | None = None
     """The environment variable that holds a bearer token; None sends none."""
     max_bytes: int = MAX_RESPONSE_BYTES

@@ -21,7 +21,6 @@ class Exercise:
     background: str
     """What goes wrong, and who found it, in two to four sentences."""
     minutes: int | float
-    """About how long it takes on two quiet cores."""
     analyse: Callable[[PipelineFolder], ExerciseResult]
     """Reads what the stages left, and returns claims, a table and charts."""
     next_commands: tuple[str, ...] = ()

@@ -48,6 +48,7 @@ class CompletionLogps:
     ref_logp_B: Float[Tensor, " B"]
     """log π_ref(y|x), measured in the same way; it has no gradient."""
     length_B: Float[Tensor, " B"]
+    """How many tokens count."""
     delta_B: Float[Tensor, " B"]
     """Δ: the log-ratio log π − log π_ref through the link."""
 

@@ -29,11 +29,8 @@ class Chapter(Generic[RecordT, ConfigT]):
     own_config: type[ConfigT]
     """The config of a run before it is known which settings its own algorithm has."""
     find: Callable[[str], Algorithm]
-    """From a name to its algorithm, or a refusal."""
     load: Callable[[str], Algorithm]
-    """From ``file.py:name`` to its algorithm."""
     make: Callable[[Algorithm, Mapping[str, Any]], RecordT]
-    """From an algorithm and settings to its record."""
     config_types: dict[str, type[ConfigT]] = field(default_factory=dict[str, type[ConfigT]])
     """One class for each name: configs of different classes are never equal."""
 

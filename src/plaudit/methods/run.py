@@ -67,11 +67,15 @@ class Run:
     """
 
     config: RunConfig
+    """Its settings."""
     method: str
     """What it trains by, as the user calls it."""
     encoder: Encoder
+    """The tokenizer and its template."""
     precision: Precision
+    """What products are made in."""
     ranks: Ranks
+    """This process among its peers."""
     folder: Path | None = None
     """The run folder; None on every rank but the first, and where nothing is written."""
     verify_folder: Callable[[], Sequence[str]] = tuple

@@ -50,7 +50,6 @@ class AttentionRule:
     window: int | None
     """How many tokens back may be looked at, this one included; None for all."""
     softcap: float | None
-    """Gemma 2's soft limit on scores."""
     sink_h: Tensor | None
     """GPT-OSS's score of nothing, for each head."""
 

@@ -113,7 +113,6 @@ class Precision:
     """
 
     weights: torch.dtype
-    """What weights, gradients and the optimiser's state are kept in."""
     products: torch.dtype
 
     @property
@@ -414,7 +413,6 @@ def first_lines(error: BaseException) -> str:
 
 
 ADAPTABLE = (nn.Linear, nn.Embedding, Conv1D)
-"""Layers that hold one matrix."""
 
 
 def with_lora(model: PreTrainedModel, settings: LoraSettings, device: torch.device | None = None) -> Any:

@@ -37,6 +37,7 @@ class TokenScores:
     logp_NT: Float[Tensor, "N T"]
     """Log-probability of each trained token."""
     greedy_NT: Bool[Tensor, "N T"]
+    """Whether it was the likeliest token."""
     entropy_NT: Float[Tensor, "N T"] | None = None
     """Entropy of the distribution that it was chosen from."""
     repeat_NT: Float[Tensor, "N T"] | None = None

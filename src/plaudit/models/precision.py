@@ -89,7 +89,6 @@ class Narrowed:
     """How a module computes in fewer digits than it keeps."""
 
     dtype: torch.dtype
-    """What states and products are made in."""
     rest: WeightGroup
     """Weights outside of the layers that repeat."""
     layers: tuple[WeightGroup, ...] = ()

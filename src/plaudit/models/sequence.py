@@ -34,7 +34,6 @@ class SequenceRanks:
     """Which part of a row is this rank's."""
     size: int
     group: dist.ProcessGroup
-    """The group that these ranks speak in."""
 
     def own_part(self, inputs: ForwardInputs) -> ForwardInputs:
         """This rank's tokens of a packed row; the segments stay those of the whole row."""

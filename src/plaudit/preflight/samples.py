@@ -274,7 +274,6 @@ CONTINUATION_TOKENS = 12
 class TrialStep:
     job: TrainingJob[Any]
     batch: tuple[Microbatch, ...]
-    """Its micro-batches as the run makes them."""
     description: str
 
     @property

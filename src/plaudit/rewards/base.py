@@ -125,9 +125,11 @@ class FunctionReward:
     """
 
     name: str
+    """What tables and pages call it."""
     function: Callable[[Text, Text], float | None]
     """From a prompt and an answer to a score, or None where it has no verdict."""
     traits: ClassVar[RewardTraits] = RewardTraits(exact=True)
+    """What it says of itself."""
 
     def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
         """A row for each task."""
@@ -156,6 +158,7 @@ class RuleReward:
     """A function of an answer's words and its task, as a reward; remembers why it had no verdict."""
 
     name: str
+    """What tables and pages call it."""
     check: Callable[[str, Task], ScoreOrReason]
     traits: ClassVar[RewardTraits] = RewardTraits(exact=True)
     refused: Counter[str] = field(default_factory=Counter[str], compare=False)

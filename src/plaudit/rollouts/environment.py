@@ -25,6 +25,7 @@ class EpisodePrompt:
     prompt: Text
     reference_answer: str | None = None
     metadata: Mapping[str, object] = field(default_factory=dict[str, object], hash=False)
+    """Whatever else its row carried."""
     origin: str = ""
 
     @property
@@ -53,6 +54,7 @@ class Turn:
     role: str
     """Who speaks: tool or user; in the record of an episode the assistant too."""
     text: str
+    """The text of the turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,6 +169,7 @@ class Milestone:
     """
 
     name: str
+    """The milestone's name."""
     kind: Literal["goal", "file", "ui"]
     """The task itself; a file that was made; a page that was reached or a form that was filled in."""
     weight: int | float
@@ -186,6 +189,7 @@ class Milestones:
     """
 
     marks: tuple[Milestone, ...]
+    """All milestones that can be reached."""
 
     def __post_init__(self) -> None:
         """Refuse weights that pay for the way more than for the goal."""

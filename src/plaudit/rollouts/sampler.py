@@ -125,6 +125,7 @@ class Rollout:
     whole_logp: tuple[float, ...]
     """The same among all tokens, at the same temperature: what a policy's own log-prob is compared with."""
     answer: Answer
+    """The text of the tokens."""
     mask: tuple[bool, ...] | None = None
     """True where a token was drawn, False where an environment wrote it; None: all were drawn."""
     played: FinishedEpisode | None = None

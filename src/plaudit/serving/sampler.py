@@ -63,7 +63,6 @@ class RemoteSampler:
     run: str
     """A name of this process group's own: another run's weights are never taken for its own."""
     dtype: torch.dtype
-    """What weights travel in."""
     note: Callable[[str], None]
     adapters: bool = False
     """Whether adapters are sent alone."""

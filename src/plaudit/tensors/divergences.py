@@ -29,7 +29,6 @@ class Readout:
     """The states of M tokens and the head that turns them into distributions."""
 
     hidden_MH: Float[Tensor, "M H"]
-    """The states that predict the tokens."""
     weight_VH: Float[Tensor, "V H"]
     bias_V: Float[Tensor, " V"] | None = None
     rule: LogitRule = PLAIN
@@ -41,7 +40,6 @@ class TokenDivergence:
 
     divergence_M: Float[Tensor, " M"]
     likeliest_M: Int[Tensor, " M"]
-    """The token that the student puts first."""
 
 
 def divergence_between(student: Readout, teacher: Readout, divergence: Divergence) -> TokenDivergence:

@@ -79,7 +79,6 @@ class Arithmetic:
     dtype: torch.dtype
     with_entropy: bool
     with_repeat: bool = False
-    """Whether Σ exp 2z is summed too."""
     gradient_in_forward: bool
     """Whether forward computes the gradient of Σ log π as well."""
 

@@ -217,7 +217,9 @@ class Example:
     prompt: tuple[int, ...]
     """The prompt's tokens: exactly those that the model sees before it answers; never empty."""
     completions: tuple[Completion, ...]
+    """The K answers."""
     origin: str = ""
+    """File and row."""
     extras: Extras = field(default_factory=dict[str, Extra], hash=False)
     """What the model takes beside tokens, by the name of its argument."""
     has_tools: bool = False
@@ -316,9 +318,11 @@ class TokenBatch:
     """
 
     prompt_PL: Int[Tensor, "P L"]
+    """Prompt tokens."""
     prompt_length_P: Int[Tensor, " P"]
     """How many of them are real."""
     completion_NT: Int[Tensor, "N T"]
+    """Completion tokens."""
     length_N: Int[Tensor, " N"]
     """How many of them are real."""
     mask_NT: Bool[Tensor, "N T"]
@@ -326,7 +330,9 @@ class TokenBatch:
     group_N: Int[Tensor, " N"]
     """Which prompt each completion answers; never falls from left to right."""
     finished_N: Bool[Tensor, " N"]
+    """Whether each completion ended by itself."""
     origin_N: tuple[str, ...]
+    """File and row of each completion."""
     extras: Mapping[str, BatchExtra] = field(default_factory=dict[str, BatchExtra])
     """What the model takes beside tokens, by the name of its argument."""
 

@@ -67,7 +67,6 @@ class ChatFormat:
     ending: Ending
     stops: tuple[str, ...]
     specials: tuple[str, ...]
-    """The texts of all control tokens, longest first."""
     control: tuple[str, ...] = ()
     """Those of them that are read as one token wherever they stand."""
     turn_tokens: tuple[str, ...] = ()

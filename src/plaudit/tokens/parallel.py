@@ -89,7 +89,6 @@ class Workshop:
     """Where the rows are written: a folder of its own."""
     classes: Mapping[str, type[Any]]
     workers: int
-    """How many processes work; 1 is this one alone."""
     progress: RowProgress
     """Counts rows over all processes, and shows how many there are."""
     on_disk: bool = False

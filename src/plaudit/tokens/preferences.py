@@ -16,7 +16,6 @@ from plaudit.tokens.chat_template import without_whitespace
 from plaudit.tokens.encode import EncodedRow, EncodedRows, Encoder, encode_each, encode_record_with_notes
 
 JudgedRecord = Comparison | Ranking | Rating | Steps
-"""Records that say how good answers are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

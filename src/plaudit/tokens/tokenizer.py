@@ -172,7 +172,6 @@ class PromptContinuation:
     prompt: tuple[int, ...]
     ids: tuple[int, ...]
     mask: tuple[bool, ...]
-    """True where the assistant wrote the token."""
     is_separate: bool
     """True when the pieces were tokenised separately, since a token of the whole text crosses a boundary."""
 

@@ -53,7 +53,6 @@ class FileDigest:
 
     bytes: int
     sha256: str
-    """Its content, as 64 hexadecimal digits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +62,6 @@ class Manifest:
     aliases: Mapping[str, Mapping[str, str]]
     """For each part, the names that share another name's tensor (tied weights), stored once."""
     written_by: str
-    """The version of plaudit that wrote it."""
     pieces: Mapping[str, int] = field(default_factory=dict[str, int])
     """For each part that is divided by rows, into how many files."""
 

@@ -272,7 +272,6 @@ def _group_entry(present: object, state: OptimizerState, path: str) -> Any:
 
 
 CheckpointMetadata = Mapping[str, Any]
-"""Everything in a checkpoint that is not a tensor."""
 StatefulParts = Mapping[str, Stateful]
 """State beside the weights, by the name of its part in a checkpoint."""
 

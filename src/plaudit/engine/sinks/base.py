@@ -28,6 +28,7 @@ class BestValue:
 class SelectedLook:
     step: int
     values: Mapping[str, Number]
+    """The held-out figures of that step."""
 
     def as_json(self) -> dict[str, object]:
         return {"step": self.step, "values": finite_or_none(self.values)}
@@ -41,9 +42,11 @@ class Summary:
     """
 
     step: int
+    """The last step that was done."""
     steps: int
     """How many steps the run has; more than ``step`` when it was stopped early."""
     last: Mapping[str, Number]
+    """The last value of every figure."""
     best: Mapping[str, BestValue]
     """The best value of every figure that has a better direction."""
     counts: Mapping[str, Number]
@@ -152,7 +155,9 @@ class Sample:
     """
 
     prompt: str
+    """The prompt."""
     completion: str
+    """The completion."""
     expected: str | None = None
     """The answer in the data, where there is one."""
 

@@ -196,6 +196,7 @@ class Scorers:
     """
 
     gold: Reward | None = None
+    """Who knows the true worth."""
     reward: Reward | None = None
     """A learnt reward, which policies may have been trained on."""
     judges: Mapping[str, Judge] = field(default_factory=dict[str, Judge])

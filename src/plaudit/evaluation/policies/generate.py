@@ -249,7 +249,6 @@ class PolicyCompletions:
     """The policy's own log-probs and entropies; empty where no answer is from its whole distribution."""
     encoder: Encoder | None = None
     choice_logprobs: tuple[ChoiceLogprobs, ...] = ()
-    """Its log-probs of the choices of multiple-choice questions."""
 
     @property
     def distinct_rollouts(self) -> tuple[tuple[Rollout, ...], ...]:

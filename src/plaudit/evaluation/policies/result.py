@@ -172,6 +172,7 @@ class PolicyEvaluation:
     reward: str | None
     """The learnt reward whose scores are shown beside."""
     prompts: int
+    """How many there were."""
     answers: int
     """To each prompt, of each policy."""
     sampling: str
@@ -187,6 +188,7 @@ class PolicyEvaluation:
     shown: tuple[PromptAnswers, ...]
     """Some prompts, drawn by chance, with everybody's answers."""
     notes: tuple[str, ...]
+    """What a reader has to know."""
     over_optimisation: OverOptimisation | None = None
     """The curve through ``best_of`` and its peak; None with fewer than five answers to choose from."""
     all_answers: tuple[PromptAnswers, ...] = ()

@@ -25,7 +25,6 @@ from plaudit.rewards.verifiable.instructions import InstructionReward, Instructi
 from plaudit.rollouts.sampler import Rollout
 
 AnswerScores = tuple[TaskScores, ...]
-"""The scores of each prompt's answers; None is no verdict."""
 
 
 InstructionRows = tuple[tuple[InstructionVerdicts | None, ...], ...]

@@ -242,7 +242,9 @@ class RewardEvaluationData:
     """
 
     name: str
+    """The file."""
     records: Sequence[PreferenceRecord]
+    """Its comparisons and rankings."""
     layout: str = "plaudit"
     """The layout that it was read in; public benchmarks are scored by their own rules as well."""
     ids: Mapping[str, str] = field(default_factory=dict[str, str])

@@ -27,7 +27,6 @@ class ScoredPair:
     """What was asked; pairs of one prompt are resampled together."""
     answers: tuple[str, str]
     rewards: tuple[float | None, float | None]
-    """By the model; None is no verdict."""
     p_first: float
     """The probability that the first is the better one; ½ is a tie."""
     truths: tuple[float | None, float | None] = (None, None)
@@ -137,7 +136,6 @@ class PairColumns:
     """The reward of the first answer less that of the second."""
     p_first_B: Float[np.ndarray, " B"]
     prompt_B: Int[np.ndarray, " B"]
-    """A number for each prompt, from 0."""
 
     @property
     def has_preference_B(self) -> Bool[np.ndarray, " B"]:

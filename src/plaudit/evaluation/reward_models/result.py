@@ -186,7 +186,9 @@ class RewardEvaluation:
     equal: int
     """Pairs, ties left out, whose two rewards are the same."""
     seed: int
+    """The seed of the bootstrap."""
     bootstrap: int
+    """How often the prompts are resampled."""
     accuracy: Estimate | None
     """How often the preferred answer has the higher reward; equal rewards count one half."""
     ceiling: Ceiling
@@ -207,6 +209,7 @@ class RewardEvaluation:
     calibration: Calibration | None
     """Of σ(r₁ − r₂)."""
     margins: Margins | None
+    """A histogram of margins."""
     probes: Probes
     """What the model prefers beyond what the annotators do."""
     best_of: BestOfNCurve | None

@@ -34,7 +34,6 @@ class ExactBatch:
     logit_PY: Float[Tensor, "P Y"]
     """The weights by which gradients are taken."""
     logp_NT: Float[Tensor, "N T"]
-    """log π of each token, with gradient."""
     old_logp_NT: Float[Tensor, "N T"]
     prompt_N: Int[Tensor, " N"]
     answer_N: Int[Tensor, " N"]

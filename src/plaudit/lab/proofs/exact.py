@@ -39,7 +39,6 @@ class Language:
     prompts: Strings
     """What is asked, in the same symbols behind an end token."""
     responses: Strings
-    """All answers: no other string can be sampled."""
     reward_PY: Float[Tensor, "P Y"]
     ref_logp_PYT: Float[Tensor, "P Y T"]
     """log π_ref of each token; 0 behind the end."""

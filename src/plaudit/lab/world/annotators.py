@@ -57,7 +57,6 @@ class Annotator:
     flip: int | float = 0.0
     """The chance that the scale is read the wrong way round."""
     careless: int | float = 0.0
-    """The chance of judging at random, without reading."""
     adversary: bool = False
     """Whether the scale is turned round on purpose; nothing is reported then."""
     words_a_second: int | float = 4.0
@@ -342,7 +341,6 @@ class Agreement:
     """The share of the preferences that is for the answer which the pool prefers more often: no reward model
     can be right about more of them, since it sees neither who judges nor which answer is shown first."""
     ties: float
-    """The share of verdicts that prefer nothing."""
     longer: float | None
     """Of the preferences between answers that differ in length, the share for the longer one."""
     first: float | None

@@ -71,7 +71,6 @@ class HarmfulRequest:
     act: str
     reason: str
     how: str
-    """How it would be done: what must not be said."""
     offer: str
 
 
@@ -151,7 +150,6 @@ class Question:
     """What it is about: the split goes by it."""
     aim: Aim
     best: str
-    """An answer to which nothing can be added."""
 
     @property
     def answer(self) -> str | None:

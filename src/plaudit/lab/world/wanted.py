@@ -55,6 +55,7 @@ _KINDS_OF_SETTING: Mapping[str, Sequence[str]] = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowRequest:
     make: RowKind
+    """The kind of rows."""
     n: FromOne | None = None
     """How many; none: 1000, and of prompts all that there are."""
     annotators: str | None = None

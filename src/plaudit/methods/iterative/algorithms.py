@@ -170,15 +170,12 @@ class LoopAlgorithm:
     trainer: str
     """What trains on the rows: sft, or a row of the preference table."""
     defaults: Mapping[str, SettingValue]
-    """Its settings with their values."""
     optional_settings: tuple[str, ...] = ()
     """Settings that it reads as well, which have no default."""
     generates_from: ModelOrigin = "newest"
     """Which model generates after the first round."""
     trains_from: ModelOrigin = "newest"
-    """Which model each round trains."""
     scored_by: ScoredBy = "reward"
-    """What scores the answers."""
     min_answers: int = 2
     """The fewest completions of a prompt among which there is something to select."""
     has_kl_bound: bool = False

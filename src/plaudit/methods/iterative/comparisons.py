@@ -16,7 +16,6 @@ from plaudit.tokens.prompts import EncodedPrompt
 from plaudit.wings import offered
 
 COLLECT = "collect"
-"""The wing of labels by people."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -81,7 +81,6 @@ class RlhfRound:
     """The policy that generates the answers which are compared: that of the round before."""
     model: Path
     previous_reward: Path | None
-    """The reward of the round before; None in the first."""
     reward: Path
     """The folder of this round's reward: a model, or an ensemble."""
 
@@ -147,7 +146,6 @@ class LearningFigures:
     """How often the reward of the round before is right on all new comparisons."""
     old_held_out: float | None
     new_held_out: float | None
-    """How often the new reward is right on these."""
     reward: float | None
     """What the new reward says of the policy's answers at last: on held-out prompts, where there are some."""
     kl: float | None

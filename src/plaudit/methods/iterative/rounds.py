@@ -242,7 +242,6 @@ class RoundFigures:
     mean: float | None
     """The mean score of all answers that have one; None where nothing scores them."""
     rows: int
-    """What is trained: answers, or pairs."""
     chosen: float | None
     """The mean score of those chosen; of pairs, of the better ones."""
     rejected: float | None

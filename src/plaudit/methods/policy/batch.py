@@ -50,7 +50,6 @@ class ExperienceTensors:
     """The per-token tensors of a round, computed before its first update; 0 outside the completion mask."""
 
     old_logp_NT: Float[Tensor, "N T"]
-    """log π of the policy that the round begins with."""
     ref_logp_NT: Float[Tensor, "N T"]
     advantage_NT: Float[Tensor, "N T"]
     value_NT: Float[Tensor, "N T"]
@@ -83,7 +82,6 @@ class GroupRef:
 
     group: int
     tokens: int
-    """How many tokens its forward pass has."""
     is_counted: bool = True
     """False for a placeholder that only keeps the ranks in step."""
 
@@ -118,7 +116,6 @@ class Round:
     experience: ExperienceTensors
     metrics: tuple[Metric, ...]
     max_tokens: int
-    """The largest number of tokens of a completion."""
     mean_score: float = 0.0
     """The mean shaped score of its new completions."""
     fresh_groups: int | None = None

@@ -265,7 +265,6 @@ class Rival:
     """
 
     sampler: RolloutSampler
-    """Generates with the current weights."""
     sampling: SamplingSettings
     """How; the seed is made of the round's, so that its chance has nothing to do with that of the others."""
 

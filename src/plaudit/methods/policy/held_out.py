@@ -55,7 +55,6 @@ class HeldOutEvaluator:
     sampler: collect.RolloutSampler
     reward: collect.RewardSource
     judge: Reward | None
-    """An independent judge that is never trained against."""
     models: ScoringModels
     sampling: SamplingSettings
     prompts: Sequence[EncodedPrompt]

@@ -160,7 +160,6 @@ class ScoreShape:
     soft_overlong: int = 0
     """Tokens below the maximum length from which a completion is penalised, up to −1."""
     drop_truncated: bool = False
-    """Whether truncated completions are left out of the loss."""
     per_token: int | float = 0.0
     low: int | float | None = None
     high: int | float | None = None
@@ -252,7 +251,6 @@ class ProcessReward:
     tariff: StepPayRule
     step_ends: Callable[[Rollout], tuple[int, ...]]
     outcome_reward: Reward | None = None
-    """Scores whole completions in addition."""
 
     @property
     def name(self) -> str:

@@ -33,7 +33,6 @@ class StepEvaluation:
 
     improvement: float
     kl: float
-    """The mean KL(π_old ‖ π) after the step."""
 
 
 def conjugate_gradients(

@@ -90,7 +90,6 @@ CELLS: Mapping[str, Parameter] = {
     **describe(with_likelihood_cells).parameters,
     **describe(with_delta_cells).parameters,
 }
-"""Every cell that can be given by name."""
 
 
 def with_cells(record: AnyPreferenceAlgorithm, cells: Mapping[str, Any]) -> AnyPreferenceAlgorithm:

@@ -415,7 +415,6 @@ class PreferenceBatcher:
     tokens_at_once: int
     ties: bool = True
     running_mean: RunningMean | None = None
-    """The running mean reward, where the loss measures from it."""
     mismatched: MismatchedExamples = field(default_factory=dict[Example, Example])
     """Mismatched examples, where the loss measures from their mean log-ratio."""
 

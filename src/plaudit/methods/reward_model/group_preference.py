@@ -332,7 +332,6 @@ class GroupedRow:
 
     example: Example
     probability: float
-    """The probability that the first answer is the better one."""
     group: str
 
     @property

@@ -86,7 +86,6 @@ class RewardLoss:
     """The loss of a reward run."""
 
     sentence: str
-    """What is minimised and why, for the user."""
     objective: Callable[[RewardModel, LanguageTerm | None], RewardObjective]
     """What a step minimises, given a model and the language-model loss beside it."""
     on_rating_scale: bool

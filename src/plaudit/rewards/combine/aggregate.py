@@ -213,7 +213,6 @@ def normalisations_from_scores(
 class CombinedReward:
     name: str
     members: tuple[Reward, ...]
-    """The rewards whose scores are aggregated; each scores every answer."""
     combination: Combination
 
     def __post_init__(self) -> None:

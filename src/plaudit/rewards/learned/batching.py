@@ -39,7 +39,6 @@ _Item = TypeVar("_Item")
 class Refusal:
     task: int
     answer: int
-    """Which of its answers, from 0."""
     reason: str
 
 

@@ -39,9 +39,7 @@ LANGUAGE_JUDGE_KINDS: Mapping[str, type[generative_judging.LanguageJudgeSettings
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LanguageJudgeSpec:
     settings: generative_judging.LanguageJudgeSettings
-    """The words of the questions and replies."""
     quote: generative_judging.QuoteSettings = field(default_factory=generative_judging.QuoteSettings)
-    """How prompts and answers are quoted in a question."""
     max_length: int = 2048
     """The longest row in tokens that was trained; longer ones are not judged."""
 

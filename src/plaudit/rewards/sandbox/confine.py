@@ -221,7 +221,6 @@ class Confinement:
     """Folders and files that may be read; those that do not exist are passed over."""
     cpu: int
     memory: int
-    """Bytes of address space."""
     disk: int
     """Bytes of all that it writes to files."""
     entries: int

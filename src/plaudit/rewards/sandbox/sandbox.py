@@ -81,7 +81,6 @@ class SandboxError(RuntimeError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramResult:
     stop_reason: str
-    """Why it was stopped; empty where it ended by itself."""
     exit_code: int
     """With which code it ended; negative is the signal."""
     stdout: bytes

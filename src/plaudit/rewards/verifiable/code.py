@@ -32,7 +32,6 @@ _PYTHON_LANGUAGES = ("", "python", "py", "python3")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputOutputTest:
     stdin: str
-    """What the program reads on standard input."""
     expected_stdout: str
     """What it has to print on standard output; spaces at the ends of lines do not count."""
 
@@ -45,7 +44,6 @@ UnitTests = tuple[str, ...] | tuple[InputOutputTest, ...]
 class CodeReward:
     sandbox: Sandbox
     workers: int = field(default_factory=lambda: os.cpu_count() or 1)
-    """How many programs run at the same time."""
     name: str = "code"
     traits: ClassVar[RewardTraits] = RewardTraits(exact=True)
     refused: Counter[str] = field(default_factory=Counter[str], compare=False)

@@ -291,7 +291,6 @@ class PatternReward:
     """1.0 where the expression matches somewhere in the answer, else 0.0; anchor it for all of it."""
 
     pattern: str
-    """In the syntax of Python's `re`."""
     seconds: int | float = 0.2
     traits: ClassVar[RewardTraits] = RewardTraits(exact=True)
     refused: Counter[str] = field(default_factory=Counter[str], compare=False)

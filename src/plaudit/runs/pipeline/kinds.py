@@ -55,6 +55,7 @@ class StageKind:
     """
 
     name: str
+    """What ``do:`` calls it."""
     produces: ResultType
     """The type of its result; of rows the function writes ``rows.jsonl``."""
     settings: type
@@ -141,6 +142,7 @@ class StageFindings:
     charts: tuple[Markup, ...] = ()
     """Drawings, as `share_chart` makes them."""
     tables: tuple[Table, ...] = ()
+    """Figures in numbers."""
     warnings: tuple[ReportWarning, ...] = ()
     """What a reader should doubt."""
 
@@ -153,6 +155,7 @@ class PageSection:
     """
 
     title: str
+    """What stands above it."""
     note: str
     """What one should know before one reads any figure of it."""
     file: str

@@ -54,7 +54,6 @@ _OWN_NAMES = (START_MODEL, HELPER)
 _HELPED = "by"
 """The setting that may name the pipeline's helper."""
 FlatSettings = dict[str, Any]
-"""The settings of a stage by their whole names: ``policy.beta``."""
 
 
 def config_path(config: str | PathLike[str] | None) -> Path:

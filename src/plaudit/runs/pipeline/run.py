@@ -51,9 +51,7 @@ class StageSelection:
     from_stage: str | None = None
     """This stage and all below it run again."""
     only: tuple[str, ...] = ()
-    """These stages and no others; empty for all."""
     fresh: bool = False
-    """Whether every stage runs again, whatever is cached."""
 
     def forced_reasons(self, pipeline: Pipeline) -> dict[str, str]:
         """The stages that run whatever is there, with the reason; refuses names of no stage."""

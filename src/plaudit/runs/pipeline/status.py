@@ -64,6 +64,7 @@ class PipelineContext:
     folder: PipelineFolder
     """Where it runs, and what is there already."""
     pipeline: Pipeline
+    """The stages that the file describes."""
     fingerprints: Fingerprints
     """The content hashes of the files and folders that it reads from outside."""
 

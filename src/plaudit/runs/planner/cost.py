@@ -52,7 +52,6 @@ DEFAULT_EVALUATIONS = 10
 class PlanRequest:
     method: str
     config: RunConfig
-    """The run, as ``resolve_run`` returns it."""
     rows: PlannedRows
     machine: Machine
     process: int

@@ -44,7 +44,6 @@ class Job:
     gpu: str | None
     """The GPU that each of them has; none: they compute on CPUs."""
     folder: Path | None = None
-    """Where the files are written; none: they are looked at."""
 
     def files(self, scheduler: str) -> dict[str, str]:
         """Names and texts: how the scheduler starts it, and the settings that it reads."""

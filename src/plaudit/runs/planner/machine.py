@@ -31,7 +31,6 @@ class Gpu:
     rate: float
     """Operations a second in products of bfloat16, without sparsity."""
     bandwidth: float
-    """Bytes a second that its memory gives."""
     link: float
     """Bytes a second that it is sent by others of its machine (NVLink, else PCIe)."""
 

@@ -179,7 +179,6 @@ class Schedule:
     steps: int
     batches: int
     steps_an_epoch: int
-    """Batches that see every row once."""
     passes: float
     rounds: RoundShape | None
     microbatches: int

@@ -95,6 +95,7 @@ class Cell:
     """
 
     text: str
+    """The figure or the words."""
     interval: str = ""
     """What stands small beside it, or on a phone under it."""
     kind: str = ""
@@ -159,6 +160,7 @@ class Origin:
     text: str = ""
     """What it is called; empty where only its hash is known."""
     digest: str = ""
+    """The sha256 of its content."""
     link: str = ""
     """The part of the page that says where it comes from itself."""
 

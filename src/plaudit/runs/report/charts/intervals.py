@@ -27,6 +27,7 @@ class IntervalRow:
     """
 
     label: str
+    """What it is called."""
     spans: tuple[axes.Span | None, ...]
     """One for each series, in their order; None where there is none."""
 

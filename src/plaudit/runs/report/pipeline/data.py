@@ -63,7 +63,6 @@ class LabelSnapshot:
     position: int
     """The number of the last event of the store's log that the rows are of."""
     link: str
-    """The value of the log's hash chain there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,11 +79,9 @@ class StageData:
     outputs: Mapping[str, str] = field(default_factory=dict[str, str])
     """Each file or folder that came out, with its sha256."""
     key: str = ""
-    """The sha256 of everything that decides the result."""
     result: str = ""
     """The sha256 of what the stages below read."""
     code: Mapping[str, object] = field(default_factory=dict[str, object])
-    """plaudit's version, and in a checkout its commit."""
     seconds: float | None = None
     ended: str = ""
     missing: str = ""
@@ -94,10 +91,8 @@ class StageData:
     summary_lines: tuple[str, ...] = ()
     checks: tuple[CheckOutcome, ...] = ()
     training_run: RunData | None = None
-    """Of a training stage: its run folder."""
     policy_evaluation: PolicyEvaluation | None = None
     reward_evaluations: tuple[RewardEvaluation, ...] = ()
-    """Of a stage that judges reward models: what it found."""
     agreements: tuple[Contest, ...] = ()
     """Of judges that were compared with people: how far each agrees with them."""
     findings: Mapping[str, StageFindings] = field(default_factory=dict[str, StageFindings])
@@ -126,7 +121,6 @@ class PipelineData:
     path: Path
     name: str
     config: str
-    """The text of pipeline.yaml; empty where it is missing."""
     stages: tuple[StageData, ...]
 
     @property

@@ -23,13 +23,10 @@ MIN_DISTINCT_SHARE = 2 / 3
 MAX_KL = 10.0
 """Nats of KL an answer."""
 MAX_UNJUDGED = 0.05
-"""A share of pairs without a verdict."""
 MIN_CONSISTENCY = 0.8
-"""How often both orders should say the same."""
 MIN_FINISHED = 0.9
 """The share of answers that should come to an end by themselves."""
 MIN_PROMPTS = 100
-"""The fewest prompts from which a win rate is judged."""
 MAX_TRAINED = 0.01
 """The share of the evaluation's prompts that may have been trained on by chance."""
 MAX_NOTE_LENGTH = 4000

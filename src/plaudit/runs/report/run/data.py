@@ -195,7 +195,6 @@ class RunData:
     exchanges: tuple[Exchange, ...]
     """What the model said, the prompts that were asked last coming first."""
     notes: tuple[Note, ...]
-    """Remarks in the order in which they were first made."""
     model_kind: ModelKind
     deliveries: tuple[Delivery, ...]
     """Of weights to servers, where these drew the answers."""
