@@ -127,7 +127,6 @@ PLACES = ["/proc/x", "/dev/null/x", "file/x", "x" * 300, "loop/x"]
 OUT_COMMANDS = [
     ("train", "sft", "--model", ".", "--data", "file", "--out", "{}"),
     ("data", "convert", "rows.jsonl", "{}/rows.jsonl"),
-    ("lab", "pooling", "--out", "{}"),
     ("prove", "dpo", "--out", "{}"),
     ("run", "--out", "{}"),
     ("world", "make", "prompts", "--n", "3", "--out", "{}/rows.jsonl"),
@@ -264,7 +263,7 @@ def test_what_other_projects_call_an_option_is_answered_with_its_name_here(words
             "run --set dpo.beta=1 grpo.rounds=2",
             "--set takes one setting; write --set grpo.rounds=2 for the next",
         ),
-        ("lab leash --set a.b=1 c.d=2 e.f=3", "--set takes one setting; write --set c.d=2 for the next"),
+        ("run --set a.b=1 c.d=2 e.f=3", "--set takes one setting; write --set c.d=2 for the next"),
         (
             "data inspect https://host/rows.jsonl",
             "https://host/rows.jsonl: addresses are not read; fetch the file",

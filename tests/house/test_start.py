@@ -57,7 +57,7 @@ def test_nothing_heavy_is_imported(statement):
     "modules",
     [
         "plaudit.methods.registry, plaudit.methods.policy.algorithms, plaudit.runs.pipeline.spec",
-        "plaudit.lab.registry, plaudit.evaluation.policies.result, plaudit.runs.planner",
+        "plaudit.evaluation.policies.result, plaudit.runs.planner",
         "plaudit.cli.train, plaudit.methods.iterative.config, plaudit.rollouts.sampler, plaudit.cli.data",
     ],
 )

@@ -226,8 +226,6 @@ def test_what_the_package_carries_is_found_where_it_is_installed(environment, tm
     assert Path(base).is_relative_to(environment)
     assert "name: valley" in plaudit("run", "--show-default")
     assert "13 of 13 stages to run" in plaudit("run", "--dry-run")
-    plaudit("lab", "leash", "--write", "leash.yaml")
-    assert (tmp_path / "leash.yaml").stat().st_size
     assert "here it is --epochs" in plaudit("train", "sft", "--num-train-epochs", "1", code=2)
     plaudit("world", "make", "demonstrations", "--n", "30", "--out", "rows.jsonl")
     plaudit("train", "sft", "--model", base, "--data", "rows.jsonl", "--out", "run", "--steps", "1")

@@ -1,13 +1,9 @@
-"""What the wing of the embedded world, its proofs and its exercises brings."""
+"""What the wing of the embedded world and its proofs brings."""
 
 from plaudit.wings import Verb, Wing
 
 WING = Wing(
     verbs={
-        "lab": Verb(
-            module="plaudit.lab.verbs.lab",
-            purpose="exercises that show what goes wrong in RLHF, as runs with pictures",
-        ),
         "prove": Verb(
             module="plaudit.lab.verbs.prove",
             purpose="preference losses and policy optimisation beside what is exact",

@@ -1,1 +1,0 @@
-"""One file an exercise: a pipeline, what to look at in its results, and the claims that decide it."""
