@@ -191,16 +191,22 @@ def standards_of(cards: Sequence[result.PersonQuality], gold_floor: float) -> St
     )
 
 
+def reasons_of(card: result.PersonQuality, standards: Standards) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The reasons to suspend somebody, and those to watch them, whatever holds of them now."""
+    severe, mild = (
+        tuple(reason for rule in rules.values() if (reason := rule(card, standards)) is not None)
+        for rules in (SUSPEND, WATCH)
+    )
+    return severe, mild
+
+
 def proposals(cards: Sequence[result.PersonQuality], standards: Standards) -> tuple[result.Proposal, ...]:
     """What the rules propose, suspensions first; nothing of those whom it holds for already."""
     found = list[result.Proposal]()
     for card in cards:
         if card.standing in ("suspended", "failed", "erased"):
             continue
-        severe, mild = (
-            [reason for rule in rules.values() if (reason := rule(card, standards)) is not None]
-            for rules in (SUSPEND, WATCH)
-        )
+        severe, mild = reasons_of(card, standards)
         standing = "suspended" if severe else "watch"
         if severe or (mild and card.standing != "watch"):
             found.append(result.Proposal(name=card.name, standing=standing, reasons=(*severe, *mild)))
@@ -225,6 +231,14 @@ _RESAMPLING = Resampling(times=1000)
 def quality(store: LabelStore, project: str) -> result.Quality:
     """How far the labels of a project can be trusted, as of now."""
     return report_of(*labels_of(store, project))
+
+
+def cards_of(store: LabelStore, project: str) -> tuple[tuple[result.PersonQuality, ...], Standards]:
+    """Everybody with a label, and what is usual: the people of a report, without the rest of it."""
+    head, labels = labels_of(store, project)
+    found = gather(head.project, head.people, labels)
+    cards = _cards(found, None if found.choices is None else _Compared(found, found.choices))
+    return cards, standards_of(cards, head.project.qualify_floor)
 
 
 def report_of(head: Head, labels: pyarrow.Table) -> result.Quality:

@@ -120,7 +120,8 @@ def _share(figure: Figure) -> str:
     return f"{figure.value:.0%} ({figure.low:.0%}–{figure.high:.0%})"
 
 
-_HEADS = ("", "person", "standing", "comparisons", "flags", "demonstrations", "areas", "proposed")
+_MEASURES = ("comparisons", "flags", "demonstrations", "reading", "others")
+_HEADS = ("", "person", "standing", *_MEASURES, "habit", "areas", "proposed")
 
 
 def screen_people(args: argparse.Namespace) -> None:
@@ -155,10 +156,12 @@ def _screening_lines(found: screening.Screening) -> Iterable[str]:
     known = f"{100 * found.cut_offs.comparisons:g} % of known answers, {100 * found.cut_offs.flags:g} % of"
     yield (
         f"soft cut-offs: {known} known flags, {found.cut_offs.demonstrations:g} of 7 for demonstrations; "
-        "held back is who is below one for certain"
+        "held back is who is below one for certain, or whom `collect quality` would suspend"
     )
     if found.people:
         yield from table_lines(_HEADS, [_cells(member) for member in found.people])
+    for member in found.people:
+        yield from (f"{member.annotator}: {reason}" for reason in (*member.suspend, *member.watch))
     yield from found.notes
     if found.decisions:
         yield f"decisions that follow: {len(found.decisions)}; --apply writes them, each with its reason"
@@ -169,7 +172,8 @@ def _cells(member: screening.Screened) -> tuple[str, ...]:
         str(member.rank or "–"),
         f"{member.annotator} {member.person or ''}".strip(),
         member.standing,
-        *(_measure_cell(what, getattr(member, what), member.below) for what in _HEADS[3:6]),
+        *(_measure_cell(what, getattr(member, what), member.below) for what in _MEASURES),
+        member.habit or "–",
         ", ".join(member.areas) or "–",
         member.proposed if member.rank else "–",
     )
