@@ -9,7 +9,7 @@ judged by the end of the interval that speaks for the person.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from statistics import median
@@ -49,6 +49,8 @@ class Standards:
     """The median of people's median seconds."""
     held_out: float | None
     """The median of people's agreement with the others."""
+    judge: float | None
+    """The median of people's agreement with the project's judge."""
 
 
 Rule = Callable[[result.PersonQuality, Standards], str | None]
@@ -133,6 +135,18 @@ def _differs_from_others(person: result.PersonQuality, standards: Standards) -> 
     )
 
 
+def _differs_from_the_judge(person: result.PersonQuality, standards: Standards) -> str | None:
+    # AlpacaFarm (arXiv:2305.14387) left out whom its judge agreed with far less than with the rest: the judge
+    # errs alike for everybody, so that only the difference to what is usual says something of a person.
+    found, usual = person.judge, standards.judge
+    if found.value is None or usual is None or not _certainly_below(found, usual - 0.1):
+        return None
+    return (
+        f"agrees with the judge in {found.value:.0%} of {found.n} preferences ({_interval(found)}), where "
+        f"{usual:.0%} is usual"
+    )
+
+
 def _contradicts_itself(person: result.PersonQuality, standards: Standards) -> str | None:
     if person.consistency.value is None or not _certainly_below(person.consistency, LEAST_CONSISTENCY):
         return None
@@ -171,6 +185,7 @@ WATCH: Mapping[str, Rule] = {
     "skill": _seems_not_to_read,
     "place": _prefers_a_place,
     "others": _differs_from_others,
+    "judge": _differs_from_the_judge,
     "consistency": _contradicts_itself,
     "seconds": _is_fast,
     "drift": _has_drifted,
@@ -179,15 +194,17 @@ WATCH: Mapping[str, Rule] = {
 
 
 def standards_of(cards: Sequence[result.PersonQuality], gold_floor: float) -> Standards:
-    seconds = [card.seconds for card in cards if card.seconds is not None]
-    # Three at least: of two people the slower one is half of what is usual.
-    held_out = [card.held_out.value for card in cards if card.held_out.value is not None]
-    skills = [card.skill.value for card in cards if card.skill.value is not None]
+    def usual(values: Iterable[float | None]) -> float | None:
+        # Three at least: of two people the slower one is half of what is usual.
+        known = [value for value in values if value is not None]
+        return median(known) if len(known) >= 3 else None
+
     return Standards(
         gold_floor=gold_floor,
-        skill=median(skills) if len(skills) >= 3 else None,
-        seconds=median(seconds) if len(seconds) >= 3 else None,
-        held_out=median(held_out) if len(held_out) >= 3 else None,
+        skill=usual(card.skill.value for card in cards),
+        seconds=usual(card.seconds for card in cards),
+        held_out=usual(card.held_out.value for card in cards),
+        judge=usual(card.judge.value for card in cards),
     )
 
 
@@ -225,6 +242,7 @@ NOT_COMPARED = "the kind of task has no preferences between two answers"
 SHARES = ("first", "longer", "lists", "refusals")
 """Fields of a card that are shares of preferences, by their names in `bias.shares_of_people`."""
 NO_OTHERS = "nobody else answered the same"
+NO_JUDGE = "no judge of the project has a side in any of these preferences"
 _RESAMPLING = Resampling(times=1000)
 
 
@@ -257,6 +275,7 @@ def report_of(head: Head, labels: pyarrow.Table) -> result.Quality:
         biases=() if compared is None else compared.biases.shared,
         proposals=proposals(cards, standards_of(cards, project.qualify_floor)),
         consensus=None if compared is None else compared.consensus(),
+        judges=found.judges,
         notes=tuple(_notes(found)),
     )
 
@@ -303,6 +322,9 @@ class _Compared:
         # Neither who calls both equal nor others who are at odds can agree with anything.
         self.judged_B = has_others_B & (votes.choice_B != TIE) & (np.abs(first_B - 0.5) > 1e-9)
         self.agrees_B = (first_B > 0.5) == (votes.choice_B == FIRST)
+        judge_U = np.zeros(votes.pairs) if found.judge_U is None else found.judge_U
+        self.by_judge_B = judge_U[votes.pair_B] * (votes.choice_B != TIE)
+        self.like_judge_B = (self.by_judge_B > 0) == (votes.choice_B == FIRST)
 
     def skill_of(self, person: int) -> result.Figure:
         shared = int(self.shared_J[person])
@@ -317,10 +339,17 @@ class _Compared:
 
     def held_out(self, person: int) -> result.Figure:
         """The share of preferences that the others share."""
-        rows = self.rows_J[person][self.judged_B[self.rows_J[person]]]
+        return self._share(person, self.judged_B, self.agrees_B, NO_OTHERS)
+
+    def judge(self, person: int) -> result.Figure:
+        """The share of preferences that the project's judges share."""
+        return self._share(person, self.by_judge_B != 0, self.like_judge_B, NO_JUDGE)
+
+    def _share(self, person: int, said_B: np.ndarray, hit_B: np.ndarray, nothing: str) -> result.Figure:
+        rows = self.rows_J[person][said_B[self.rows_J[person]]]
         if not len(rows):
-            return result.Figure(value=None, reason=NO_OTHERS)
-        return bias.clustered_share(self.agrees_B[rows], self.choices.prompt_U[self.votes.pair_B[rows]])
+            return result.Figure(value=None, reason=nothing)
+        return bias.clustered_share(hit_B[rows], self.choices.prompt_U[self.votes.pair_B[rows]])
 
     def habit(self, person: int) -> tuple[str, dict[str, float]]:
         """What is clicked without reading, in a word, and how the clicks fall."""
@@ -408,6 +437,7 @@ def _card(
         habit=habit,
         habit_shares=clicks,
         held_out=nothing if compared is None else compared.held_out(number),
+        judge=nothing if compared is None else compared.judge(number),
         consistency=bias.share(alike),
         **{name: nothing if compared is None else compared.shares[name][number] for name in SHARES},
         place_odds=nothing if compared is None else compared.biases.place[number],

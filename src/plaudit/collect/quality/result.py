@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-QUALITY_VERSION = 1
+QUALITY_VERSION = 2
 """The shape of reports: one of another version is computed anew."""
 
 
@@ -66,6 +66,8 @@ class PersonQuality:
     """How those clicks fall, by first, second and tie; empty where it cannot be told."""
     held_out: Figure
     """The share of preferences that are those of the others, who are taken without this person."""
+    judge: Figure
+    """The share of preferences that are those of the project's judges, by most of them."""
     consistency: Figure
     """The share of repeated tasks that were answered alike (Wilson's interval)."""
     first: Figure
@@ -157,6 +159,8 @@ class Quality:
     consensus: Consensus | None
     """Of pairs and rankings; None for other kinds, and without labels."""
     notes: tuple[str, ...]
+    judges: tuple[str, ...] = ()
+    """Models that judged pairs of the project: whom people are compared with."""
     version: int = QUALITY_VERSION
 
 
@@ -166,6 +170,6 @@ def quality_to_dict(quality: Quality) -> dict[str, Any]:
     >>> row = Quality(project="p", kind="pair", seq=1, labels=0, people=0, agreement=(), annotators=(),
     ...     biases=(), proposals=(), consensus=None, notes=())
     >>> quality_to_dict(row)["version"]
-    1
+    2
     """
     return asdict(quality)

@@ -62,7 +62,9 @@ def _lines(found: Quality) -> Iterator[str]:
         head = ("agreement", "alpha", "AC", "the same", "labels", "of")
         yield from ("", *table_lines(head, [_agreement(row) for row in found.agreement]))
     if found.annotators:
-        yield from ("", *table_lines(_PERSON, [_person(card) for card in found.annotators]))
+        # A column more where there is a judge: the table is wide enough without it.
+        heads = (*_PERSON, "like the judge") if found.judges else _PERSON
+        yield from ("", *table_lines(heads, [_person(card)[: len(heads)] for card in found.annotators]))
     if found.biases:
         head = ("all else equal", "odds", "p")
         yield from ("", *table_lines(head, [_odds(odds) for odds in found.biases]))
@@ -76,6 +78,8 @@ def _lines(found: Quality) -> Iterator[str]:
         yield f"proposed: {proposal.name}: {proposal.standing}: {'; '.join(proposal.reasons)}"
     if found.proposals:
         yield "A reviewer decides; nothing is done by itself."
+    if found.judges:
+        yield f"judges: {', '.join(found.judges)}; what most of them prefer is what people are compared with"
     yield from (f"note: {note}" for note in found.notes)
 
 
@@ -94,7 +98,7 @@ def _person(card: PersonQuality) -> list[str]:
         *map(_share, (card.gold, card.skill)),
         card.habit or "–",
         *map(_share, (card.held_out, card.consistency)),
-        *map(_share, (card.first, card.longer, card.lists, card.refusals)),
+        *map(_share, (card.first, card.longer, card.lists, card.refusals, card.judge)),
     ]
 
 
