@@ -124,11 +124,17 @@ class LabelClient:
         return self._send("GET", "/guidelines")
 
     def prefer(
-        self, declined: Iterable[str] = (), languages: Iterable[str] = (), areas: Iterable[str] | None = None
+        self,
+        declined: Iterable[str] = (),
+        languages: Iterable[str] = (),
+        areas: Iterable[str] | None = None,
+        groups: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
-        """What the person does not want to read, which languages they read, and which areas they know."""
+        """What the person does not want to read, which languages they read, which areas they know, and what
+        they say of themselves, by group."""
         known = None if areas is None else [*areas]
-        body = {"declined": [*declined], "languages": [*languages], "areas": known}
+        body: dict[str, Any] = {"declined": [*declined], "languages": [*languages], "areas": known}
+        body |= {} if groups is None else {"groups": dict(groups)}
         return self._send("POST", "/preferences", body)
 
     # Owners and reviewers.

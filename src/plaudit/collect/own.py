@@ -94,10 +94,12 @@ def own_answer(look: Transaction, name: str, person: str, assignment: str) -> Ow
     )
 
 
-def own_preferences(look: Transaction, name: str, person: str) -> dict[str, list[str]]:
-    """Which categories a person declined, which languages the person reads, and which areas they know."""
+def own_preferences(look: Transaction, name: str, person: str) -> dict[str, Any]:
+    """Which categories a person declined, which languages the person reads, which areas they know, and
+    what they said of themselves, by group."""
     found = json.loads(person_row(look, name, person).preferences)
-    return {word: [*found.get(word, ())] for word in ("declined", "languages", "areas")}
+    lists = {word: [*found.get(word, ())] for word in ("declined", "languages", "areas")}
+    return {**lists, "groups": found.get("groups", {})}
 
 
 PLAUDIT = "plaudit"

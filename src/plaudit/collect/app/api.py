@@ -170,8 +170,8 @@ def _guidelines(call: Call) -> dict[str, Any]:
 
 
 def _preferences(call: Call) -> dict[str, Any]:
-    declined, languages, areas = call.words("declined", "languages", "areas")
-    given = {"declined": declined or (), "languages": languages or (), "areas": areas}
+    declined, languages, areas, groups = call.words("declined", "languages", "areas", "groups")
+    given = {"declined": declined or (), "languages": languages or (), "areas": areas, "groups": groups}
     return {"receipt": call.store.write(set_preferences, *call.person, **given)}
 
 
@@ -309,7 +309,12 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "POST /preferences",
         "label",
         _preferences,
-        {"declined": _LISTED, "languages": _LISTED, "areas": _LISTED},
+        {
+            "declined": _LISTED,
+            "languages": _LISTED,
+            "areas": _LISTED,
+            "groups": FieldRule(types=(dict,), required=False),
+        },
     ),
     _at("POST /turn", "label", _turn, {**_NAMED, "message": TEXT}, lane="model"),
     _at("POST /choose", "label", _choose, {"assignment": TEXT, "turn": ANY, "strength": ANY}),

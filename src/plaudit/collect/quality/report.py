@@ -19,13 +19,14 @@ import pyarrow
 
 from plaudit.collect.columns import Head, labels_of
 from plaudit.collect.kinds import KINDS
+from plaudit.collect.project import LEAST_IN_A_GROUP, large_enough
 from plaudit.collect.quality import bias, result, skill
 from plaudit.collect.quality.agreement import Values, agreements
 from plaudit.collect.quality.bias import Course, drifts
 from plaudit.collect.quality.gathering import Choices, Gathered, gather
 from plaudit.collect.quality.skill import FIRST, TIE
 from plaudit.collect.store import LabelStore
-from plaudit.evaluation.stats import Resampling
+from plaudit.evaluation.stats import Resampling, bootstrap_mean
 
 LEAST_SKILL = 0.6
 """Of the usual skill: who certainly has less, and clicks the rest, is proposed for suspension."""
@@ -275,6 +276,7 @@ def report_of(head: Head, labels: pyarrow.Table) -> result.Quality:
         biases=() if compared is None else compared.biases.shared,
         proposals=proposals(cards, standards_of(cards, project.qualify_floor)),
         consensus=None if compared is None else compared.consensus(),
+        groups=() if not cards else tuple(_group_rows(found, cards)),
         judges=found.judges,
         notes=tuple(_notes(found)),
     )
@@ -294,6 +296,44 @@ def _agreement_rows(found: Gathered) -> Iterator[result.AgreementRow]:
             for version in versions:
                 name = found.guidelines[version] + (f", {aspect}" if aspect else "")
                 yield _agreement_row(values.where(values.guidelines_B == version), "guidelines", name)
+
+    for name, value, member_J in _large_groups(found):
+        if "" in whole:
+            inside_B = member_J[whole[""].person_B]
+            yield _agreement_row(whole[""].where(inside_B), "group", f"{name}: {value or 'not said'}")
+
+
+def _large_groups(found: Gathered) -> Iterator[tuple[str, str, np.ndarray]]:
+    # Groups of which figures may be told, each with who is in it. The erased and suspended count for nobody.
+    trusted = [not person.excluded and person.standing != "erased" for person in found.people]
+    for name, values in found.project.values_of_groups.items():
+        answer_J = np.array([person.groups.get(name, "") for person in found.people], dtype=object)
+        members = {value: (answer_J == value) & trusted for value in (*values, "")}
+        shown = large_enough({value: int(member_J.sum()) for value, member_J in members.items()})
+        yield from ((name, value, member_J) for value, member_J in members.items() if value in shown)
+
+
+def _group_rows(found: Gathered, cards: Sequence[result.PersonQuality]) -> Iterator[result.GroupQuality]:
+    for name, value, member_J in _large_groups(found):
+        own = [cards[person] for person in np.flatnonzero(member_J).tolist()]
+        skills = [card.skill.value for card in own if card.skill.value is not None]
+        figures = {"skill": _mean(skills)}
+        for what in ("gold", "held_out", "judge"):
+            # Counts of hits, since a share of each person is one of another number of labels.
+            shares = [getattr(card, what) for card in own if getattr(card, what).value is not None]
+            hit_B = [hit for s in shares for hit in np.arange(s.n) < round(s.value * s.n)]
+            person_B = np.repeat(np.arange(len(shares)), [s.n for s in shares])
+            # By person: their answers are alike, and another group would be other people.
+            figures[what] = bias.clustered_share(np.array(hit_B, dtype=bool), person_B)
+        labels = sum(card.labels for card in own)
+        yield result.GroupQuality(name=name, value=value, people=len(own), labels=labels, **figures)
+
+
+def _mean(values: Sequence[float]) -> result.Figure:
+    if len(values) < LEAST_IN_A_GROUP:
+        return result.Figure(value=None, n=len(values), reason=NO_OTHERS)
+    found = bootstrap_mean(np.array(values), np.arange(len(values)), _RESAMPLING, share=False)
+    return result.Figure(value=found.value, low=found.low, high=found.high, n=len(values))
 
 
 def _agreement_row(values: Values, part: str, name: str) -> result.AgreementRow:
@@ -345,8 +385,8 @@ class _Compared:
         """The share of preferences that the project's judges share."""
         return self._share(person, self.by_judge_B != 0, self.like_judge_B, NO_JUDGE)
 
-    def _share(self, person: int, said_B: np.ndarray, hit_B: np.ndarray, nothing: str) -> result.Figure:
-        rows = self.rows_J[person][said_B[self.rows_J[person]]]
+    def _share(self, person: int, counted_B: np.ndarray, hit_B: np.ndarray, nothing: str) -> result.Figure:
+        rows = self.rows_J[person][counted_B[self.rows_J[person]]]
         if not len(rows):
             return result.Figure(value=None, reason=nothing)
         return bias.clustered_share(hit_B[rows], self.choices.prompt_U[self.votes.pair_B[rows]])

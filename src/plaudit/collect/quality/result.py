@@ -28,7 +28,7 @@ class AgreementRow:
     """How far people agree, over all labels or a part of them."""
 
     part: str
-    """What the labels have in common: all, aspect or guidelines."""
+    """What the labels have in common: all, aspect, guidelines or group."""
     name: str
     """Which one: an aspect, or a version of the guidelines; empty for all, and for no guidelines."""
     level: str
@@ -115,6 +115,25 @@ class Odds:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GroupQuality:
+    """What people of a group have in common: means over five of them or more."""
+
+    name: str
+    value: str
+    """What they said of themselves; empty for all who said nothing."""
+    people: int
+    labels: int
+    gold: Figure
+    """The share of right answers to items whose answer is known, as the next two drawn by person."""
+    skill: Figure
+    """The mean of their skills."""
+    held_out: Figure
+    """The share of preferences that are those of the others, of whatever group."""
+    judge: Figure
+    """The share of preferences that are those of the project's judges."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
     """A standing that the rules propose; only a reviewer sets it."""
 
@@ -159,6 +178,8 @@ class Quality:
     consensus: Consensus | None
     """Of pairs and rankings; None for other kinds, and without labels."""
     notes: tuple[str, ...]
+    groups: tuple[GroupQuality, ...] = ()
+    """Of groups of five people with labels or more, where the project asks for groups."""
     judges: tuple[str, ...] = ()
     """Models that judged pairs of the project: whom people are compared with."""
     version: int = QUALITY_VERSION

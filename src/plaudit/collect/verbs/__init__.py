@@ -177,6 +177,8 @@ def _add_person_options(person: argparse.ArgumentParser) -> None:
     add("--erase", action="store_true", help="delete name and words; clicks stay, under nobody's name")
     add("--end-sessions", action="store_true", help="sign the person out everywhere; tokens end too")
     add("--suspend", metavar="REASON", help="give no more work, and leave the labels out of exports")
+    group_help = "what is known of the person, of the project's groups; an empty VALUE takes it out"
+    add("--group", action="append", metavar="NAME=VALUE", help=group_help)
     add("--password", action="store_true", help="set another one, typed or by standard input")
 
 

@@ -12,7 +12,15 @@ from plaudit.collect import screening
 from plaudit.collect.columns import SCHEMA, labels_of, read_snapshot, write_snapshot
 from plaudit.collect.database import shown_address
 from plaudit.collect.quality.report import report_of
-from plaudit.collect.quality.result import AgreementRow, Figure, Odds, PersonQuality, Quality, quality_to_dict
+from plaudit.collect.quality.result import (
+    AgreementRow,
+    Figure,
+    GroupQuality,
+    Odds,
+    PersonQuality,
+    Quality,
+    quality_to_dict,
+)
 from plaudit.collect.verbs.store import ACTOR, opened, project_name, table_lines
 from plaudit.data.files import file_ending
 from plaudit.data.write import check_output_path
@@ -23,6 +31,7 @@ _PERSON = (
     *("person", "standing", "labels", "seconds", "gold", "reads", "habit", "like others", "repeats"),
     *("first", "longer", "list", "refusal"),
 )
+_GROUP = ("group", "people", "labels", "gold", "reads", "like others", "like the judge")
 
 
 def show_quality(args: argparse.Namespace) -> None:
@@ -58,16 +67,19 @@ def keep_snapshot(args: argparse.Namespace) -> None:
 
 
 def _lines(found: Quality) -> Iterator[str]:
-    if found.agreement:
-        head = ("agreement", "alpha", "AC", "the same", "labels", "of")
-        yield from ("", *table_lines(head, [_agreement(row) for row in found.agreement]))
-    if found.annotators:
-        # A column more where there is a judge: the table is wide enough without it.
-        heads = (*_PERSON, "like the judge") if found.judges else _PERSON
-        yield from ("", *table_lines(heads, [_person(card)[: len(heads)] for card in found.annotators]))
-    if found.biases:
-        head = ("all else equal", "odds", "p")
-        yield from ("", *table_lines(head, [_odds(odds) for odds in found.biases]))
+    # A column more where there is a judge: the table is wide enough without it.
+    people = (*_PERSON, "like the judge") if found.judges else _PERSON
+    tables = (
+        (("agreement", "alpha", "AC", "the same", "labels", "of"), map(_agreement, found.agreement)),
+        (people, (_person(card)[: len(people)] for card in found.annotators)),
+        (_GROUP, map(_group, found.groups)),
+        (("all else equal", "odds", "p"), map(_odds, found.biases)),
+    )
+    for heads, rows in tables:
+        cells = [*rows]
+        yield from ("", *table_lines(heads, cells)) if cells else ()
+    if found.groups:
+        yield "Groups of fewer than five people, and what would tell of such a one, are left out."
     if found.consensus is not None:
         yield ""
         yield (
@@ -100,6 +112,12 @@ def _person(card: PersonQuality) -> list[str]:
         *map(_share, (card.held_out, card.consistency)),
         *map(_share, (card.first, card.longer, card.lists, card.refusals, card.judge)),
     ]
+
+
+def _group(row: GroupQuality) -> list[str]:
+    counts = (str(row.people), str(row.labels))
+    shares = map(_share, (row.gold, row.skill, row.held_out, row.judge))
+    return [f"{row.name}: {row.value or 'not said'}", *counts, *shares]
 
 
 def _odds(found: Odds) -> list[str]:
