@@ -59,8 +59,8 @@ EXPECTED = {
         POST /manage/tasks/{task}/close  POST /manage/tasks/{task}/gold  GET /manage/add  POST /manage/add
         GET /manage/export  POST /manage/export  GET /manage/pay.csv  GET /manage/log  POST /manage/settings
         POST /manage/people/{person}/sessions  POST /manage/people/{person}/export
-        POST /manage/people/{person}/groups  POST /manage/people/{person}/erase  GET /manage/invites  POST /manage/invites
-        POST /manage/invites/end
+        POST /manage/people/{person}/groups  POST /manage/people/{person}/erase
+        GET /manage/invites  POST /manage/invites  POST /manage/invites/end
         PUT /api/v1/project  POST /api/v1/tasks  GET /api/v1/tasks  POST /api/v1/tasks/{task}/close
         POST /api/v1/people/{person}/revoke  POST /api/v1/people/{person}/erase  POST /api/v1/invites
         POST /api/v1/export

@@ -252,6 +252,7 @@ def test_what_may_upset_is_closed_until_it_is_opened_and_may_be_declined(make_de
         "declined": ["war"],
         "languages": ["en", "de"],
         "areas": ["law", "cooking", "tea"],
+        "groups": {},
     }
     assert 'value="war" checked' in done.html
     desk.add([{**TASKS["pair"], "prompt": "Another?", "category": "war"}])

@@ -72,6 +72,7 @@ def set_project(change: Transaction, project: Project, *, actor: str, replacing:
         )
     if before is not None:
         _refuse_another_measure(change, before, project)
+    _refuse_unseen_aspects(project)
     body = {"settings": project_to_dict(project), "guidelines": guidelines_version(project)}
     entry = Entry(project=project.name, actor=actor, kind="project-set", subject=project.name, body=body)
     return change.record(entry).seq
@@ -80,6 +81,16 @@ def set_project(change: Transaction, project: Project, *, actor: str, replacing:
 def settings_seq(connection: Connection, name: str) -> int | None:
     """The number of the event that set a project's settings of now."""
     return connection.execute(_SETTINGS_SEQ, {"p": name}).scalar_one_or_none()
+
+
+def _refuse_unseen_aspects(project: Project) -> None:
+    # When it is set and not when it is read: older stores may hold aspects that no page ever showed.
+    kinds = [kind.name for kind in KINDS.values() if kind.aspects]
+    if project.aspects and project.ask not in kinds:
+        raise UserError(
+            f"project {project.name!r}: aspects are rated where it asks for {' or '.join(kinds)}, and nobody "
+            f"would see them where it asks for {project.ask}; leave them out"
+        )
 
 
 def _refuse_another_measure(change: Transaction, before: Project, now: Project) -> None:
