@@ -145,6 +145,7 @@ def a_card() -> PersonQuality:
         habit_shares={"first": 0.9, "second": 0.1, "tie": 0.0},
         held_out=FIGURE,
         judge=FIGURE,
+        pasted=NOTHING,
         consistency=NOTHING,
         first=FIGURE,
         longer=NOTHING,

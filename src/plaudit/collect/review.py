@@ -69,6 +69,8 @@ class GivenLabel:
     guidelines: str
     seconds: float | None
     """How long it took, where that is known."""
+    pasted: float | None
+    """The share of what was written that was pasted."""
     surplus: bool
     reason: str = ""
     """Why a reviewer decided, of a decision."""

@@ -161,7 +161,8 @@ def card(name: str, **more: object) -> PersonQuality:
         "drift": (),
         "skipped": 0,
         **dict.fromkeys(
-            ("gold", "judge", "consistency", "first", "longer", "lists", "refusals", "place_odds"), NONE
+            ("gold", "judge", "pasted", "consistency", "first", "longer", "lists", "refusals", "place_odds"),
+            NONE,
         ),
     }
     return PersonQuality(**{**values, **more})  # type: ignore[arg-type]

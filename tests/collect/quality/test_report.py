@@ -506,3 +506,23 @@ def test_everybody_stands_beside_the_judge_and_an_outlier_is_proposed(tmp_path, 
     printed = capsys.readouterr().out
     assert "like the judge" in printed
     assert "judges: small@letter1" in printed
+
+
+def test_who_pastes_what_they_are_to_write_is_proposed(make_desk, tmp_path, capsys):
+    desk = make_desk(
+        tasks=[{"prompt": f"Greet me {number}."} for number in range(12)], ask="write", overlap=2
+    )
+    shares = {"a1": [0.9, 1.0] * 6, "a2": [0.0, 0.4] * 6}
+    for person, own in zip(desk.people(2), shares.values(), strict=True):
+        for number, pasted in enumerate(own):
+            desk.submit(person, desk.lease(person), f"k{number}", {"answer": f"Hi {person}"}, pasted=pasted)
+    report = quality(desk.store, "p")
+    for card in report.annotators:
+        mean = sum(shares[card.name]) / 12
+        assert card.pasted.value == pytest.approx(mean)
+        assert (card.pasted.low, card.pasted.high) == pytest.approx(wilson_interval(mean, 12))
+    (proposal,) = report.proposals
+    assert (proposal.name, proposal.standing) == ("a1", "watch")
+    assert proposal.reasons == ("pasted 95% of what 12 answers hold (69% to 99%)",)
+    assert main(["collect", "quality", "--store", str(tmp_path / "labels.db")]) == 0
+    assert "pasted" in capsys.readouterr().out

@@ -41,6 +41,7 @@ class Items:
     number_B: np.ndarray
     seconds_B: np.ndarray
     right_B: np.ndarray
+    pasted_B: np.ndarray
     alike_B: np.ndarray
     """Of a repeated task, whether the answer is the first one."""
 
@@ -176,6 +177,7 @@ class _Gathering:
                 person_B=self._person_B,
                 number_B=_to_numpy(self._labels["number"]),
                 seconds_B=_to_numpy(self._labels["seconds"]),
+                pasted_B=_to_numpy(self._labels["pasted"]),
                 right_B=self._right(nothing_B.copy()),
                 alike_B=self._alike(nothing_B),
             ),

@@ -34,6 +34,8 @@ LEAST_CONSISTENCY = 0.7
 """Repeated tasks answered alike, below which somebody is watched."""
 PLACE_SHARE = 0.6
 """The share of preferences for one place from which a bias is worth a look, however certain it is."""
+MOST_PASTED = 0.5
+"""Of what people write: who certainly pastes more of it is watched, as it may be another's, or a model's."""
 TOO_FAST = 1 / 3
 """Of the median of all people's seconds."""
 SURE = 0.01
@@ -155,6 +157,13 @@ def _contradicts_itself(person: result.PersonQuality, standards: Standards) -> s
     return f"answers {found.value:.0%} of {found.n} repeated tasks as before ({_interval(found)})"
 
 
+def _pastes(person: result.PersonQuality, standards: Standards) -> str | None:
+    if person.pasted.value is None or person.pasted.low is None or person.pasted.low <= MOST_PASTED:
+        return None
+    found = person.pasted
+    return f"pasted {found.value:.0%} of what {found.n} answers hold ({_interval(found)})"
+
+
 def _is_fast(person: result.PersonQuality, standards: Standards) -> str | None:
     if person.seconds is None or standards.seconds is None or person.seconds >= TOO_FAST * standards.seconds:
         return None
@@ -188,6 +197,7 @@ WATCH: Mapping[str, Rule] = {
     "others": _differs_from_others,
     "judge": _differs_from_the_judge,
     "consistency": _contradicts_itself,
+    "pasted": _pastes,
     "seconds": _is_fast,
     "drift": _has_drifted,
 }
@@ -460,9 +470,10 @@ def _cards(found: Gathered, compared: _Compared | None) -> tuple[result.PersonQu
 def _card(
     found: Gathered, compared: _Compared | None, number: int, rows: np.ndarray, drift: tuple
 ) -> result.PersonQuality:
-    seconds, right, alike = (
+    items = found.items
+    seconds, right, alike, pasted = (
         values_B[rows][~np.isnan(values_B[rows])]
-        for values_B in (found.items.seconds_B, found.items.right_B, found.items.alike_B)
+        for values_B in (items.seconds_B, items.right_B, items.alike_B, items.pasted_B)
     )
     person = found.people[number]
     nothing = result.Figure(value=None, reason=NOT_COMPARED)
@@ -479,6 +490,8 @@ def _card(
         held_out=nothing if compared is None else compared.held_out(number),
         judge=nothing if compared is None else compared.judge(number),
         consistency=bias.share(alike),
+        # Of clicks it would be the share of a reason, which says nothing of the click.
+        pasted=bias.share(pasted if KINDS[found.project.ask].essence else ()),
         **{name: nothing if compared is None else compared.shares[name][number] for name in SHARES},
         place_odds=nothing if compared is None else compared.biases.place[number],
         place_p=None if compared is None else compared.biases.place_p[number],

@@ -70,6 +70,8 @@ class PersonQuality:
     """The share of preferences that are those of the project's judges, by most of them."""
     consistency: Figure
     """The share of repeated tasks that were answered alike (Wilson's interval)."""
+    pasted: Figure
+    """The share of what the person wrote that was pasted, where the answer is a text (Wilson's interval)."""
     first: Figure
     """The share of preferences that are for the answer shown first."""
     longer: Figure

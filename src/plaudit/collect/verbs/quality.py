@@ -11,6 +11,7 @@ from pathlib import Path
 from plaudit.collect import screening
 from plaudit.collect.columns import SCHEMA, labels_of, read_snapshot, write_snapshot
 from plaudit.collect.database import shown_address
+from plaudit.collect.kinds import KINDS
 from plaudit.collect.quality.report import report_of
 from plaudit.collect.quality.result import (
     AgreementRow,
@@ -67,11 +68,12 @@ def keep_snapshot(args: argparse.Namespace) -> None:
 
 
 def _lines(found: Quality) -> Iterator[str]:
-    # A column more where there is a judge: the table is wide enough without it.
-    people = (*_PERSON, "like the judge") if found.judges else _PERSON
+    # A column more where there is a judge, or a text: the table is wide enough without it.
+    judge, pasted = bool(found.judges), bool(KINDS[found.kind].essence)
+    people = (*_PERSON, *(["like the judge"] if judge else []), *(["pasted"] if pasted else []))
     tables = (
         (("agreement", "alpha", "AC", "the same", "labels", "of"), map(_agreement, found.agreement)),
-        (people, (_person(card)[: len(people)] for card in found.annotators)),
+        (people, (_person(card, judge=judge, pasted=pasted) for card in found.annotators)),
         (_GROUP, map(_group, found.groups)),
         (("all else equal", "odds", "p"), map(_odds, found.biases)),
     )
@@ -101,7 +103,7 @@ def _agreement(row: AgreementRow) -> list[str]:
     return [name, _number(row.alpha), _number(row.gwet), _share(row.percent), str(row.labels), parts]
 
 
-def _person(card: PersonQuality) -> list[str]:
+def _person(card: PersonQuality, *, judge: bool, pasted: bool) -> list[str]:
     return [
         card.name,
         card.standing,
@@ -110,7 +112,9 @@ def _person(card: PersonQuality) -> list[str]:
         *map(_share, (card.gold, card.skill)),
         card.habit or "–",
         *map(_share, (card.held_out, card.consistency)),
-        *map(_share, (card.first, card.longer, card.lists, card.refusals, card.judge)),
+        *map(_share, (card.first, card.longer, card.lists, card.refusals)),
+        *([_share(card.judge)] if judge else []),
+        *([_share(card.pasted)] if pasted else []),
     ]
 
 
