@@ -214,7 +214,7 @@ def _details(look: Transaction, name: str, wanted: str) -> TaskDetails:
 
 def _given(connection: Connection, row: Any) -> GivenLabel:
     event = log.by_seq(connection, row.seq) if row.purpose == "adjudicated" else None
-    names = ("seq", "at", "annotator", "purpose", "guidelines", "seconds")
+    names = ("seq", "at", "annotator", "purpose", "guidelines", "seconds", "pasted")
     return GivenLabel(
         **{name: getattr(row, name) for name in names},
         label=json.loads(row.label),
