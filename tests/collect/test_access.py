@@ -61,6 +61,7 @@ EXPECTED = {
         POST /manage/people/{person}/sessions  POST /manage/people/{person}/export
         POST /manage/people/{person}/groups  POST /manage/people/{person}/erase
         GET /manage/invites  POST /manage/invites  POST /manage/invites/end
+        GET /manage/gold  POST /manage/gold
         PUT /api/v1/project  POST /api/v1/tasks  GET /api/v1/tasks  POST /api/v1/tasks/{task}/close
         POST /api/v1/people/{person}/revoke  POST /api/v1/people/{person}/erase  POST /api/v1/invites
         POST /api/v1/export

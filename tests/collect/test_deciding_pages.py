@@ -6,9 +6,11 @@ import re
 
 import pytest
 
+from plaudit.cli.main import main
 from plaudit.collect import review
-from plaudit.collect.people import Panel, identity_of, issue_token, look_at_invite, make_invite
-from plaudit.collect.progress import project_people, project_status, store_faults
+from plaudit.collect.adding import adjudicate
+from plaudit.collect.people import Panel, identity_of, issue_token, look_at_invite, make_invite, set_standing
+from plaudit.collect.progress import project_people, project_status, project_tasks, store_faults
 from plaudit.collect.quality.cache import keep_report
 from plaudit.collect.quality.result import quality_to_dict
 from plaudit.collect.sessions import list_sessions, open_session
@@ -270,3 +272,51 @@ def test_while_a_report_is_computed_the_page_says_so_and_then_has_it(office):
     page = office.reviewer.get("/manage/quality").text
     assert "Krippendorff" in page
     assert "being computed" not in page
+
+
+# Gold in bulk.
+
+
+def decided(office: Office) -> list[str]:
+    """Three reviewers on three tasks: all for A, two of three for A, two alone; a suspended one is against."""
+    tasks = [row.id for row in review.search_tasks(office.store, "p").tasks][:3]
+    votes = {tasks[0]: (-2, -1, -3), tasks[1]: (-1, 2, -1), tasks[2]: (1, 1)}
+    for place in range(4):
+        reviewer = office.store.write(issue_token, "p", "reviewer", name=f"Reviewer {place}").pseudonym
+        for task, strengths in votes.items():
+            if place == 3 or place < len(strengths):
+                # The last one is against all others, and suspended.
+                label = {"strength": 3 if place == 3 else strengths[place]}
+                given = {"reason": "error", "actor": reviewer, "key": f"{reviewer}{task}"}
+                office.store.write(adjudicate, "p", task, label, **given)
+    office.store.write(set_standing, "p", reviewer, "suspended", reason="left", actor="o1")
+    return tasks
+
+
+def test_what_most_reviewers_say_becomes_gold_and_the_rest_is_named(office, capsys, tmp_path):
+    tasks = decided(office)
+    command = ["collect", "gold", "--store", office.store.where]
+    assert main([*command, "--dry-run"]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[0] == "1 gold items would be made; 2 tasks that reviewers answered are left open"
+    assert f"left open: {tasks[1]}: 2 of 3 reviewers agree on an answer" in out
+    assert f"left open: {tasks[2]}: 2 of 3 reviewers have answered it" in out
+    assert main([*command, "--agreement", "0.6"]) == 0
+    assert capsys.readouterr().out.startswith("2 gold items added to p; 1 tasks")
+    found = office.store.read(project_tasks, "p", None, 100)
+    gold = {row["id"]: row["body"] for row in found if row["purpose"] == "gold"}
+    before = {row["id"]: row["body"] for row in found if row["id"] in tasks}
+    assert sorted(body["prompt"] for body in gold.values()) == sorted(
+        before[task]["prompt"] for task in tasks[:2]
+    )
+    assert [body["gold"] for body in gold.values()] == [{"better": 0}] * 2
+    # By the page: what is there is not made again, and a lower bound takes in the last one.
+    page = office.owner.get("/manage/gold?reviewers=2&agreement=0.6").text
+    assert "3 tasks have a known answer" in page
+    page = office.owner.post("/manage/gold", reviewers="2", agreement="0,6").text
+    assert "1 gold items were made; 2 were there before." in page
+    assert office.owner.post("/manage/gold", reviewers="1", agreement="0.6").status_code == 422
+    assert office.owner.post("/manage/gold", reviewers="2", agreement="0.5").status_code == 422
+    assert main([*command, "--reviewers", "1"]) == 2
+    assert "one alone is no majority" in capsys.readouterr().err
+    assert office.store.read(store_faults) == []

@@ -134,6 +134,13 @@ def _add_project_verbs(verbs: Subparsers) -> None:
     known.add_argument("--qualify", action="store_true", help="as --gold, but asked before all other work")
     add_row_options(add.add_argument)
     _of_store(add, "store:add_rows")
+    gold = verbs.add_parser("gold", help="gold items of what most of several reviewers say")
+    reviewers_help = "who answered a task, at least (default: 3)"
+    gold.add_argument("--reviewers", type=positive_integer, default=3, metavar="N", help=reviewers_help)
+    share_help = "of them, who must say the same (default: 0.75)"
+    gold.add_argument("--agreement", type=float, default=0.75, metavar="X", help=share_help)
+    gold.add_argument("--dry-run", action="store_true", help="say what it would come to, and write nothing")
+    _of_store(gold, "store:add_gold")
     status = verbs.add_parser("status", help="say how far a project is")
     status.add_argument("--json", action="store_true", help="print one JSON object")
     _of_store(status, "store:show_status")
