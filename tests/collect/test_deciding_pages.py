@@ -278,7 +278,7 @@ def test_while_a_report_is_computed_the_page_says_so_and_then_has_it(office):
 
 
 def decided(office: Office) -> list[str]:
-    """Three reviewers on three tasks: all for A, two of three for A, two alone; a suspended one is against."""
+    """Three reviewers on three tasks: all for A, two of three for A, two alone; one suspended."""
     tasks = [row.id for row in review.search_tasks(office.store, "p").tasks][:3]
     votes = {tasks[0]: (-2, -1, -3), tasks[1]: (-1, 2, -1), tasks[2]: (1, 1)}
     for place in range(4):

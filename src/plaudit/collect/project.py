@@ -54,6 +54,8 @@ class Project:
     """How many of them; 0 where nobody has to qualify."""
     qualify_floor: float = 0.65
     """The share of right ones that a person reaches for certain (the low end of Wilson's interval)."""
+    qualify_teach: bool = False
+    """Whether after each of them the known answer and its reason are shown; no answer is changed then."""
     repeat: float = 0.0
     """The share of a person's own older tasks that are shown again, in the other order."""
     prompt_limit: int | None = None
@@ -174,7 +176,7 @@ _TALKING = tuple(kind.name for kind in KINDS.values() if kind.conversation is no
 
 _GROUPS = {
     "gold": {"rows": "gold_rows", "share": "gold_share"},
-    "qualify": {"rows": "qualify_rows", "n": "qualify_n", "floor": "qualify_floor"},
+    "qualify": {"rows": "qualify_rows", "n": "qualify_n", "floor": "qualify_floor", "teach": "qualify_teach"},
 }
 """Settings that a file may group: ``gold: {rows: gold.jsonl, share: 0.05}``."""
 _OTHER_WORDS = {"project": "name"}

@@ -35,6 +35,7 @@ FORMS: Mapping[str, str] = {
     "repeat": "share",
     "qualify_n": "whole",
     "qualify_floor": "share",
+    "qualify_teach": "switch",
 }
 """The settings of the form, in its order, with what each is; all others are set by ``plaudit collect
 project``: which files and servers are read is for whoever runs the machine."""
