@@ -40,6 +40,7 @@ EXPECTED = {
         GET /label  POST /label  POST /label/draft  POST /label/skip  POST /label/undo  POST /label/note
         POST /label/flag  POST /label/turn  POST /label/stream  POST /label/choose
         GET /label/edit/{assignment}  POST /label/edit/{assignment}  GET /guidelines  POST /guidelines/read
+        POST /guidelines/question  POST /api/v1/ask
         GET /history  GET /preferences  POST /preferences
         POST /api/v1/next  POST /api/v1/draft  POST /api/v1/submit  POST /api/v1/revise  POST /api/v1/skip
         POST /api/v1/undo  POST /api/v1/note  POST /api/v1/flag  GET /api/v1/history  POST /api/v1/preferences
@@ -52,6 +53,7 @@ EXPECTED = {
     "review": """
         GET /manage/people  GET /manage/people/{person}  POST /manage/people/{person}/standing
         GET /manage/queue  POST /manage/queue/{task}  GET /manage/quality
+        GET /manage/questions  POST /manage/questions
         GET /api/v1/queue  POST /api/v1/tasks/{task}/adjudicate  GET /api/v1/people
         POST /api/v1/people/{person}/standing
     """,

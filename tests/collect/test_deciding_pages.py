@@ -5,16 +5,18 @@ from __future__ import annotations
 import re
 
 import pytest
+from starlette.testclient import TestClient
 
 from plaudit.cli.main import main
 from plaudit.collect import review
 from plaudit.collect.adding import adjudicate
 from plaudit.collect.people import Panel, identity_of, issue_token, look_at_invite, make_invite, set_standing
+from plaudit.collect.privacy import erase_person
 from plaudit.collect.progress import project_people, project_status, project_tasks, store_faults
 from plaudit.collect.quality.cache import keep_report
 from plaudit.collect.quality.result import quality_to_dict
 from plaudit.collect.sessions import list_sessions, open_session
-from tests.collect.offices import HERE, Office, a_report
+from tests.collect.offices import HERE, Browser, Office, a_report
 
 # People.
 
@@ -320,3 +322,67 @@ def test_what_most_reviewers_say_becomes_gold_and_the_rest_is_named(office, caps
     assert main([*command, "--reviewers", "1"]) == 2
     assert "one alone is no majority" in capsys.readouterr().err
     assert office.store.read(store_faults) == []
+
+
+# Questions to the project.
+
+
+def test_a_question_is_answered_for_all_and_names_nobody(office):
+    asker, store = office.annotator, office.store
+    asker.get("/guidelines")
+    empty = asker.post("/guidelines/question", key="k0", text=" ")
+    assert (empty.status_code, "text-fault" in empty.text) == (422, True)
+    for _ in range(2):
+        # The same click twice is one question.
+        page = asker.post(
+            "/guidelines/question", key="k1", text="May Ada of <Ulm> prefer short answers?"
+        ).text
+    assert page.count("Ada of &lt;Ulm&gt;") == 1
+    assert "Nobody has answered this yet" in page
+    other = Browser(office, "annotator")
+    assert "Ulm" not in other.get("/guidelines").text
+    page = office.reviewer.get("/manage/questions").text
+    (seq,) = re.findall(r'name="question" value="(\d+)"', page)
+    refused = office.reviewer.post("/manage/questions", question=seq, key="a0", text="")
+    assert (refused.status_code, refused.text.count("Ada of")) == (422, 1)
+    answer = {
+        "question": seq,
+        "key": "a1",
+        "words": "May one be brief?",
+        "text": "Yes, where both hold.",
+    }
+    assert "sees the answer now" in office.reviewer.post("/manage/questions", **answer).text
+    for reader in (other, asker):
+        page = reader.get("/guidelines").text
+        assert "May one be brief?" in page
+        assert "Yes, where both hold." in page
+        assert "Ulm" not in page
+        assert asker.pseudonym not in page.partition("questions-title")[2]
+    # A later answer takes the place of the first; the words stay.
+    office.reviewer.post("/manage/questions", question=seq, key="a2", text="No, not ever.")
+    assert "Yes, where both hold." not in other.get("/guidelines").text
+    for number in ("999999", "x", str(int(seq) - 1)):
+        assert (
+            office.reviewer.post("/manage/questions", question=number, key="a3", text="?").status_code == 404
+        )
+    # A note on a task is none, and what an erased person asked is gone, though not what was answered.
+    assert [found.text for found in store.read(review.questions, "p")] == ["May one be brief?"]
+    erase_person(store, "p", asker.pseudonym, actor="o1")
+    assert "Ulm" not in str([event.body for event in store.events()])
+    assert "No, not ever." in other.get("/guidelines").text
+    assert store.read(store_faults) == []
+
+
+def test_a_program_asks_too_and_reads_what_was_answered(office):
+    joined = office.store.write(issue_token, "p", "annotator", name="Robin")
+    api = {"Authorization": f"Bearer {joined.token}"}
+    client = TestClient(office.app, base_url=HERE)
+    sent = client.post("/api/v1/ask", json={"key": "k", "text": "Are lists fine?"}, headers=api)
+    assert sent.status_code == 200
+    assert client.post("/api/v1/ask", json={"key": "k", "text": "Else?"}, headers=api).status_code == 409
+    seq = sent.json()["receipt"]
+    office.store.write(review.answer_question, "p", seq, "Yes.", actor="r1", key="a")
+    found = client.get("/api/v1/guidelines", headers=api).json()
+    assert found["questions"] == [{"question": "Are lists fine?", "answer": "Yes."}]
+    office.store.write(set_standing, "p", joined.pseudonym, "suspended", reason="left", actor="o1")
+    assert client.post("/api/v1/ask", json={"key": "k2", "text": "Why?"}, headers=api).status_code == 403

@@ -123,6 +123,10 @@ class LabelClient:
     def guidelines(self) -> dict[str, Any]:
         return self._send("GET", "/guidelines")
 
+    def ask(self, text: str, key: str | None = None) -> dict[str, Any]:
+        """A question to the project; `guidelines` has those that were answered."""
+        return self._send("POST", "/ask", {"text": text, "key": key or secrets.token_hex(12)})
+
     def prefer(
         self,
         declined: Iterable[str] = (),

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
+from plaudit.collect import review
 from plaudit.collect.app.pages import (
     LANGUAGE_COOKIE,
     Answer,
@@ -193,14 +194,31 @@ PAGES = (
 )
 
 
-def _guidelines(visit: Visit) -> Answer:
+def _guidelines(visit: Visit, *, error: FieldError | None = None) -> Answer:
     project = visit.store.project(visit.who.project)
     values = {
         "words": project.guidelines,
         "version": guidelines_version(project),
         "read": visit.store.read(guidelines_read, *visit.person),
+        # Others' questions only with their answer: whoever answers decides how it is put.
+        "questions": [
+            question
+            for question in visit.store.read(review.questions, project.name)
+            if question.answer or question.actor == visit.who.pseudonym
+        ],
+        "key": fresh_key(),
+        "error": error,
+        "question": visit.form.value("text") or "",
     }
-    return Shown(template="guidelines.html", values=values)
+    return Shown(template="guidelines.html", values=values, status=200 if error is None else 422)
+
+
+def _ask(visit: Visit) -> Answer:
+    try:
+        visit.store.write(review.ask_project, *visit.person, visit.form.need("key"), visit.form.value("text"))
+    except FieldError as error:
+        return _guidelines(visit, error=error)
+    return Sent(to="/guidelines#questions")
 
 
 def _read_guidelines(visit: Visit) -> Answer:
@@ -248,6 +266,7 @@ def _prefer(visit: Visit) -> Answer:
 
 READING_PAGES = (
     page("GET /guidelines", "label", _guidelines),
+    page("POST /guidelines/question", "label", _ask),
     page("POST /guidelines/read", "label", _read_guidelines),
     page("GET /preferences", "label", _preferences),
     page("POST /preferences", "label", _prefer),

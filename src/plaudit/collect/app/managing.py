@@ -32,6 +32,7 @@ SECTIONS: tuple[tuple[str, str, str], ...] = (
     ("/manage/queue", "manage-nav-queue", "review"),
     ("/manage/quality", "manage-nav-quality", "review"),
     ("/manage/gaps", "manage-nav-gaps", "read"),
+    ("/manage/questions", "manage-nav-questions", "review"),
     ("/manage/people", "manage-nav-people", "review"),
     ("/manage/invites", "manage-nav-invites", "manage"),
     ("/manage/settings", "manage-nav-settings", "read"),
