@@ -328,15 +328,13 @@ def test_what_most_reviewers_say_becomes_gold_and_the_rest_is_named(office, caps
 
 
 def test_a_question_is_answered_for_all_and_names_nobody(office):
-    asker, store = office.annotator, office.store
+    asker = office.annotator
     asker.get("/guidelines")
     empty = asker.post("/guidelines/question", key="k0", text=" ")
     assert (empty.status_code, "text-fault" in empty.text) == (422, True)
     for _ in range(2):
         # The same click twice is one question.
-        page = asker.post(
-            "/guidelines/question", key="k1", text="May Ada of <Ulm> prefer short answers?"
-        ).text
+        page = asker.post("/guidelines/question", key="k1", text="May Ada of <Ulm> be brief?").text
     assert page.count("Ada of &lt;Ulm&gt;") == 1
     assert "Nobody has answered this yet" in page
     other = Browser(office, "annotator")
@@ -345,12 +343,7 @@ def test_a_question_is_answered_for_all_and_names_nobody(office):
     (seq,) = re.findall(r'name="question" value="(\d+)"', page)
     refused = office.reviewer.post("/manage/questions", question=seq, key="a0", text="")
     assert (refused.status_code, refused.text.count("Ada of")) == (422, 1)
-    answer = {
-        "question": seq,
-        "key": "a1",
-        "words": "May one be brief?",
-        "text": "Yes, where both hold.",
-    }
+    answer = {"question": seq, "key": "a1", "words": "May one be brief?", "text": "Yes, where both hold."}
     assert "sees the answer now" in office.reviewer.post("/manage/questions", **answer).text
     for reader in (other, asker):
         page = reader.get("/guidelines").text
@@ -358,13 +351,21 @@ def test_a_question_is_answered_for_all_and_names_nobody(office):
         assert "Yes, where both hold." in page
         assert "Ulm" not in page
         assert asker.pseudonym not in page.partition("questions-title")[2]
-    # A later answer takes the place of the first; the words stay.
-    office.reviewer.post("/manage/questions", question=seq, key="a2", text="No, not ever.")
-    assert "Yes, where both hold." not in other.get("/guidelines").text
+
+
+def test_a_later_answer_holds_and_what_an_erased_person_asked_is_gone(office):
+    asker, store, other = office.annotator, office.store, Browser(office, "annotator")
+    seq = store.write(review.ask_project, "p", asker.pseudonym, "k1", "May Ada of Ulm be brief?").receipt
+    for words, text in (("May one be brief?", "Yes, where both hold."), ("", "No, not ever.")):
+        given = {"question": str(seq), "key": f"a{text}", "words": words, "text": text}
+        office.reviewer.post("/manage/questions", **given)
+    page = other.get("/guidelines").text
+    assert "No, not ever." in page
+    assert "May one be brief?" in page
+    assert "where both hold" not in page
     for number in ("999999", "x", str(int(seq) - 1)):
-        assert (
-            office.reviewer.post("/manage/questions", question=number, key="a3", text="?").status_code == 404
-        )
+        missing = office.reviewer.post("/manage/questions", question=number, key="a3", text="?")
+        assert missing.status_code == 404
     # A note on a task is none, and what an erased person asked is gone, though not what was answered.
     assert [found.text for found in store.read(review.questions, "p")] == ["May one be brief?"]
     erase_person(store, "p", asker.pseudonym, actor="o1")

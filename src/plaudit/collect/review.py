@@ -461,8 +461,8 @@ def answer_question(
     change: Transaction, name: str, seq: int, text: object, *, actor: str, key: str, words: object = ""
 ) -> Receipt:
     """An answer that everybody reads; ``words`` stand for the question there, as names may be in it."""
-    asked = log.by_seq(change.connection, seq)
-    if asked is None or not _is_question(asked, name):
+    question = log.by_seq(change.connection, seq)
+    if question is None or not _is_question(question, name):
         raise NotFoundError(f"event {seq} is no question to {name}")
     request = {"text": checked_text("text", text, empty=False), "to": seq}
     if reworded := checked_text("words", words).strip():

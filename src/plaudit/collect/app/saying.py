@@ -71,16 +71,16 @@ def say_known(gold: Mapping[str, Any], order: Sequence[int], language: str) -> l
             lines.append(voice.join(", ", steps))
         else:
             # Flags are a list of words of each answer, points from and to how many.
-            said = (
-                (
-                    LETTERS[place],
-                    [voice.own(word) for word in known[candidate]]
-                    if name == "flags"
-                    else [voice.put("{}–{}", *(f"{end:g}" for end in known[candidate]))],
-                )
-                for place, candidate in enumerate(order)
+            of_place = [
+                map(voice.own, known[candidate])
+                if name == "flags"
+                else [voice.put("{}–{}", *(f"{end:g}" for end in known[candidate]))]
+                for candidate in order
+            ]
+            parts = (
+                voice.put("{}: {}", letter, voice.join(", ", words) or "–")
+                for letter, words in zip(LETTERS, of_place, strict=False)
             )
-            parts = (voice.put("{}: {}", letter, voice.join(", ", words) or "–") for letter, words in said)
             lines.append(voice.put("{}: {}", voice.own(name), voice.join("; ", parts)))
     return lines
 
