@@ -9,6 +9,7 @@ import pytest
 
 from plaudit.cli.main import main
 from plaudit.collect.app.server import make_app, site_of
+from plaudit.collect.export import read_snapshot
 from plaudit.collect.own import own_preferences
 from plaudit.collect.people import issue_token, make_invite, set_groups, set_preferences, set_standing
 from plaudit.collect.privacy import erase_person, export_person
@@ -17,6 +18,7 @@ from plaudit.collect.project import read_project
 from plaudit.collect.quality.report import quality
 from plaudit.collect.refusals import FieldError
 from plaudit.collect.sessions import open_session
+from plaudit.data.read import read_records
 from plaudit.errors import UserError
 from tests.collect.desks import Desk, MakeDesk
 from tests.collect.offices import Forms
@@ -193,3 +195,34 @@ def test_pages_ask_let_decline_and_tell_no_person(make_desk):
     assert "selected" not in page.partition("/groups")[2].partition("</form>")[0]
     owner.post("/manage/people/a1/groups", **{"group-region": "south", "group-sworn": "="})
     assert desk.store.read(own_preferences, "p", "a1")["groups"] == {"region": "south", "sworn": "yes"}
+
+
+def test_rows_by_group_name_it_for_group_preferences_and_evaluation(make_desk, tmp_path, capsys):
+    # Five of the north, four of the south and one who says nothing, on the same two tasks.
+    desk = grouped(make_desk, 5, 4, 1, tasks=2, overlap=10, most=10)
+    for number in range(10):
+        for place in range(2):
+            lease = desk.lease(f"a{number + 1}")
+            desk.submit(f"a{number + 1}", lease, f"k{place}", {"strength": desk.better(lease)})
+    rows, where = tmp_path / "rows.jsonl", ["--store", str(tmp_path / "labels.db")]
+    command = ["collect", "export", "--out", str(rows), *where]
+    assert main([*command, "--by", "region"]) == 0
+    assert "8 labels of a group of fewer than five people" in capsys.readouterr().out
+    records = read_records(rows).records
+    assert {(record.annotator, record.group) for record in records} == {
+        (f"a{number}", "north") for number in range(1, 6)
+    }
+    snapshot = read_snapshot(rows)
+    assert snapshot.left_out["of people who did not say their group"] == 2
+    # The fifth of the south makes it large enough.
+    desk.store.write(set_preferences, "p", "a10", groups={"region": "south"})
+    assert main([*command, "--by", "region"]) == 0
+    assert [record.group for record in read_records(rows).records].count("south") == 10
+    capsys.readouterr()
+    for words, says in (
+        (["--by", "regoin"], "it asks for region, sworn"),
+        (["--by", "region", "--soft"], "one a label"),
+        (["--by", "sworn"], "nothing of project p to export (20 of people who did not say"),
+    ):
+        assert main([*command, *words]) == 2
+        assert says in capsys.readouterr().err

@@ -265,4 +265,6 @@ def _add_export_options(export: argparse.ArgumentParser) -> None:
         help="one row a pair, with the chance that people prefer the answer, in place of one a label",
     )
     add("--group", choices=["people", "ai"], default="people", help="whose labels (default: people)")
+    by_help = "rows name the value of this group that people were asked for, as `train group` reads it"
+    add("--by", metavar="NAME", help=by_help)
     add("--position", type=positive_integer, metavar="N", help="as the store was at this event")

@@ -273,6 +273,7 @@ def export_labels(args: argparse.Namespace) -> None:
         adjudicated=not args.no_adjudicated,
         settled=args.settled,
         group=args.group,
+        by=args.by,
     )
     with opened(args) as store:
         name = project_name(store, args.project)
