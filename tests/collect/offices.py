@@ -144,6 +144,8 @@ def a_card() -> PersonQuality:
         habit="first",
         habit_shares={"first": 0.9, "second": 0.1, "tie": 0.0},
         held_out=FIGURE,
+        judge=FIGURE,
+        pasted=NOTHING,
         consistency=NOTHING,
         first=FIGURE,
         longer=NOTHING,

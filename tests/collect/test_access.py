@@ -40,6 +40,7 @@ EXPECTED = {
         GET /label  POST /label  POST /label/draft  POST /label/skip  POST /label/undo  POST /label/note
         POST /label/flag  POST /label/turn  POST /label/stream  POST /label/choose
         GET /label/edit/{assignment}  POST /label/edit/{assignment}  GET /guidelines  POST /guidelines/read
+        POST /guidelines/question  POST /api/v1/ask
         GET /history  GET /preferences  POST /preferences
         POST /api/v1/next  POST /api/v1/draft  POST /api/v1/submit  POST /api/v1/revise  POST /api/v1/skip
         POST /api/v1/undo  POST /api/v1/note  POST /api/v1/flag  GET /api/v1/history  POST /api/v1/preferences
@@ -52,6 +53,7 @@ EXPECTED = {
     "review": """
         GET /manage/people  GET /manage/people/{person}  POST /manage/people/{person}/standing
         GET /manage/queue  POST /manage/queue/{task}  GET /manage/quality
+        GET /manage/questions  POST /manage/questions
         GET /api/v1/queue  POST /api/v1/tasks/{task}/adjudicate  GET /api/v1/people
         POST /api/v1/people/{person}/standing
     """,
@@ -59,8 +61,9 @@ EXPECTED = {
         POST /manage/tasks/{task}/close  POST /manage/tasks/{task}/gold  GET /manage/add  POST /manage/add
         GET /manage/export  POST /manage/export  GET /manage/pay.csv  GET /manage/log  POST /manage/settings
         POST /manage/people/{person}/sessions  POST /manage/people/{person}/export
-        POST /manage/people/{person}/erase  GET /manage/invites  POST /manage/invites
-        POST /manage/invites/end
+        POST /manage/people/{person}/groups  POST /manage/people/{person}/erase
+        GET /manage/invites  POST /manage/invites  POST /manage/invites/end
+        GET /manage/gold  POST /manage/gold
         PUT /api/v1/project  POST /api/v1/tasks  GET /api/v1/tasks  POST /api/v1/tasks/{task}/close
         POST /api/v1/people/{person}/revoke  POST /api/v1/people/{person}/erase  POST /api/v1/invites
         POST /api/v1/export

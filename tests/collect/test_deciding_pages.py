@@ -5,14 +5,18 @@ from __future__ import annotations
 import re
 
 import pytest
+from starlette.testclient import TestClient
 
+from plaudit.cli.main import main
 from plaudit.collect import review
-from plaudit.collect.people import Panel, identity_of, issue_token, look_at_invite, make_invite
-from plaudit.collect.progress import project_people, project_status, store_faults
+from plaudit.collect.adding import adjudicate
+from plaudit.collect.people import Panel, identity_of, issue_token, look_at_invite, make_invite, set_standing
+from plaudit.collect.privacy import erase_person
+from plaudit.collect.progress import project_people, project_status, project_tasks, store_faults
 from plaudit.collect.quality.cache import keep_report
 from plaudit.collect.quality.result import quality_to_dict
 from plaudit.collect.sessions import list_sessions, open_session
-from tests.collect.offices import HERE, Office, a_report
+from tests.collect.offices import HERE, Browser, Office, a_report
 
 # People.
 
@@ -270,3 +274,116 @@ def test_while_a_report_is_computed_the_page_says_so_and_then_has_it(office):
     page = office.reviewer.get("/manage/quality").text
     assert "Krippendorff" in page
     assert "being computed" not in page
+
+
+# Gold in bulk.
+
+
+def decided(office: Office) -> list[str]:
+    """Three reviewers on three tasks: all for A, two of three for A, two alone; one suspended."""
+    tasks = [row.id for row in review.search_tasks(office.store, "p").tasks][:3]
+    votes = {tasks[0]: (-2, -1, -3), tasks[1]: (-1, 2, -1), tasks[2]: (1, 1)}
+    for place in range(4):
+        reviewer = office.store.write(issue_token, "p", "reviewer", name=f"Reviewer {place}").pseudonym
+        for task, strengths in votes.items():
+            if place == 3 or place < len(strengths):
+                # The last one is against all others, and suspended.
+                label = {"strength": 3 if place == 3 else strengths[place]}
+                given = {"reason": "error", "actor": reviewer, "key": f"{reviewer}{task}"}
+                office.store.write(adjudicate, "p", task, label, **given)
+    office.store.write(set_standing, "p", reviewer, "suspended", reason="left", actor="o1")
+    return tasks
+
+
+def test_what_most_reviewers_say_becomes_gold_and_the_rest_is_named(office, capsys, tmp_path):
+    tasks = decided(office)
+    command = ["collect", "gold", "--store", office.store.where]
+    assert main([*command, "--dry-run"]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[0] == "1 gold items would be made; 2 tasks that reviewers answered are left open"
+    assert f"left open: {tasks[1]}: 2 of 3 reviewers agree on an answer" in out
+    assert f"left open: {tasks[2]}: 2 of 3 reviewers have answered it" in out
+    assert main([*command, "--agreement", "0.6"]) == 0
+    assert capsys.readouterr().out.startswith("2 gold items added to p; 1 tasks")
+    found = office.store.read(project_tasks, "p", None, 100)
+    gold = {row["id"]: row["body"] for row in found if row["purpose"] == "gold"}
+    before = {row["id"]: row["body"] for row in found if row["id"] in tasks}
+    assert sorted(body["prompt"] for body in gold.values()) == sorted(
+        before[task]["prompt"] for task in tasks[:2]
+    )
+    assert [body["gold"] for body in gold.values()] == [{"better": 0}] * 2
+    # By the page: what is there is not made again, and a lower bound takes in the last one.
+    page = office.owner.get("/manage/gold?reviewers=2&agreement=0.6").text
+    assert "3 tasks have a known answer" in page
+    page = office.owner.post("/manage/gold", reviewers="2", agreement="0,6").text
+    assert "1 gold items were made; 2 were there before." in page
+    assert office.owner.post("/manage/gold", reviewers="1", agreement="0.6").status_code == 422
+    assert office.owner.post("/manage/gold", reviewers="2", agreement="0.5").status_code == 422
+    assert main([*command, "--reviewers", "1"]) == 2
+    assert "one alone is no majority" in capsys.readouterr().err
+    assert office.store.read(store_faults) == []
+
+
+# Questions to the project.
+
+
+def test_a_question_is_answered_for_all_and_names_nobody(office):
+    asker = office.annotator
+    asker.get("/guidelines")
+    empty = asker.post("/guidelines/question", key="k0", text=" ")
+    assert (empty.status_code, "text-fault" in empty.text) == (422, True)
+    for _ in range(2):
+        # The same click twice is one question.
+        page = asker.post("/guidelines/question", key="k1", text="May Ada of <Ulm> be brief?").text
+    assert page.count("Ada of &lt;Ulm&gt;") == 1
+    assert "Nobody has answered this yet" in page
+    other = Browser(office, "annotator")
+    assert "Ulm" not in other.get("/guidelines").text
+    page = office.reviewer.get("/manage/questions").text
+    (seq,) = re.findall(r'name="question" value="(\d+)"', page)
+    refused = office.reviewer.post("/manage/questions", question=seq, key="a0", text="")
+    assert (refused.status_code, refused.text.count("Ada of")) == (422, 1)
+    answer = {"question": seq, "key": "a1", "words": "May one be brief?", "text": "Yes, where both hold."}
+    assert "sees the answer now" in office.reviewer.post("/manage/questions", **answer).text
+    for reader in (other, asker):
+        page = reader.get("/guidelines").text
+        assert "May one be brief?" in page
+        assert "Yes, where both hold." in page
+        assert "Ulm" not in page
+        assert asker.pseudonym not in page.partition("questions-title")[2]
+
+
+def test_a_later_answer_holds_and_what_an_erased_person_asked_is_gone(office):
+    asker, store, other = office.annotator, office.store, Browser(office, "annotator")
+    seq = store.write(review.ask_project, "p", asker.pseudonym, "k1", "May Ada of Ulm be brief?").receipt
+    for words, text in (("May one be brief?", "Yes, where both hold."), ("", "No, not ever.")):
+        given = {"question": str(seq), "key": f"a{text}", "words": words, "text": text}
+        office.reviewer.post("/manage/questions", **given)
+    page = other.get("/guidelines").text
+    assert "No, not ever." in page
+    assert "May one be brief?" in page
+    assert "where both hold" not in page
+    for number in ("999999", "x", str(int(seq) - 1)):
+        missing = office.reviewer.post("/manage/questions", question=number, key="a3", text="?")
+        assert missing.status_code == 404
+    # A note on a task is none, and what an erased person asked is gone, though not what was answered.
+    assert [found.text for found in store.read(review.questions, "p")] == ["May one be brief?"]
+    erase_person(store, "p", asker.pseudonym, actor="o1")
+    assert "Ulm" not in str([event.body for event in store.events()])
+    assert "No, not ever." in other.get("/guidelines").text
+    assert store.read(store_faults) == []
+
+
+def test_a_program_asks_too_and_reads_what_was_answered(office):
+    joined = office.store.write(issue_token, "p", "annotator", name="Robin")
+    api = {"Authorization": f"Bearer {joined.token}"}
+    client = TestClient(office.app, base_url=HERE)
+    sent = client.post("/api/v1/ask", json={"key": "k", "text": "Are lists fine?"}, headers=api)
+    assert sent.status_code == 200
+    assert client.post("/api/v1/ask", json={"key": "k", "text": "Else?"}, headers=api).status_code == 409
+    seq = sent.json()["receipt"]
+    office.store.write(review.answer_question, "p", seq, "Yes.", actor="r1", key="a")
+    found = client.get("/api/v1/guidelines", headers=api).json()
+    assert found["questions"] == [{"question": "Are lists fine?", "answer": "Yes."}]
+    office.store.write(set_standing, "p", joined.pseudonym, "suspended", reason="left", actor="o1")
+    assert client.post("/api/v1/ask", json={"key": "k2", "text": "Why?"}, headers=api).status_code == 403

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from plaudit.collect.adding import close_task, set_project
-from plaudit.collect.answering import FLAG_REASONS, SKIP_REASONS, own_history
+from plaudit.collect.answering import FLAG_REASONS, SKIP_REASONS, own_history, revise_answer, undo_answer
 from plaudit.collect.app.render import LANGUAGES, words
 from plaudit.collect.kinds import KINDS
 from plaudit.collect.own import own_preferences
 from plaudit.collect.people import set_standing
 from plaudit.collect.progress import project_status, project_tasks
 from plaudit.collect.project import Project, guidelines_version
+from plaudit.collect.refusals import NotYoursError
 from plaudit.collect.sessions import sign_in
 from tests.collect.browsers import TASKS, Browser, HtmlPage, desk_of, given_labels, signed_in
 from tests.collect.desks import Desk, MakeDesk
@@ -252,6 +253,7 @@ def test_what_may_upset_is_closed_until_it_is_opened_and_may_be_declined(make_de
         "declined": ["war"],
         "languages": ["en", "de"],
         "areas": ["law", "cooking", "tea"],
+        "groups": {},
     }
     assert 'value="war" checked' in done.html
     desk.add([{**TASKS["pair"], "prompt": "Another?", "category": "war"}])
@@ -398,3 +400,50 @@ def test_the_history_goes_on_where_it_is_long(make_desk):
     assert page.html.count("/label/edit/") == 50
     (older,) = re.findall(r'href="(/history\?before=\d+)"', page.html)
     assert browser.get(older).html.count("/label/edit/") == 2
+
+
+# Qualifying that teaches.
+
+
+KNOWN: dict[str, tuple[dict[str, Any], str]] = {
+    "pair": ({"better": 1, "flags": [["harmful"], []]}, "is the better one"),
+    "rate": ({"overall": [[4, 5], [1, 2]]}, "4–5"),
+    "steps": ({"labels": ["right", "wrong"]}, "2: Wrong"),
+}
+
+
+@pytest.mark.parametrize("kind", KNOWN)
+@pytest.mark.parametrize("teaches", [True, False])
+def test_after_a_qualifying_item_what_is_right_is_shown_where_the_project_teaches(make_desk, kind, teaches):
+    gold, says = KNOWN[kind]
+    more = {"qualify": True, "gold": gold, "gold_reason": "Because <of> that."}
+    tasks = [{**TASKS[kind], **more, "metadata": {"n": n}} for n in range(2)]
+    desk = make_desk(tasks=tasks, ask=kind, qualify_n=2, qualify_floor=1.0, qualify_teach=teaches)
+    browser = signed_in(desk.store)
+    page = browser.get("/label")
+    for number in range(2):
+        assert "Because" not in page.html.partition('id="task"')[2]
+        assert ("Because &lt;of&gt; that." in page.html) == (teaches and number == 1)
+        page = browser.send(page.form(), **FILLED[kind][0])
+    # Also on the last page of whoever did not pass.
+    assert (says in page.words, "Because &lt;of&gt; that." in page.html) == (teaches, teaches)
+    if kind == "pair" and teaches:
+        first = next(e for e in desk.store.events() if e.kind == "leased" and e.body["purpose"] == "qualify")
+        letter = "AB"[first.body["order"].index(1)]
+        shown = browser.get(f"/label?after={first.subject}")
+        assert f"Answer {letter} is the better one." in shown.words
+        assert f"flags: A: {'harmful' if letter == 'B' else '–'}" in shown.words
+
+
+def test_who_has_seen_what_is_right_cannot_change_the_answer_any_more(make_desk):
+    body = {**TASKS["pair"], "qualify": True, "gold": {"better": 0}}
+    desk = make_desk(
+        tasks=[{**body, "metadata": {"n": n}} for n in range(2)], qualify_n=2, qualify_teach=True
+    )
+    (person,) = desk.people(1)
+    lease = desk.lease(person)
+    desk.submit(person, lease, "k", {"strength": 1})
+    for change, more in ((undo_answer, ()), (revise_answer, ({"strength": -1},))):
+        with pytest.raises(NotYoursError, match="seen what is right"):
+            desk.store.write(change, "p", person, lease.assignment, "k2", *more)
+    assert given_labels(desk) == [{"strength": 1}]

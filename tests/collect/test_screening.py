@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import random
 from dataclasses import asdict
 from math import comb
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from plaudit.collect.desk import Lease, next_task
 from plaudit.collect.people import join_project, make_invite, set_preferences, set_standing
 from plaudit.collect.progress import project_people
 from plaudit.collect.project import Project
+from plaudit.collect.quality.report import quality
 from plaudit.collect.screening import (
     CutOffs,
     Screened,
@@ -137,13 +140,82 @@ def test_who_is_still_qualifying_or_did_nothing_known_is_not_ranked(make_desk, t
     (person,) = found.people
     assert (person.rank, person.proposed, person.comparisons) == (0, "active", None)
     assert found.decisions == ()
-    assert [note.partition(" ")[0] for note in found.notes] == ["comparisons", "flags", "demonstrations"]
+    assert [note.partition(" ")[0] for note in found.notes] == [
+        *("comparisons", "flags", "demonstrations", "reading")
+    ]
     asked = make_desk(tmp_path / "more.db", tasks=[qualifying(1), qualifying(2)], qualify_n=2)
     (somebody,) = asked.people(1)
     asked.answer(somebody)
     (halfway,) = screen(asked.store, "p").people
     assert (halfway.standing, halfway.rank, halfway.proposed) == ("qualifying", 0, "qualifying")
     assert halfway.comparisons is not None
+
+
+def crowd(make_desk: MakeDesk, where: Path, accuracies: dict[str, float], *, seed: int, **more: Any) -> Desk:
+    """People who are right so often, at a low overlap with few gold items; below 0 they click the first."""
+    rng, tasks = random.Random(seed), more.pop("tasks", 60)
+    gold = [pair_body(1000 + number, gold={"better": 0}) for number in range(more.pop("gold", 4))]
+    bodies = [*gold, *(pair_body(number) for number in range(tasks))]
+    desk = make_desk(where, tasks=bodies, overlap=2, most=2, gold_share=0.1, **more)
+    people = desk.people(len(accuracies))
+    idle = set[str]()
+    while len(idle) < len(people):
+        for person, right in zip(people, accuracies.values(), strict=True):
+            lease = desk.store.write(next_task, "p", person, f"{person} {rng.random()}")
+            if not isinstance(lease, Lease):
+                idle.add(person)
+                continue
+            better = desk.better(lease) if rng.random() < right else -desk.better(lease)
+            desk.submit(person, lease, f"{person} {rng.random()}", {"strength": -1 if right < 0 else better})
+    return desk
+
+
+def test_the_best_reader_stays_and_who_clicks_the_first_goes_where_gold_tells_nothing(make_desk, tmp_path):
+    people = {"good": 0.95, "fair": 0.8, "fairish": 0.75, "clicker": -1.0}
+    desk = crowd(make_desk, tmp_path / "audit.db", people, seed=1, tasks=120)
+    found, report = screen(desk.store, "p", keep=2), quality(desk.store, "p")
+    assert max(card.gold.n for card in report.annotators) <= 4
+    named = dict(zip(people, found_by_name(found, 4), strict=True))
+    assert (named["good"].rank, named["good"].proposed) == (1, "active")
+    assert (named["clicker"].rank, named["clicker"].proposed, named["clicker"].habit) == (
+        4,
+        "suspended",
+        "first",
+    )
+    # The reasons are the report's, in its own words.
+    (proposal,) = [proposal for proposal in report.proposals if proposal.name == "a4"]
+    assert (*named["clicker"].suspend, *named["clicker"].watch) == proposal.reasons
+    assert proposal.reasons[0] in named["clicker"].reason
+    # Also where there is room for all of them.
+    roomy = found_by_name(screen(desk.store, "p", keep=16), 4)
+    assert [member.proposed for member in roomy] == ["active", "active", "active", "suspended"]
+
+
+def found_by_name(found: Screening, count: int) -> list[Screened]:
+    by = {member.annotator: member for member in found.people}
+    return [by[f"a{number + 1}"] for number in range(count)]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_screening_and_the_report_on_quality_never_disagree(make_desk, tmp_path, seed):
+    rng = random.Random(seed)
+    accuracies = {f"{n}": rng.choice([-1.0, 0.5, 0.2, rng.uniform(0.6, 1)]) for n in range(rng.randint(3, 6))}
+    sizes = {"tasks": rng.randint(20, 60), "gold": rng.randint(0, 12)}
+    desk = crowd(make_desk, tmp_path / "random.db", accuracies, seed=seed, **sizes)
+    cards = {card.name: card for card in quality(desk.store, "p").annotators}
+    proposed = {proposal.name: proposal.standing for proposal in quality(desk.store, "p").proposals}
+    for keep in (1, 2, 16):
+        found = screen(desk.store, "p", keep=keep)
+        chosen = {member.annotator: member for member in found.people if member.proposed != "suspended"}
+        assert all(proposed.get(name) != "suspended" for name in chosen)
+        assert {name for name, member in chosen.items() if member.proposed == "watch"} == {
+            name for name in chosen if proposed.get(name) == "watch"
+        }
+        for gone in (member for member in found.people if member.annotator not in chosen):
+            clearly_worse = [
+                name for name in chosen if cards[name].skill.high < cards[gone.annotator].skill.low
+            ]
+            assert not clearly_worse or proposed.get(gone.annotator) == "suspended"
 
 
 def written(desk: Desk) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,7 +14,7 @@ from plaudit.collect import log, views
 from plaudit.collect.answers import check_label, known_answer
 from plaudit.collect.desk import key_of, task_of
 from plaudit.collect.kinds import KINDS
-from plaudit.collect.log import Entry, bound, canonical, digest
+from plaudit.collect.log import Entry, bound, canonical, digest, same
 from plaudit.collect.project import Project, guidelines_version, project_to_dict
 from plaudit.collect.refusals import (
     ChangedMeanwhileError,
@@ -23,7 +24,7 @@ from plaudit.collect.refusals import (
     checked_text,
 )
 from plaudit.collect.store import Receipt, Transaction, receipt_of
-from plaudit.collect.tables import label as labels, project as projects, task
+from plaudit.collect.tables import annotator, label as labels, project as projects, task
 from plaudit.collect.tasks import check_task
 from plaudit.errors import UserError
 
@@ -40,6 +41,13 @@ _THERE = select(task.c.id).where(
 _DECISION = select(labels.c.label, labels.c.shown).where(
     bound(labels, project="p", task="t"), labels.c.purpose == "adjudicated"
 )
+_REVIEWERS_LABELS = (
+    select(labels.c.seq, labels.c.task, labels.c.annotator, labels.c.label, labels.c.shown)
+    .join(annotator, same(annotator, labels, name="annotator"))
+    .where(labels.c.project == bindparam("p"), labels.c.purpose == "work", annotator.c.role != "annotator")
+    .order_by(labels.c.seq)
+)
+_EXCLUDED = select(annotator.c.name).where(annotator.c.project == bindparam("p"), annotator.c.excluded == 1)
 _SETTINGS_SEQ = select(projects.c.seq).where(projects.c.name == bindparam("p"))
 _ANY_LABEL = select(labels.c.seq).where(labels.c.project == bindparam("p")).limit(1)
 
@@ -72,6 +80,7 @@ def set_project(change: Transaction, project: Project, *, actor: str, replacing:
         )
     if before is not None:
         _refuse_another_measure(change, before, project)
+    _refuse_unseen_aspects(project)
     body = {"settings": project_to_dict(project), "guidelines": guidelines_version(project)}
     entry = Entry(project=project.name, actor=actor, kind="project-set", subject=project.name, body=body)
     return change.record(entry).seq
@@ -80,6 +89,16 @@ def set_project(change: Transaction, project: Project, *, actor: str, replacing:
 def settings_seq(connection: Connection, name: str) -> int | None:
     """The number of the event that set a project's settings of now."""
     return connection.execute(_SETTINGS_SEQ, {"p": name}).scalar_one_or_none()
+
+
+def _refuse_unseen_aspects(project: Project) -> None:
+    # When it is set and not when it is read: older stores may hold aspects that no page ever showed.
+    kinds = [kind.name for kind in KINDS.values() if kind.aspects]
+    if project.aspects and project.ask not in kinds:
+        raise UserError(
+            f"project {project.name!r}: aspects are rated where it asks for {' or '.join(kinds)}, and nobody "
+            f"would see them where it asks for {project.ask}; leave them out"
+        )
 
 
 def _refuse_another_measure(change: Transaction, before: Project, now: Project) -> None:
@@ -228,3 +247,61 @@ def make_gold(change: Transaction, name: str, wanted: str, *, actor: str) -> Add
             expected="one that says which answer is right, or there is nothing to check people by",
         )
     return add_tasks(change, name, [{**body, "gold": gold}], actor=actor)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BulkGold:
+    """What the reviewers of a project make known together."""
+
+    bodies: tuple[dict[str, Any], ...]
+    """Tasks with what most of their reviewers say as known answer."""
+    left_open: tuple[tuple[str, str], ...]
+    """Other tasks that a reviewer answered, by id, each with the reason."""
+
+
+def gold_of_reviewers(look: Transaction, name: str, *, least: int = 3, agreement: float = 0.75) -> BulkGold:
+    """Known answers by the majority of reviewers; nothing is written.
+
+    A reviewer counts once a task, by the newest that he or she decided or labelled; owners count too.
+    """
+    if least < 2:
+        raise FieldError(field="reviewers", found=str(least), expected="2 or more: one alone is no majority")
+    if not 0.5 < agreement <= 1:
+        expected = "a share above 0.5, at most 1"
+        raise FieldError(field="agreement", found=f"{agreement:g}", expected=expected)
+    settings, bodies, left_open = look.settings(name), list[dict[str, Any]](), list[tuple[str, str]]()
+    if KINDS[settings.ask].known is None:
+        raise UserError(
+            f"project {name} asks for {settings.ask}, and no answer of that kind is right or wrong"
+        )
+    for wanted, votes in _votes_of_reviewers(look, name).items():
+        body = views.body_of(task_of(look, name, wanted))
+        answers = [known_answer(label, body, order, settings) for label, order in votes.values()]
+        known = Counter(canonical(answer) for answer in answers if answer is not None)
+        best, most = known.most_common(1)[0] if known else ("null", 0)
+        if len(votes) < least:
+            left_open.append((wanted, f"{len(votes)} of {least} reviewers have answered it"))
+        elif most < agreement * len(votes):
+            left_open.append((wanted, f"{most} of {len(votes)} reviewers agree on an answer"))
+        else:
+            bodies.append({**body, "gold": json.loads(best)})
+    return BulkGold(bodies=tuple(bodies), left_open=tuple(left_open))
+
+
+def _votes_of_reviewers(look: Transaction, name: str) -> dict[str, dict[str, tuple[Any, Any]]]:
+    # By task and reviewer. From the log, since of several decisions about a task only the last one holds.
+    excluded = {*look.connection.execute(_EXCLUDED, {"p": name}).scalars()}
+    given = [
+        (row.seq, row.task, row.annotator, json.loads(row.label), json.loads(row.shown))
+        for row in look.connection.execute(_REVIEWERS_LABELS, {"p": name})
+    ]
+    given += [
+        (event.seq, event.subject, event.actor, event.body["label"], event.body["order"])
+        for event in log.events_of_kind(look.connection, name, "adjudicated")
+        if event.body is not None and event.body["label"] is not None
+    ]
+    votes = dict[str, dict[str, tuple[Any, Any]]]()
+    for _, wanted, reviewer, label, order in sorted(given, key=lambda vote: vote[0]):
+        if reviewer not in excluded:
+            votes.setdefault(wanted, {})[reviewer] = label, order
+    return votes

@@ -343,6 +343,8 @@ def _revise(
     if current is None:
         raise refusals.NotYoursError("there is no answer of yours to this task that could be changed")
     _refuse_ended_work(row)
+    if row.purpose == "qualify" and change.settings(name).qualify_teach:
+        raise refusals.NotYoursError("you have seen what is right here, so that the answer stays as it is")
     # What came too late to count stays so: a correction gains no place.
     replaced = {"replaces": current.seq, "surplus": bool(current.surplus), "number": current.number}
     return change.record_once(replace(entry, body={**body(row), **replaced}), request)

@@ -123,12 +123,22 @@ class LabelClient:
     def guidelines(self) -> dict[str, Any]:
         return self._send("GET", "/guidelines")
 
+    def ask(self, text: str, key: str | None = None) -> dict[str, Any]:
+        """A question to the project; `guidelines` has those that were answered."""
+        return self._send("POST", "/ask", {"text": text, "key": key or secrets.token_hex(12)})
+
     def prefer(
-        self, declined: Iterable[str] = (), languages: Iterable[str] = (), areas: Iterable[str] | None = None
+        self,
+        declined: Iterable[str] = (),
+        languages: Iterable[str] = (),
+        areas: Iterable[str] | None = None,
+        groups: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
-        """What the person does not want to read, which languages they read, and which areas they know."""
+        """What the person does not want to read, which languages they read, which areas they know, and what
+        they say of themselves, by group."""
         known = None if areas is None else [*areas]
-        body = {"declined": [*declined], "languages": [*languages], "areas": known}
+        body: dict[str, Any] = {"declined": [*declined], "languages": [*languages], "areas": known}
+        body |= {} if groups is None else {"groups": dict(groups)}
         return self._send("POST", "/preferences", body)
 
     # Owners and reviewers.

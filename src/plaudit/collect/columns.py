@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,7 @@ SCHEMA = pyarrow.schema(
 )
 
 _PEOPLE = (
-    select(*(annotator.c[name] for name in ("name", "standing", "excluded", "skipped")))
+    select(*(annotator.c[name] for name in ("name", "standing", "excluded", "skipped", "preferences")))
     .where(annotator.c.project == bindparam("p"))
     .order_by(annotator.c.seq)
 )
@@ -82,6 +82,8 @@ class Person:
     """Whether the labels are left out of exports, and so of agreement."""
     skipped: int
     """How many tasks were given back."""
+    groups: Mapping[str, str] = field(default_factory=dict[str, str])
+    """What the person said of themselves, where the project asks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,10 +109,10 @@ def table_of(
     given["excluded"] = [name in excluded for name in columns["annotator"]]
     given["label"] = [_without_reasons(text) for text in columns["label"]]
     arrays = list[Any]()
-    for field in SCHEMA:
-        values = given.get(field.name, [None] * len(given["task"]))
-        plain = pyarrow.array(values, pyarrow.string() if field.type == _WORD else None)
-        arrays.append(plain.dictionary_encode() if field.type == _WORD else plain.cast(field.type))
+    for column in SCHEMA:
+        values = given.get(column.name, [None] * len(given["task"]))
+        plain = pyarrow.array(values, pyarrow.string() if column.type == _WORD else None)
+        arrays.append(plain.dictionary_encode() if column.type == _WORD else plain.cast(column.type))
     return pyarrow.Table.from_arrays(arrays, schema=SCHEMA)
 
 
@@ -144,7 +146,16 @@ def _without_reasons(text: str) -> str:
 def _head(moment: Transaction, store: LabelStore, project: str) -> Head:
     settings, rows = moment.settings(project), moment.connection.execute(_PEOPLE, {"p": project})
     seq, _ = log.last_of_labels(moment.connection, project, log.last(moment.connection)[0])
-    people = tuple(Person(**{**row._mapping, "excluded": bool(row.excluded)}) for row in rows)
+    people = tuple(
+        Person(
+            name=row.name,
+            standing=row.standing,
+            excluded=bool(row.excluded),
+            skipped=row.skipped,
+            groups=json.loads(row.preferences).get("groups", {}),
+        )
+        for row in rows
+    )
     return Head(store=store.where, project=settings, seq=seq, people=people)
 
 

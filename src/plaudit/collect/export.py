@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -21,7 +22,7 @@ from plaudit.collect.database import in_memory
 from plaudit.collect.kinds.pair import preferred_place
 from plaudit.collect.log import Entry, Event, last_of_labels, same
 from plaudit.collect.progress import project_status
-from plaudit.collect.project import Project
+from plaudit.collect.project import LEAST_IN_A_GROUP, Project
 from plaudit.collect.refusals import NotFoundError
 from plaudit.collect.store import LabelStore, Transaction, open_store, parsed
 from plaudit.collect.tables import annotator, label, task
@@ -56,6 +57,8 @@ class Filters:
     """Whose labels: people's, or those of models (``ai``); they are never mixed."""
     annotator: str | None = None
     """Only labels of this person or judge; None is everybody of the group."""
+    by: str | None = None
+    """A group that the project asks people for: rows name its value, and only large enough ones are left."""
 
     def __post_init__(self) -> None:
         if self.group not in ("people", "ai"):
@@ -100,6 +103,7 @@ _LABELS = (
         task.c.seq.label("task_seq"),
         task.c.state.label("task_state"),
         annotator.c.excluded,
+        annotator.c.preferences,
     )
     .join(task, same(task, label, id="task"))
     # Outer: a model that judges has no row among the annotators.
@@ -131,7 +135,9 @@ def export(
         settings = _settings(store, connection, project, position)
         status = project_status(Transaction(connection, store.now), project)
         found, left_out = selected_labels(connection, project, chosen, tasks)
-    rows, events, votes = (_soft_rows if soft else _rows)(found, settings, chosen.group)
+    if chosen.by is not None:
+        found = _of_groups(found, chosen, settings, left_out, soft=soft)
+    rows, events, votes = (_soft_rows if soft else _rows)(found, settings, chosen)
     if silent := len(found) - len({*events}.union(*votes)):
         left_out["that say nothing of the answers"] = silent
     if not rows:
@@ -184,8 +190,34 @@ Rows = tuple[list[Record], list[int], list[tuple[int, ...]]]
 """Rows, the number of the event that each comes from, and of soft rows those of all events."""
 
 
-def _soft_rows(found: Sequence[Any], settings: Project, group: str) -> Rows:
-    if group != "people":
+def _value(row: Any, by: str) -> str:
+    # What somebody said of this group; a reviewer's decision is nobody's taste.
+    groups = json.loads(row.preferences or "{}").get("groups", {})
+    return "" if row.purpose == "adjudicated" else groups.get(by, "")
+
+
+def _of_groups(
+    found: Sequence[Any], filters: Filters, settings: Project, left_out: dict[str, int], *, soft: bool
+) -> list[Any]:
+    assert filters.by is not None
+    if filters.by not in settings.values_of_groups:
+        known = ", ".join(settings.values_of_groups) or "none"
+        raise UserError(f"project {settings.name} asks for no group {filters.by!r}; it asks for {known}")
+    if soft or filters.group != "people":
+        raise UserError("rows by group are of people, one a label: export without soft and ai")
+    values = {row.seq: _value(row, filters.by) for row in found}
+    people = Counter(value for value, _ in {(values[row.seq], row.annotator) for row in found} if value)
+    # A row of a group of one would be a row of somebody.
+    large = {value for value, count in people.items() if count >= LEAST_IN_A_GROUP}
+    for value in values.values():
+        if value not in large:
+            why = "of a group of fewer than five people" if value else "of people who did not say their group"
+            left_out[why] = left_out.get(why, 0) + 1
+    return [row for row in found if values[row.seq] in large]
+
+
+def _soft_rows(found: Sequence[Any], settings: Project, filters: Filters) -> Rows:
+    if filters.group != "people":
         raise UserError(
             "soft rows are of people: how sure a model is, it says itself, so export without soft"
         )
@@ -195,11 +227,12 @@ def _soft_rows(found: Sequence[Any], settings: Project, group: str) -> Rows:
     return soft_rows(found, settings)
 
 
-def _rows(found: Sequence[Any], settings: Project, group: str) -> Rows:
+def _rows(found: Sequence[Any], settings: Project, filters: Filters) -> Rows:
     # The rows of labels, and of each the number of the event that it comes from.
     rows, events = list[Record](), list[int]()
     for row in found:
         body, label, order = (json.loads(text) for text in (row.body, row.label, row.shown))
+        group = filters.group if filters.by is None else _value(row, filters.by)
         own = rows_of(body, label, order, annotator=row.annotator, group=group, project=settings)
         rows += own
         events += [row.seq] * len(own)

@@ -140,6 +140,7 @@ _AFTER = select(log).where(log.c.seq > bindparam("after")).order_by(log.c.seq).l
 _BY_KEY = select(log).where(bound(log, project="p", key="k"))
 _BY_SEQ = select(log).where(log.c.seq == bindparam("s"))
 _OF = select(log).where(bound(log, project="p", actor="n")).order_by(log.c.seq)
+_OF_KIND = select(log).where(bound(log, project="p", kind="k")).order_by(log.c.seq)
 _ABOUT = (
     select(log)
     .where(
@@ -250,6 +251,11 @@ def events(connection: Connection, after: int = 0) -> Iterator[Event]:
 
 def events_of(connection: Connection, project: str, actor: str) -> list[Event]:
     return [event_of_row(row) for row in connection.execute(_OF, {"p": project, "n": actor}).mappings()]
+
+
+def events_of_kind(connection: Connection, project: str, kind: str) -> Iterator[Event]:
+    for row in connection.execute(_OF_KIND, {"p": project, "k": kind}).mappings():
+        yield event_of_row(row)
 
 
 def events_about(connection: Connection, project: str, name: str) -> Iterator[Event]:

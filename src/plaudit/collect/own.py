@@ -94,10 +94,41 @@ def own_answer(look: Transaction, name: str, person: str, assignment: str) -> Ow
     )
 
 
-def own_preferences(look: Transaction, name: str, person: str) -> dict[str, list[str]]:
-    """Which categories a person declined, which languages the person reads, and which areas they know."""
+def own_preferences(look: Transaction, name: str, person: str) -> dict[str, Any]:
+    """Which categories a person declined, which languages the person reads, which areas they know, and
+    what they said of themselves, by group."""
     found = json.loads(person_row(look, name, person).preferences)
-    return {word: [*found.get(word, ())] for word in ("declined", "languages", "areas")}
+    lists = {word: [*found.get(word, ())] for word in ("declined", "languages", "areas")}
+    return {**lists, "groups": found.get("groups", {})}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lesson:
+    """What is known of a qualifying item that was answered, for the person to learn from."""
+
+    kind: str
+    gold: dict[str, Any]
+    order: list[int]
+    """Which candidate was shown at which place."""
+    reason: str
+    is_right: bool | None
+    """None where the person said that nothing can be said."""
+
+
+def lesson_of(look: Transaction, name: str, person: str, assignment: str) -> Lesson | None:
+    """The known answer to a qualifying item once it is answered; None of all else, and where it is hidden."""
+    given = own_assignment(look, name, person, assignment)
+    row = look.connection.execute(_LABEL, {"p": name, "n": person, "a": assignment}).first()
+    if row is None or row.purpose != "qualify" or not look.settings(name).qualify_teach:
+        return None
+    body, order = json.loads(given.body), json.loads(row.shown)
+    return Lesson(
+        kind=body["kind"],
+        gold=body["gold"],
+        order=order,
+        reason=body.get("gold_reason", ""),
+        is_right=agrees_with_gold(json.loads(row.label), body, order),
+    )
 
 
 PLAUDIT = "plaudit"

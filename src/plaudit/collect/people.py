@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -475,22 +475,61 @@ def set_preferences(
     declined: Sequence[str] = (),
     languages: Sequence[str] = (),
     areas: Sequence[str] | None = None,
+    groups: Mapping[str, str] | None = None,
 ) -> int:
     """What a person does not want to read, which languages the person reads, and which areas they know.
 
-    Areas of None stay as they were.
+    Areas of None stay as they were, and so do groups; a group of an empty value is declined.
     """
     before = json.loads(person_row(change, project, name).preferences)
+    checked_groups(change, project, groups or {})
     given = {"declined": declined, "languages": languages}
     known = before.get("areas", ()) if areas is None else areas
     preferences = {
         field: [checked_text(field, value, most=200, empty=False) for value in values]
         for field, values in (given | ({"areas": known} if known else {})).items()
     }
-    body = {"preferences": preferences}
-    return change.record(
-        Entry(project=project, actor=name, kind="preferences-set", subject=name, body=body)
-    ).seq
+    return _prefer(change, project, name, preferences, {**before.get("groups", {}), **(groups or {})}, name)
+
+
+def set_groups(change: Transaction, project: str, name: str, groups: Mapping[str, str], *, actor: str) -> int:
+    """What an owner knows of somebody, by groups; an empty value takes out what was said, others stay."""
+    row = person_row(change, project, name)
+    if row.standing == "erased":
+        raise NotYoursError(f"{name} was erased; nothing is kept of nobody")
+    before = json.loads(row.preferences)
+    answers = {**before.pop("groups", {}), **checked_groups(change, project, groups)}
+    return _prefer(change, project, name, before, answers, actor)
+
+
+def checked_groups(look: Transaction, project: str, groups: Mapping[str, str]) -> dict[str, str]:
+    """Groups as somebody says them, of those that the project asks for; empty ones are declined."""
+    known = look.settings(project).values_of_groups
+    for name, value in groups.items():
+        if name not in known:
+            requested = ", ".join(known) or "none, as the project asks for no groups"
+            raise FieldError(field="groups", found=repr(name)[:80], expected=f"one of {requested}")
+        # Anything but a text, as a program may send, is in no list.
+        if value != "" and value not in known[name]:
+            expected = f"one of {', '.join(known[name])}, or nothing"
+            raise FieldError(field=f"group-{name}", found=repr(value)[:80], expected=expected)
+    return dict(groups)
+
+
+def _prefer(
+    change: Transaction,
+    project: str,
+    name: str,
+    preferences: Mapping[str, Any],
+    groups: Mapping[str, str],
+    actor: str,
+) -> int:
+    # What the settings ask for no more is kept no longer.
+    known = change.settings(project).values_of_groups
+    answers = {group: value for group, value in groups.items() if value and value in known.get(group, ())}
+    body = {"preferences": {**preferences, **({"groups": answers} if answers else {})}}
+    entry = Entry(project=project, actor=actor, kind="preferences-set", subject=name, body=body)
+    return change.record(entry).seq
 
 
 def take_out_rows(change: Transaction, project: str, pseudonym: str) -> None:

@@ -94,7 +94,10 @@ def _erase(change: Transaction, project: str, name: str, *, actor: str) -> int:
         raise NotYoursError(f"{name} was erased before")
     current = {row.seq: row for row in change.connection.execute(_LABELS, {"p": project, "n": name})}
     remains, seqs = list[dict[str, Any]](), list[int]()
-    for event in log.events_of(change.connection, project, name):
+    for event in log.events_about(change.connection, project, name):
+        # What an owner wrote down of the person goes as well, and what they wrote down of others stays.
+        if name != (event.subject if event.kind == "preferences-set" else event.actor):
+            continue
         rest = _without_words(event.kind, event.body)
         # Clicks alone are nobody's words: such an event stays whole.
         if rest == event.body:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from itertools import pairwise
 from statistics import median
@@ -16,7 +16,7 @@ from sqlalchemy import ColumnElement, Connection, Integer, bindparam, case, cast
 from plaudit.collect import log, tables, views
 from plaudit.collect.database import in_memory
 from plaudit.collect.log import bound, same
-from plaudit.collect.project import project_from_dict
+from plaudit.collect.project import large_enough, project_from_dict
 from plaudit.collect.store import LabelStore, Transaction, ahead, columns
 from plaudit.collect.tables import annotator, assignment, label, participant, person, task
 
@@ -151,8 +151,35 @@ def _person_entry(row: Any, own: Any) -> dict[str, Any]:
         "labels": 0 if own is None else own.labels,
         "surplus": 0 if own is None else int(own.surplus),
         "seconds": None if own is None else own.seconds,
-        "preferences": json.loads(row.preferences),
+        # What people said of themselves is told in sums alone.
+        "preferences": {k: v for k, v in json.loads(row.preferences).items() if k != "groups"},
     }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSize:
+    name: str
+    value: str
+    """What these people said of themselves; empty for all who said nothing."""
+    people: int | None
+    """None for fewer than five, and where the others' sums would tell so few."""
+
+
+def group_sizes(look: Transaction, project: str) -> list[GroupSize]:
+    """How many annotators are in each group, in sums of five or more."""
+    requested, answers = look.settings(project).values_of_groups, list[Mapping[str, str]]()
+    for row in look.connection.execute(_PEOPLE, {"p": project}):
+        if row.role == "annotator" and row.standing != "erased":
+            answers.append(json.loads(row.preferences).get("groups", {}))
+    sizes = list[GroupSize]()
+    for name, values in requested.items():
+        counts = {value: sum(own.get(name, "") == value for own in answers) for value in (*values, "")}
+        shown = large_enough(counts)
+        sizes += [
+            GroupSize(name=name, value=value, people=count if value in shown else None)
+            for value, count in counts.items()
+        ]
+    return sizes
 
 
 def project_tasks(

@@ -54,6 +54,8 @@ class Project:
     """How many of them; 0 where nobody has to qualify."""
     qualify_floor: float = 0.65
     """The share of right ones that a person reaches for certain (the low end of Wilson's interval)."""
+    qualify_teach: bool = False
+    """Whether after each of them the known answer and its reason are shown; no answer is changed then."""
     repeat: float = 0.0
     """The share of a person's own older tasks that are shown again, in the other order."""
     prompt_limit: int | None = None
@@ -62,6 +64,8 @@ class Project:
     """How long a task waits for a person before somebody else may be given it."""
     text: Literal["plain", "markdown"] = "plain"
     """How texts are shown in the browser: as they are, or as Markdown."""
+    groups: tuple[tuple[str, ...], ...] = ()
+    """What people are asked of themselves, and may decline to say: each a name and its values."""
     upsetting: tuple[str, ...] = ()
     """Categories of tasks that are shown only after a click, and that a person may decline."""
     talks_to: str | None = None
@@ -94,6 +98,15 @@ class Project:
         """
         return dict(zip(self.aspects, self.anchors, strict=False)).get(aspect, ())
 
+    @property
+    def values_of_groups(self) -> dict[str, tuple[str, ...]]:
+        """What people may say of themselves, by the names of the groups.
+
+        >>> Project(name="p", groups=(("region", "north", "south"),)).values_of_groups
+        {'region': ('north', 'south')}
+        """
+        return {name: tuple(values) for name, *values in self.groups}
+
     def levels(self, aspect: str) -> int:
         """The most points of an aspect: as many as it has words, or else those of the project."""
         return len(self.words_of(aspect)) or self.points
@@ -117,6 +130,11 @@ def _faults(project: Project) -> list[str]:
             len(set(names)) < len(names) for names in (project.flags, project.aspects, project.upsetting)
         ),
         "points is 2 to 100": not 2 <= project.points <= 100,
+        f"groups are names without '=', each once, with 2 to {MOST_ANCHORS} values, each once": (
+            len(project.values_of_groups) < len(project.groups)
+            or any("=" in name for name in project.values_of_groups)
+            or any(not 2 <= len({*v}) == len(v) <= MOST_ANCHORS for v in project.values_of_groups.values())
+        ),
         f"anchors has the words of each aspect: of none, or of 2 to {MOST_ANCHORS}, each once": misanchored,
         "overlap is 1 to 100": not 1 <= project.overlap <= 100,
         "most is at least the overlap": project.limit < project.overlap,
@@ -136,12 +154,29 @@ def _is_name(name: str) -> bool:
     return 0 < len(name) <= 60 and all(letter.isalnum() or letter in "-_." for letter in name)
 
 
+LEAST_IN_A_GROUP = 5
+"""Of fewer people no figure is printed: it would be one of somebody."""
+
+
+def large_enough(counts: Mapping[str, int]) -> set[str]:
+    """The groups of which figures may be told; with one left out also the next, or what is left tells it.
+
+    >>> sorted(large_enough({"north": 9, "south": 6, "": 2})), sorted(large_enough({"north": 9, "south": 6}))
+    (['north'], ['north', 'south'])
+    """
+    shown = {name for name, count in counts.items() if count >= LEAST_IN_A_GROUP}
+    rest = sum(counts[name] for name in counts.keys() - shown)
+    if 0 < rest < LEAST_IN_A_GROUP and shown:
+        shown.remove(min(shown, key=lambda name: (counts[name], name)))
+    return shown
+
+
 _TALKING = tuple(kind.name for kind in KINDS.values() if kind.conversation is not None)
 
 
 _GROUPS = {
     "gold": {"rows": "gold_rows", "share": "gold_share"},
-    "qualify": {"rows": "qualify_rows", "n": "qualify_n", "floor": "qualify_floor"},
+    "qualify": {"rows": "qualify_rows", "n": "qualify_n", "floor": "qualify_floor", "teach": "qualify_teach"},
 }
 """Settings that a file may group: ``gold: {rows: gold.jsonl, share: 0.05}``."""
 _OTHER_WORDS = {"project": "name"}
@@ -171,7 +206,7 @@ def _with_words(loaded: object, node: Any) -> object:
         return loaded
     words = dict(loaded)
     for key, value in node.value:
-        if key.value in ("scale", "flags", "aspects", "upsetting"):
+        if key.value in ("scale", "flags", "aspects", "upsetting", "groups"):
             words[key.value] = _as_written(words[key.value], value)
     return words
 
@@ -218,6 +253,8 @@ def _in_one_way(settings: Mapping[object, object], where: str) -> dict[object, o
             found = _members(word, value, where)
         elif word == "aspects" and isinstance(value, Mapping):
             found = _anchored(value, where)
+        elif word == "groups" and isinstance(value, Mapping):
+            found = {"groups": [[name, *(v if isinstance(v, list) else [v])] for name, v in value.items()]}
         else:
             plain = word.replace("-", "_") if isinstance(word, str) else word
             found = {_OTHER_WORDS.get(plain, plain) if isinstance(plain, str) else plain: value}

@@ -8,19 +8,19 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, func, select
 
 from plaudit.collect import log, progress
-from plaudit.collect.desk import task_of
+from plaudit.collect.desk import key_of, person_row, task_of
 from plaudit.collect.kinds.kind import text_of
-from plaudit.collect.log import Event, bound
+from plaudit.collect.log import Entry, Event, bound
 from plaudit.collect.people import INVITE_LETTERS
 from plaudit.collect.project import project_from_dict, project_to_dict
-from plaudit.collect.refusals import FieldError, NotFoundError, check_choice
-from plaudit.collect.store import LabelStore, Transaction, later, parsed
+from plaudit.collect.refusals import FieldError, NotFoundError, NotYoursError, check_choice, checked_text
+from plaudit.collect.store import LabelStore, Receipt, Transaction, later, parsed
 from plaudit.collect.tables import assignment, invite, label, panel, task
 from plaudit.data.records import plain_text
 
@@ -69,6 +69,8 @@ class GivenLabel:
     guidelines: str
     seconds: float | None
     """How long it took, where that is known."""
+    pasted: float | None
+    """The share of what was written that was pasted."""
     surplus: bool
     reason: str = ""
     """Why a reviewer decided, of a decision."""
@@ -212,7 +214,7 @@ def _details(look: Transaction, name: str, wanted: str) -> TaskDetails:
 
 def _given(connection: Connection, row: Any) -> GivenLabel:
     event = log.by_seq(connection, row.seq) if row.purpose == "adjudicated" else None
-    names = ("seq", "at", "annotator", "purpose", "guidelines", "seconds")
+    names = ("seq", "at", "annotator", "purpose", "guidelines", "seconds", "pasted")
     return GivenLabel(
         **{name: getattr(row, name) for name in names},
         label=json.loads(row.label),
@@ -426,3 +428,71 @@ def invites(store: LabelStore, name: str) -> list[InviteEntry]:
             InviteEntry(id=row.hash[:INVITE_LETTERS], **{name: getattr(row, name) for name in names})
             for row in look.connection.execute(_INVITES, {"p": name, "now": look.now})
         ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What somebody asked the project, and what was answered for all to read."""
+
+    seq: int
+    at: str
+    actor: str
+    """Who asked, by pseudonym; annotators are not shown it."""
+    text: str
+    """What was asked, or what the answer put in its place; empty where the asker was erased."""
+    answer: str = ""
+    """The newest answer; empty while there is none."""
+    answered_by: str = ""
+
+
+def ask_project(change: Transaction, name: str, person: str, key: str, text: object) -> Receipt:
+    """A question about the project and not about a task; those who review are shown it."""
+    row = person_row(change, name, person)
+    if row.standing in ("suspended", "failed", "erased"):
+        raise NotYoursError("your work in this project is over, and so are questions about it")
+    request = {"text": checked_text("text", text, empty=False)}
+    entry = Entry(
+        project=name, actor=person, kind="noted", subject=name, key=key_of(person, key), body=request
+    )
+    return change.record_once(entry, request)
+
+
+def answer_question(
+    change: Transaction, name: str, seq: int, text: object, *, actor: str, key: str, words: object = ""
+) -> Receipt:
+    """An answer that everybody reads; ``words`` stand for the question there, as names may be in it."""
+    question = log.by_seq(change.connection, seq)
+    if question is None or not _is_question(question, name):
+        raise NotFoundError(f"event {seq} is no question to {name}")
+    request = {"text": checked_text("text", text, empty=False), "to": seq}
+    if reworded := checked_text("words", words).strip():
+        request |= {"words": reworded}
+    return _note(change, name, actor, key, request)
+
+
+def _note(change: Transaction, name: str, actor: str, key: str, request: dict[str, Any]) -> Receipt:
+    # A note on the project itself, where others are on a task.
+    own = key_of(actor, key)
+    entry = Entry(project=name, actor=actor, kind="noted", subject=name, key=own, body=request)
+    return change.record_once(entry, request)
+
+
+def _is_question(event: Event, name: str) -> bool:
+    is_of_project = (event.kind, event.project, event.subject) == ("noted", name, name)
+    return is_of_project and (event.body is None or "to" not in event.body)
+
+
+def questions(look: Transaction, name: str) -> list[Question]:
+    """All questions to a project in their order, each with its newest answer."""
+    found = dict[int, Question]()
+    for event in log.events_of_kind(look.connection, name, "noted"):
+        body = event.body or {}
+        if event.subject == name and body.get("to") in found:
+            before = found[body["to"]]
+            text = body.get("words") or before.text
+            found[body["to"]] = replace(before, text=text, answer=body["text"], answered_by=event.actor)
+        elif _is_question(event, name):
+            question = {"seq": event.seq, "at": event.at, "actor": event.actor, "text": body.get("text", "")}
+            found[event.seq] = Question(**question)
+    # Of an erased answer as of an erased question nothing is left to read.
+    return [question for question in found.values() if question.text or question.answer]

@@ -1,8 +1,10 @@
-"""Who is kept after a trial: four criteria with soft cut-offs, a ranking, and a proposal to decide on.
+"""Who is kept after a trial: criteria with soft cut-offs, a ranking, and a proposal to decide on.
 
 The criteria are those by which InstructGPT chose its labelers (Ouyang et al. 2022, arXiv:2203.02155, B.1):
 how often somebody prefers what is known to be better, and flags what is known to deserve it; how good the
 demonstrations are that they wrote; which areas they say to know. AlpacaFarm kept the sixteen who agreed most.
+How well somebody reads and agrees is what the report on quality says, and its rules hold here too: with few
+known answers a click on the first of two may be right as often as a reader's.
 Nothing here changes anybody's standing: `decide` is called by whoever has looked at the table.
 """
 
@@ -12,7 +14,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 from scipy.stats import beta
@@ -26,6 +28,8 @@ from plaudit.collect.log import same
 from plaudit.collect.people import set_standing
 from plaudit.collect.progress import project_people
 from plaudit.collect.project import Project
+from plaudit.collect.quality.report import cards_of, reasons_of
+from plaudit.collect.quality.result import Figure, PersonQuality
 from plaudit.collect.store import LabelStore, Transaction
 from plaudit.collect.tables import label, project as projects, task
 from plaudit.data.labels import answer_to
@@ -89,7 +93,7 @@ class Measure:
     """The lower end of its 95 % interval."""
     high: float
     n: int
-    """What it rests on: known answers, tasks with known flags, or demonstrations."""
+    """What it rests on: known answers, tasks with known flags, demonstrations, or shared labels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +109,16 @@ class Screened:
     """Agreement with known flags."""
     demonstrations: Measure | None
     """The mean score of what the person wrote, from 1 to 7."""
+    reading: Measure | None
+    """How often the person reads and then says what people mean, as the report on quality has it."""
+    others: Measure | None
+    """The share of preferences that are those of the others."""
+    habit: str
+    """What is clicked unread; empty where nothing is."""
+    suspend: tuple[str, ...]
+    """Why the report on quality would suspend the person: nobody with such a reason is kept."""
+    watch: tuple[str, ...]
+    """Why it would watch the person: who is kept is watched then."""
     areas: tuple[str, ...]
     """What the person says to know."""
     missed: tuple[str, ...]
@@ -114,7 +128,7 @@ class Screened:
     rank: int
     """Among all who were measured, the best first; 0 of somebody of whom nothing is known."""
     proposed: str
-    """Unchanged (active if it was failed) for the best with nothing certainly below; else suspended."""
+    """Active or watch for the best with nothing certainly below; else suspended, or failed as before."""
     reason: str
 
 
@@ -138,6 +152,31 @@ class Screening:
 _Measures = Mapping[str, Measure]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Judged:
+    """All that is known of one person."""
+
+    member: Mapping[str, Any]
+    measures: _Measures
+    habit: str
+    suspend: tuple[str, ...]
+    watch: tuple[str, ...]
+    below: tuple[str, ...]
+    """Criteria of which the whole interval is below the cut-off."""
+
+    @property
+    def reading(self) -> Measure:
+        return self.measures.get("reading", _UNREAD)
+
+    @property
+    def is_known(self) -> bool:
+        # Who is still qualifying has answered too little to be compared.
+        return bool(self.measures) and self.member["standing"] != "qualifying"
+
+
+_CUT_OFFS = ("comparisons", "flags", "demonstrations")
+
+
 def screen(
     store: LabelStore,
     project: str,
@@ -157,28 +196,89 @@ def screen(
         everybody = project_people(look, project)
         authors = _authors(look, everybody, project, written_in or project)
         measures = _measured(look.connection, project, authors)
+    cards, standards = cards_of(store, project)
+    card_of = {card.name: (card, *reasons_of(card, standards)) for card in cards}
     people = [
-        member
+        _judged(member, measures.get(member["pseudonym"], {}), card_of.get(member["pseudonym"]), wanted)
         for member in everybody
         if member["role"] == "annotator"
         and member["standing"] not in _NOT_SCREENED
         and (member["answered"] or member["pseudonym"] in measures)
     ]
-    ranked = sorted(people, key=lambda member: _order(member["pseudonym"], measures, wanted))
-    known = [
-        member["pseudonym"]
-        for member in ranked
-        # Who is still qualifying has answered too little to be compared.
-        if member["standing"] != "qualifying" and member["pseudonym"] in measures
-    ]
-    fit = [name for name in known if not _failed(measures[name], wanted, certain=True)][:keep]
+    held = _held(people)
+    ranked = [*_in_order([p for p in people if p not in held]), *_in_order(held)]
+    known = [person for person in ranked if person.is_known]
+    fit = [person for person in known if person not in held][:keep]
+    ranked.sort(key=lambda person: not person.measures)
     return Screening(
         project=project,
         keep=keep,
         cut_offs=wanted,
-        people=tuple(_screened(member, known, fit, measures, wanted) for member in ranked),
-        notes=tuple(_notes(settings, measures)),
+        people=tuple(_screened(person, known, fit, wanted) for person in ranked),
+        notes=tuple(_notes(settings, people)),
     )
+
+
+def _judged(
+    member: Mapping[str, Any],
+    measures: _Measures,
+    card: tuple[PersonQuality, tuple[str, ...], tuple[str, ...]] | None,
+    cut_offs: CutOffs,
+) -> _Judged:
+    habit, suspend, watch, own = "", (), (), dict(measures)
+    if card is not None:
+        habit, suspend, watch = card[0].habit, card[1], card[2]
+        for what, figure in (("reading", card[0].skill), ("others", card[0].held_out)):
+            if (measure := _measure_of_figure(figure)) is not None:
+                own[what] = measure
+    below = _failed(own, cut_offs, certain=True)
+    return _Judged(member=member, measures=own, habit=habit, suspend=suspend, watch=watch, below=below)
+
+
+def _measure_of_figure(figure: Figure) -> Measure | None:
+    if figure.value is None or figure.low is None or figure.high is None:
+        return None
+    return Measure(value=figure.value, low=figure.low, high=figure.high, n=figure.n)
+
+
+def _held(people: Sequence[_Judged]) -> list[_Judged]:
+    # Known answers may be few and odd: by them alone nobody goes while a clearly worse reader stays.
+    free = [person for person in people if person.is_known and not person.suspend and not person.below]
+    worst = min((person.reading.high for person in free), default=1.0)
+    return [
+        person
+        for person in people
+        if person.suspend
+        or {*person.below} - {"comparisons"}
+        or (person.below and person.reading.low <= worst)
+    ]
+
+
+def _in_order(people: Sequence[_Judged]) -> list[_Judged]:
+    # By the lower ends (one right answer of one is less than nineteen of twenty), each as it differs from
+    # what is usual, so that what was not measured of somebody speaks neither for nor against them. And
+    # whoever clearly reads better comes first, whatever a few known answers say.
+    lows = [{what: _low(what, m) for what, m in person.measures.items()} for person in people]
+    usual = {
+        what: median(own[what] for own in lows if what in own)
+        for what in {what for own in lows for what in own}
+    }
+
+    def order(place: int) -> tuple[int, bool, float, str]:
+        own, person = lows[place], people[place]
+        score = sum(low - usual[what] for what, low in own.items())
+        return len(person.below), bool(person.watch), -score, person.member["pseudonym"]
+
+    left, ordered = [people[place] for place in sorted(range(len(people)), key=order)], list[_Judged]()
+    while left:
+        best = max(person.reading.low for person in left)
+        ordered.append(next(person for person in left if person.reading.high >= best))
+        left.remove(ordered[-1])
+    return ordered
+
+
+def _low(what: str, measure: Measure) -> float:
+    return (measure.low - 1) / (TOP_MARK - 1) if what == "demonstrations" else measure.low
 
 
 def _authors(
@@ -282,56 +382,50 @@ def _failed(measures: _Measures, cut_offs: CutOffs, *, certain: bool) -> tuple[s
     return tuple(
         what
         for what, member in measures.items()
-        if (member.high if certain else member.value) < getattr(cut_offs, what)
+        if what in _CUT_OFFS and (member.high if certain else member.value) < getattr(cut_offs, what)
     )
-
-
-def _order(name: str, measures: Mapping[str, _Measures], cut_offs: CutOffs) -> tuple[bool, int, float, str]:
-    # Who was measured, then who is below in the fewest criteria for certain, then the best on average.
-    # By the lower ends: one right answer of one is less than nineteen of twenty.
-    own = measures.get(name, {})
-    lows = [(m.low - 1) / (TOP_MARK - 1) if what == "demonstrations" else m.low for what, m in own.items()]
-    return not own, len(_failed(own, cut_offs, certain=True)), -fmean(lows or [0.0]), name
 
 
 def _screened(
-    member: Mapping[str, Any],
-    known: Sequence[str],
-    fit: Sequence[str],
-    measures: Mapping[str, _Measures],
-    cut_offs: CutOffs,
+    person: _Judged, known: Sequence[_Judged], fit: Sequence[_Judged], cut_offs: CutOffs
 ) -> Screened:
-    name = member["pseudonym"]
-    own = measures.get(name, {})
-    rank = known.index(name) + 1 if name in known else 0
-    below = _failed(own, cut_offs, certain=True)
+    own, standing = person.measures, person.member["standing"]
+    rank = known.index(person) + 1 if person in known else 0
+    selected = person in fit
     return Screened(
-        annotator=name,
-        person=member["person"],
-        standing=member["standing"],
-        comparisons=own.get("comparisons"),
-        flags=own.get("flags"),
-        demonstrations=own.get("demonstrations"),
-        areas=tuple(member["preferences"].get("areas", ())),
+        annotator=person.member["pseudonym"],
+        person=person.member["person"],
+        standing=standing,
+        **{what: own.get(what) for what in (*_CUT_OFFS, "reading", "others")},
+        habit=person.habit,
+        suspend=person.suspend,
+        watch=person.watch,
+        areas=tuple(person.member["preferences"].get("areas", ())),
         missed=_failed(own, cut_offs, certain=False),
-        below=below,
+        below=person.below,
         rank=rank,
-        proposed=_proposed(member["standing"], selected=name in fit) if rank else member["standing"],
-        reason=_reason(own, rank, len(known), below, selected=name in fit) if rank else "too little is known",
+        proposed=_proposed(person, selected=selected) if rank else standing,
+        reason=_reason(person, rank, len(known), selected=selected) if rank else "too little is known",
     )
 
 
-def _proposed(standing: str, *, selected: bool) -> str:
+def _proposed(person: _Judged, *, selected: bool) -> str:
     # What a person's standing is to become; whoever is watched, or was failed, is so for a reason.
+    standing = person.member["standing"]
     if selected:
-        return "active" if standing == "failed" else standing
+        return "watch" if person.watch or standing == "watch" else "active"
     return standing if standing == "failed" else "suspended"
 
 
-def _reason(own: _Measures, rank: int, count: int, below: Sequence[str], *, selected: bool) -> str:
-    figures = "; ".join(f"{what} {measure_words(what, measure)}" for what, measure in own.items())
-    short = f"below the cut-off: {', '.join(below)}" if below else "others are better"
-    return f"screening: {rank} of {count}, {figures}; {'kept' if selected else short}"
+def _reason(person: _Judged, rank: int, count: int, *, selected: bool) -> str:
+    figures = "; ".join(f"{what} {measure_words(what, measure)}" for what, measure in person.measures.items())
+    why = "others are better"
+    if person.suspend or person.below:
+        below = (f"below the cut-off: {', '.join(person.below)}",) if person.below else ()
+        why = "; ".join((*person.suspend, *below))
+    if selected:
+        why = f"kept, and watched: {'; '.join(person.watch)}" if person.watch else "kept"
+    return f"screening: {rank} of {count}, {figures}; {why}"
 
 
 def measure_words(what: str, measure: Measure) -> str:
@@ -345,19 +439,22 @@ def measure_words(what: str, measure: Measure) -> str:
     return f"{100 * measure.value:.0f} % of {measure.n} ({100 * measure.low:.0f}–{100 * measure.high:.0f})"
 
 
+_UNREAD = Measure(value=0.5, low=0.0, high=1.0, n=0)
 _UNMEASURED = {
     "comparisons": "comparisons are not measured: nobody answered an item whose answer is known",
     "flags": "flags are not measured: no item that was answered has known flags",
     "demonstrations": "demonstrations are not measured: no project of the store that asks for rate has "
     "ratings of what these people wrote (collect screen --demonstrations FILE writes it as tasks)",
+    "reading": "reading is not measured: nobody labelled work that somebody else did",
 }
 
 
-def _notes(settings: Project, measures: Mapping[str, _Measures]) -> Iterable[str]:
-    there = {what for own in measures.values() for what in own}
+def _notes(settings: Project, people: Sequence[_Judged]) -> Iterable[str]:
+    there, kind = {what for person in people for what in person.measures}, KINDS[settings.ask]
     for what, words in _UNMEASURED.items():
         # What nobody can have done in such a project needs no word.
-        possible = what == "demonstrations" or KINDS[settings.ask].check_gold is not None
+        needs = kind.compared if what == "reading" else kind.check_gold
+        possible = what == "demonstrations" or needs is not None
         if what not in there and possible:
             yield words
 

@@ -16,7 +16,7 @@ from plaudit.data.turns import read_completion, read_prompt
 
 MOST_LEVELS = 16
 """How deep the objects of a task may be nested."""
-_TEXTS = ("category", "language", "reference_answer", "method")
+_TEXTS = ("category", "language", "reference_answer", "method", "gold_reason")
 _NUMBERS = ("score", "priority")
 _COMMON = ("kind", "prompt", *_TEXTS, "metadata", *_NUMBERS, "probability", "gold", "qualify", "candidates")
 

@@ -160,7 +160,10 @@ def card(name: str, **more: object) -> PersonQuality:
         "place_p": None,
         "drift": (),
         "skipped": 0,
-        **dict.fromkeys(("gold", "consistency", "first", "longer", "lists", "refusals", "place_odds"), NONE),
+        **dict.fromkeys(
+            ("gold", "judge", "pasted", "consistency", "first", "longer", "lists", "refusals", "place_odds"),
+            NONE,
+        ),
     }
     return PersonQuality(**{**values, **more})  # type: ignore[arg-type]
 
@@ -219,4 +222,4 @@ def test_nothing_is_proposed_of_the_usual_the_merely_faster_and_those_it_holds_f
 
 def test_two_people_are_no_measure_of_each_other():
     found = standards_of([card("a1"), card("a2", seconds=1.0)], 0.65)
-    assert found == Standards(gold_floor=0.65, skill=None, seconds=None, held_out=None)
+    assert found == Standards(gold_floor=0.65, skill=None, seconds=None, held_out=None, judge=None)

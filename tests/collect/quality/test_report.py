@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from functools import partial
 from subprocess import Popen
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import pytest
@@ -20,6 +22,7 @@ from plaudit.collect.adding import add_tasks, adjudicate, set_project
 from plaudit.collect.answering import submit_answer
 from plaudit.collect.desk import Lease, next_task
 from plaudit.collect.export import EmptyExportError, Filters, export, read_snapshot, rows_of_event, trace_row
+from plaudit.collect.judging import Judged, record_judgements
 from plaudit.collect.people import join_project, make_invite
 from plaudit.collect.progress import project_people, project_tasks
 from plaudit.collect.project import Project
@@ -30,13 +33,23 @@ from plaudit.collect.quality.report import quality
 from plaudit.collect.quality.result import Quality, quality_to_dict
 from plaudit.collect.store import LabelStore, open_store
 from plaudit.data.edits import refuses
+from plaudit.data.judging import Judging, Mark, Verdict
 from plaudit.data.read import read_records
-from plaudit.data.records import Comparison
+from plaudit.data.records import Comparison, text_to_json
 from plaudit.errors import UserError
+from plaudit.evaluation.stats import wilson_interval
 from plaudit.lab.world.annotators import agreement as expected_agreement, annotator_pool
 from plaudit.lab.world.making import answer_tasks
 from tests.collect.desks import MakeDesk, pair_body
-from tests.collect.quality.crowds import body_of, first, in_turn, labelled_store, reader, rows_of_pool
+from tests.collect.quality.crowds import (
+    Clicker,
+    body_of,
+    first,
+    in_turn,
+    labelled_store,
+    reader,
+    rows_of_pool,
+)
 from tests.engine.toy_command import plaudit
 from tests.methods.reward_model.rows import command, judged, make_files
 
@@ -442,3 +455,74 @@ def test_a_reward_learns_from_soft_rows(tmp_path):
     losses = [line["held_out/loss"] for line in lines if "held_out/loss" in line]
     assert losses[-1] < losses[0]
     assert [line["held_out/accuracy"] for line in lines if "held_out/accuracy" in line][-1] > 0.8
+
+
+def digest(text: object) -> int:
+    return crc32(json.dumps(text, sort_keys=True).encode())
+
+
+def by_chance(right: float, seed: int, said: dict[frozenset[int], int]) -> Clicker:
+    """Who prefers the answer with the lower digest that often, wherever it stands; all goes into ``said``."""
+    rng = random.Random(seed)
+
+    def click(shown: Mapping[str, Any], number: int) -> dict[str, Any]:
+        answers = [digest(text) for text in shown["answers"]]
+        place = answers.index(min(answers)) ^ (rng.random() > right)
+        said[frozenset(answers)] = answers[place]
+        return {"strength": 2 * place - 1}
+
+    return click
+
+
+def test_everybody_stands_beside_the_judge_and_an_outlier_is_proposed(tmp_path, capsys):
+    rng, said = random.Random(7), [dict[frozenset[int], int]() for _ in range(4)]
+    clickers = [by_chance(right, n, said[n]) for n, right in enumerate((0.95, 0.9, 0.9, 0.35))]
+    store, people = labelled_store(tmp_path / "labels.db", clickers, tasks=80, overlap=4)
+    with closing(store):
+        assert {card.judge.value for card in quality(store, "p").annotators} == {None}
+        judged, sides = list[Judged](), dict[frozenset[int], int]()
+        for number, task in enumerate(answer_tasks(80, answers=2, split="test", seed=3)):
+            answers = [digest(text_to_json(text)) for text in task.answers]
+            place = answers.index(min(answers)) ^ (rng.random() > 0.85)
+            # Of a tie nobody can be said to agree or not.
+            ranks = (1, 1) if number % 10 == 0 else (1 + place, 2 - place)
+            if number % 10:
+                sides[frozenset(answers)] = answers[place]
+            marks = tuple(Mark(rank=rank) for rank in ranks)
+            judged.append(Judged(task=task, outcome=Verdict(marks=marks, annotator="small")))
+        record_judgements(store, "p", Judging(judge="small", version="letter1"), judged)
+        report = quality(store, "p")
+    assert report.judges == ("small@letter1",)
+    for card, own in zip(report.annotators, said, strict=True):
+        hits = [own[pair] == side for pair, side in sides.items()]
+        expected = wilson_interval(sum(hits) / len(hits), len(hits))
+        assert (card.judge.value, card.judge.n) == (sum(hits) / len(hits), len(hits))
+        # No wider than for so many independent labels, of prompts that hold one pair each.
+        assert (card.judge.low, card.judge.high) == pytest.approx(expected, abs=0.01)
+    (reasons,) = [proposal.reasons for proposal in report.proposals if proposal.name == people[3]]
+    assert any(reason.startswith("agrees with the judge in ") and "is usual" in reason for reason in reasons)
+    assert not any("the judge" in reason for proposal in report.proposals[1:] for reason in proposal.reasons)
+    assert main(["collect", "quality", "--store", str(tmp_path / "labels.db")]) == 0
+    printed = capsys.readouterr().out
+    assert "like the judge" in printed
+    assert "judges: small@letter1" in printed
+
+
+def test_who_pastes_what_they_are_to_write_is_proposed(make_desk, tmp_path, capsys):
+    desk = make_desk(
+        tasks=[{"prompt": f"Greet me {number}."} for number in range(12)], ask="write", overlap=2
+    )
+    shares = {"a1": [0.9, 1.0] * 6, "a2": [0.0, 0.4] * 6}
+    for person, own in zip(desk.people(2), shares.values(), strict=True):
+        for number, pasted in enumerate(own):
+            desk.submit(person, desk.lease(person), f"k{number}", {"answer": f"Hi {person}"}, pasted=pasted)
+    report = quality(desk.store, "p")
+    for card in report.annotators:
+        mean = sum(shares[card.name]) / 12
+        assert card.pasted.value == pytest.approx(mean)
+        assert (card.pasted.low, card.pasted.high) == pytest.approx(wilson_interval(mean, 12))
+    (proposal,) = report.proposals
+    assert (proposal.name, proposal.standing) == ("a1", "watch")
+    assert proposal.reasons == ("pasted 95% of what 12 answers hold (69% to 99%)",)
+    assert main(["collect", "quality", "--store", str(tmp_path / "labels.db")]) == 0
+    assert "pasted" in capsys.readouterr().out

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from plaudit.collect import conversation
+from plaudit.collect import conversation, review
 from plaudit.collect.adding import add_tasks, adjudicate, close_task, set_project
 from plaudit.collect.answering import (
     add_note,
@@ -166,12 +166,22 @@ def _page(call: Call, usual: int) -> int:
 
 def _guidelines(call: Call) -> dict[str, Any]:
     project = call.store.project(call.who.project)
-    return {"version": guidelines_version(project), "text": project.guidelines}
+    answered = [
+        {"question": found.text, "answer": found.answer}
+        for found in call.store.read(review.questions, project.name)
+        if found.answer
+    ]
+    return {"version": guidelines_version(project), "text": project.guidelines, "questions": answered}
+
+
+def _ask(call: Call) -> dict[str, Any]:
+    key, text = call.words("key", "text")
+    return asdict(call.store.write(review.ask_project, *call.person, key, text))
 
 
 def _preferences(call: Call) -> dict[str, Any]:
-    declined, languages, areas = call.words("declined", "languages", "areas")
-    given = {"declined": declined or (), "languages": languages or (), "areas": areas}
+    declined, languages, areas, groups = call.words("declined", "languages", "areas", "groups")
+    given = {"declined": declined or (), "languages": languages or (), "areas": areas, "groups": groups}
     return {"receipt": call.store.write(set_preferences, *call.person, **given)}
 
 
@@ -305,11 +315,17 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     _at("POST /flag", "label", _flag, {**_NAMED, "reason": TEXT, "text": MAYBE_TEXT}),
     _at("GET /history", "label", _history, {"limit": INTEGER, "before": INTEGER}),
     _at("GET /guidelines", "any", _guidelines),
+    _at("POST /ask", "label", _ask, {"key": TEXT, "text": TEXT}),
     _at(
         "POST /preferences",
         "label",
         _preferences,
-        {"declined": _LISTED, "languages": _LISTED, "areas": _LISTED},
+        {
+            "declined": _LISTED,
+            "languages": _LISTED,
+            "areas": _LISTED,
+            "groups": FieldRule(types=(dict,), required=False),
+        },
     ),
     _at("POST /turn", "label", _turn, {**_NAMED, "message": TEXT}, lane="model"),
     _at("POST /choose", "label", _choose, {"assignment": TEXT, "turn": ANY, "strength": ANY}),

@@ -12,6 +12,7 @@ from plaudit.collect.answers import field_of_form, known_answer, label_from_form
 from plaudit.collect.app.managing import LabelRow, label_rows, manage_page, whole_number
 from plaudit.collect.app.pages import Answer, Sent, Shown, Visit, fresh_key, page
 from plaudit.collect.app.render import differences, speaker
+from plaudit.collect.app.safety import is_number
 from plaudit.collect.app.saying import say_question
 from plaudit.collect.kinds import KINDS
 from plaudit.collect.kinds.kind import text_of
@@ -154,9 +155,30 @@ def _quality(visit: Visit) -> Answer:
     )
 
 
+def _questions(visit: Visit, *, error: FieldError | None = None) -> Answer:
+    found = visit.store.read(review.questions, visit.who.project)
+    # Those that wait first.
+    ordered = sorted(found, key=lambda question: (bool(question.answer), -question.seq))
+    values = {"questions": ordered, "key": fresh_key(), "done": visit.query.get("done", "")}
+    return manage_page(visit, "manage_questions.html", error=error, form=visit.form, **values)
+
+
+def _answer_question(visit: Visit) -> Answer:
+    form = visit.form
+    seq = form.need("question")
+    given = {"key": form.need("key"), "words": form.value("words") or ""}
+    try:
+        visit.act(review.answer_question, int(seq) if is_number(seq) else 0, form.value("text"), **given)
+    except FieldError as error:
+        return _questions(visit, error=error)
+    return Sent(to="/manage/questions?done=answered")
+
+
 PAGES = (
     page("GET /manage/queue", "review", _queue),
     page("POST /manage/queue/{task}", "review", _decide),
     page("GET /manage/quality", "review", _quality),
+    page("GET /manage/questions", "review", _questions),
+    page("POST /manage/questions", "review", _answer_question),
     page("GET /manage/gaps", "read", _gaps),
 )

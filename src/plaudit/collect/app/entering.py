@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
+from plaudit.collect import review
 from plaudit.collect.app.pages import (
     LANGUAGE_COOKIE,
     Answer,
     Cookie,
+    Form,
     Sent,
     Shown,
     Visit,
@@ -21,7 +23,7 @@ from plaudit.collect.app.pages import (
 from plaudit.collect.app.render import LANGUAGES
 from plaudit.collect.app.safety import RequestError, status_of
 from plaudit.collect.own import guidelines_read, own_preferences, read_guidelines
-from plaudit.collect.people import join_project, look_at_invite, set_preferences
+from plaudit.collect.people import checked_groups, join_project, look_at_invite, set_preferences
 from plaudit.collect.project import guidelines_version
 from plaudit.collect.refusals import FieldError, NotFoundError, NotYoursError, TooOftenError, check_choice
 from plaudit.collect.sessions import (
@@ -103,7 +105,12 @@ def _join_form(
     values: dict[str, Any] = {"invite": invite, "name": name, "participant": participant, "key": key}
     project = visit.store.project(invite.project)
     values |= {"error": error, "ask": project.ask, "guidelines": project.guidelines}
+    values |= {"groups": project.values_of_groups, "answers": _groups_of(visit.form)}
     return Shown(template="join.html", values=values, status=200 if error is None else 422)
+
+
+def _groups_of(form: Form) -> dict[str, str]:
+    return {name[6:]: form.value(name) or "" for name in form.fields if name.startswith("group-")}
 
 
 def _join(visit: Visit) -> Answer:
@@ -114,6 +121,8 @@ def _join(visit: Visit) -> Answer:
     try:
         if not invite.panel and not form.value("password"):
             raise FieldError(field="password", found="nothing", expected="a password to come back with")
+        # Before anybody joins: a name would be taken by whoever fills in the form again.
+        answers = visit.store.read(checked_groups, invite.project, _groups_of(form))
         joined = join_project(
             visit.store,
             visit.path["invite"],
@@ -122,6 +131,8 @@ def _join(visit: Visit) -> Answer:
             password=form.value("password") or None,
             participant=participant if invite.panel else None,
         )
+        if any(answers.values()):
+            visit.store.write(set_preferences, joined.project, joined.pseudonym, groups=answers)
     except FieldError as error:
         return _join_form(visit, name=name, participant=participant, key=form.need("key"), error=error)
     opened = visit.store.write(open_session, joined.project, joined.pseudonym)
@@ -183,14 +194,31 @@ PAGES = (
 )
 
 
-def _guidelines(visit: Visit) -> Answer:
+def _guidelines(visit: Visit, *, error: FieldError | None = None) -> Answer:
     project = visit.store.project(visit.who.project)
     values = {
         "words": project.guidelines,
         "version": guidelines_version(project),
         "read": visit.store.read(guidelines_read, *visit.person),
+        # Others' questions only with their answer: whoever answers decides how it is put.
+        "questions": [
+            question
+            for question in visit.store.read(review.questions, project.name)
+            if question.answer or question.actor == visit.who.pseudonym
+        ],
+        "key": fresh_key(),
+        "error": error,
+        "question": visit.form.value("text") or "",
     }
-    return Shown(template="guidelines.html", values=values)
+    return Shown(template="guidelines.html", values=values, status=200 if error is None else 422)
+
+
+def _ask(visit: Visit) -> Answer:
+    try:
+        visit.store.write(review.ask_project, *visit.person, visit.form.need("key"), visit.form.value("text"))
+    except FieldError as error:
+        return _guidelines(visit, error=error)
+    return Sent(to="/guidelines#questions")
 
 
 def _read_guidelines(visit: Visit) -> Answer:
@@ -204,11 +232,12 @@ def _preferences(visit: Visit) -> Answer:
     return _preferences_page(visit, visit.store.read(own_preferences, *visit.person))
 
 
-def _preferences_page(
-    visit: Visit, chosen: Mapping[str, Sequence[str]], error: FieldError | None = None
-) -> Shown:
-    upsetting, declined = visit.store.project(visit.who.project).upsetting, chosen["declined"]
+def _preferences_page(visit: Visit, chosen: Mapping[str, Any], error: FieldError | None = None) -> Shown:
+    project, declined = visit.store.project(visit.who.project), chosen["declined"]
+    upsetting = project.upsetting
     values = {
+        "groups": project.values_of_groups,
+        "answers": chosen["groups"],
         # With what was declined already and is asked for no more.
         "upsetting": [*upsetting, *(word for word in declined if word not in upsetting)],
         "declined": declined,
@@ -225,6 +254,7 @@ def _prefer(visit: Visit) -> Answer:
         "declined": visit.form.many("declined"),
         "languages": (visit.form.value("languages") or "").split(),
         # With the comma of Arabic too.
+        "groups": _groups_of(visit.form),
         "areas": [area.strip() for area in re.split("[,،]", visit.form.value("areas") or "") if area.strip()],
     }
     try:
@@ -236,6 +266,7 @@ def _prefer(visit: Visit) -> Answer:
 
 READING_PAGES = (
     page("GET /guidelines", "label", _guidelines),
+    page("POST /guidelines/question", "label", _ask),
     page("POST /guidelines/read", "label", _read_guidelines),
     page("GET /preferences", "label", _preferences),
     page("POST /preferences", "label", _prefer),

@@ -23,7 +23,7 @@ from plaudit.collect.answers import (
 from plaudit.collect.app.pages import Answer, Sent, Shown, Stream, Visit, fresh_key, page
 from plaudit.collect.app.render import differences, speaker, words
 from plaudit.collect.app.safety import error_details, is_number
-from plaudit.collect.app.saying import say_label, say_moment, say_question, turns_of_label
+from plaudit.collect.app.saying import say_known, say_label, say_moment, say_question, turns_of_label
 from plaudit.collect.desk import MOST_OF_A_KEY, Lease, Nothing, next_task
 from plaudit.collect.kinds import KINDS
 from plaudit.collect.kinds.kind import Form, Kind, in_a_line, text_of
@@ -118,6 +118,16 @@ def _notices(visit: Visit) -> list[tuple[str, str]]:
     return found
 
 
+def _lesson(visit: Visit) -> dict[str, Any] | None:
+    """What was right of the qualifying item just answered, where the project lets people learn from it."""
+    after = visit.query.get("after")
+    found = None if after is None else visit.store.read(own.lesson_of, *visit.person, after)
+    if found is None:
+        return None
+    known = say_known(found.gold, found.order, visit.language)
+    return {"known": known, "reason": found.reason, "is_right": found.is_right}
+
+
 def _task_page(
     visit: Visit,
     task: Task,
@@ -148,6 +158,7 @@ def _task_page(
         "progress": progress,
         "qualification": _qualification(visit),
         "notices": [*notices, *_passed(visit, progress.answered)],
+        "lesson": _lesson(visit),
         "error": _fault(visit, error) if isinstance(error, refusals.FieldError) else error,
         "rest": _break_minutes(visit),
         "marks": differences(*texts) if texts and visit.query.get("differences") == "yes" else None,
@@ -204,6 +215,7 @@ def _resting(visit: Visit, found: Nothing, *, typed: Sequence[str] = (), status:
         "reason": found.reason,
         "until": "" if found.until is None else say_moment(found.until),
         "notices": _notices(visit),
+        "lesson": _lesson(visit),
         "qualification": visit.store.read(own.qualification, *visit.person)
         if found.reason == "failed"
         else None,

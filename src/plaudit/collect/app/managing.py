@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from plaudit.collect import review
-from plaudit.collect.adding import add_tasks, close_task, make_gold
+from plaudit.collect.adding import add_tasks, close_task, gold_of_reviewers, make_gold
 from plaudit.collect.app.pages import Answer, File, Sent, Shown, Visit, page
 from plaudit.collect.app.safety import MOST_TASKS, RequestError, is_number, parse_json, status_of
 from plaudit.collect.app.saying import Described, describe
@@ -32,6 +32,7 @@ SECTIONS: tuple[tuple[str, str, str], ...] = (
     ("/manage/queue", "manage-nav-queue", "review"),
     ("/manage/quality", "manage-nav-quality", "review"),
     ("/manage/gaps", "manage-nav-gaps", "read"),
+    ("/manage/questions", "manage-nav-questions", "review"),
     ("/manage/people", "manage-nav-people", "review"),
     ("/manage/invites", "manage-nav-invites", "manage"),
     ("/manage/settings", "manage-nav-settings", "read"),
@@ -180,6 +181,26 @@ def _make_gold(visit: Visit) -> Answer:
     return Sent(to=f"/manage/tasks/{details.id}?done=gold")
 
 
+def _gold_page(visit: Visit, *, make: bool = False) -> Answer:
+    # Looked at and made by the same page: what is left open stands on both.
+    source = visit.form.value if make else visit.query.get
+    values = {name: source(name) or usual for name, usual in (("reviewers", "3"), ("agreement", "0.75"))}
+    project, added, found, error = visit.who.project, None, None, None
+    try:
+        least = int(values["reviewers"]) if is_number(values["reviewers"]) else 0
+        try:
+            share = float(values["agreement"].replace(",", "."))
+        except ValueError:
+            share = 0.0
+        with visit.store.changing() if make else visit.store.looking() as change:
+            found = gold_of_reviewers(change, project, least=least, agreement=share)
+            if make:
+                added = add_tasks(change, project, found.bodies, actor=visit.who.pseudonym)
+    except UserError as fault:
+        error = fault
+    return manage_page(visit, "manage_gold.html", error=error, given=values, found=found, added=added)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineFault:
     line: int
@@ -293,6 +314,8 @@ PAGES = (
     page("GET /manage/tasks", "read", _tasks),
     page("GET /manage/tasks/{task}", "read", _task_page),
     page("POST /manage/tasks/{task}/close", "manage", _close),
+    page("GET /manage/gold", "manage", _gold_page),
+    page("POST /manage/gold", "manage", lambda visit: _gold_page(visit, make=True)),
     page("POST /manage/tasks/{task}/gold", "manage", _make_gold),
     page("GET /manage/add", "manage", _add_page),
     page("POST /manage/add", "manage", _add_tasks),

@@ -11,9 +11,18 @@ from plaudit.collect.app.managing import manage_page
 from plaudit.collect.app.pages import Answer, File, Form, Sent, Shown, Visit, fresh_key, local_address, page
 from plaudit.collect.app.safety import status_of
 from plaudit.collect.own import qualification
-from plaudit.collect.people import SCOPES, STANDINGS, Panel, end_invite, make_invite, revoke, set_standing
+from plaudit.collect.people import (
+    SCOPES,
+    STANDINGS,
+    Panel,
+    end_invite,
+    make_invite,
+    revoke,
+    set_groups,
+    set_standing,
+)
 from plaudit.collect.privacy import erase_person, export_person
-from plaudit.collect.progress import pay_csv, pay_rows, project_people
+from plaudit.collect.progress import group_sizes, pay_csv, pay_rows, project_people
 from plaudit.collect.quality.cache import read_report
 from plaudit.collect.refusals import FieldError, KeyConflictError, NotYoursError
 from plaudit.collect.sessions import end_sessions, list_sessions
@@ -28,6 +37,7 @@ def _people(visit: Visit) -> Answer:
         visit,
         "manage_people.html",
         people=visit.store.read(project_people, visit.who.project),
+        sizes=visit.store.read(group_sizes, visit.who.project),
         # A reviewer decides about pseudonyms; whose they are is the owner's to know.
         named=visit.may("manage"),
         done=visit.query.get("done", ""),
@@ -51,6 +61,7 @@ def _person_page(visit: Visit, row: dict[str, Any], *, error: FieldError | None 
         person=row,
         named=named,
         gone=gone,
+        groups=visit.store.project(project).values_of_groups if row["role"] == "annotator" else {},
         sessions=visit.store.read(list_sessions, project, pseudonym) if named and not gone else [],
         history=review.trail(visit.store, project, kinds=_STANDING_KINDS, subject=pseudonym),
         standings=STANDINGS,
@@ -87,6 +98,16 @@ def _set_standing(visit: Visit) -> Answer:
             return _person_page(visit, row, error=error)
     onward = local_address(visit.form.value("next"), f"/manage/people/{row['pseudonym']}")
     return Sent(to=f"{onward.partition('?')[0]}?done=standing")
+
+
+def _set_groups(visit: Visit) -> Answer:
+    row = _person_row(visit)
+    given = {name[6:]: visit.form.value(name) for name in visit.form.fields if name.startswith("group-")}
+    # What somebody said is not shown to those who manage, so that leaving it as it is is a choice of its own.
+    answers = {name: value or "" for name, value in given.items() if value != "="}
+    if answers:
+        visit.act(set_groups, row["pseudonym"], answers)
+    return Sent(to=f"/manage/people/{row['pseudonym']}?done=groups")
 
 
 def _end_sessions(visit: Visit) -> Answer:
@@ -196,6 +217,7 @@ PAGES = (
     page("GET /manage/people", "review", _people),
     page("GET /manage/people/{person}", "review", lambda visit: _person_page(visit, _person_row(visit))),
     page("POST /manage/people/{person}/standing", "review", _set_standing),
+    page("POST /manage/people/{person}/groups", "manage", _set_groups),
     page("POST /manage/people/{person}/sessions", "manage", _end_sessions),
     page("POST /manage/people/{person}/export", "manage", _export_person),
     page("POST /manage/people/{person}/erase", "manage", _erase),

@@ -58,6 +58,33 @@ def say_label(shown: Mapping[str, Any], label: Mapping[str, Any], language: str)
     return KINDS[shown["kind"]].say(shown, label, Spoken(language))
 
 
+def say_known(gold: Mapping[str, Any], order: Sequence[int], language: str) -> list[Markup]:
+    """What is known of a task's answers, a line each, with the letters under which they were shown."""
+    voice, lines = Spoken(language), list[Markup]()
+    for name, known in gold.items():
+        if name in ("better", "best"):
+            lines.append(voice.speak("lesson-best", answer=LETTERS[order.index(known)]))
+        elif name == "labels":
+            steps = (
+                voice.put("{}: {}", n, voice.speak(f"steps-{word}")) for n, word in enumerate(known, start=1)
+            )
+            lines.append(voice.join(", ", steps))
+        else:
+            # Flags are a list of words of each answer, points from and to how many.
+            of_place = [
+                map(voice.own, known[candidate])
+                if name == "flags"
+                else [voice.put("{}–{}", *(f"{end:g}" for end in known[candidate]))]
+                for candidate in order
+            ]
+            parts = (
+                voice.put("{}: {}", letter, voice.join(", ", words) or "–")
+                for letter, words in zip(LETTERS, of_place, strict=False)
+            )
+            lines.append(voice.put("{}: {}", voice.own(name), voice.join("; ", parts)))
+    return lines
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Described:
     summary: str

@@ -25,6 +25,7 @@ FORMS: Mapping[str, str] = {
     "aspects": "words",
     "points": "whole",
     "flags": "words",
+    "groups": "lists",
     "upsetting": "words",
     "overlap": "whole",
     "most": "maybe-whole",
@@ -34,6 +35,7 @@ FORMS: Mapping[str, str] = {
     "repeat": "share",
     "qualify_n": "whole",
     "qualify_floor": "share",
+    "qualify_teach": "switch",
 }
 """The settings of the form, in its order, with what each is; all others are set by ``plaudit collect
 project``: which files and servers are read is for whoever runs the machine."""
@@ -45,7 +47,7 @@ _SWITCHED_ON = "yes"
 class SettingField:
     name: str
     form: str
-    """line, text, words (a line each), switch, whole, maybe-whole, share or choice."""
+    """line, text, words (a line each), lists (a line each), switch, whole, maybe-whole, share or choice."""
     value: str
     options: tuple[str, ...] = ()
 
@@ -66,6 +68,8 @@ def setting_fields(project: Project, given: Form | None) -> list[SettingField]:
 def _shown(value: Any, form: str) -> str:
     if form == "switch":
         return _SWITCHED_ON if value else ""
+    if form == "lists":
+        return "\n".join(f"{name}: {', '.join(words)}" for name, *words in value)
     if form == "words":
         return "\n".join(value)
     return "" if value is None else str(value)
@@ -102,6 +106,17 @@ def _share(name: str, text: str) -> float:
     return share
 
 
+def _lists(name: str, text: str) -> tuple[tuple[str, ...], ...]:
+    # A line each: a name, a colon, and words with commas between them.
+    lists = list[tuple[str, ...]]()
+    for line in filter(str.strip, text.split("\n")):
+        head, colon, words = line.partition(":")
+        if not colon:
+            raise FieldError(field=name, found=repr(line[:40]), expected="lines such as region: north, south")
+        lists.append((head.strip(), *(word.strip() for word in words.split(",") if word.strip())))
+    return tuple(lists)
+
+
 def _choice(name: str, text: str) -> str:
     check_choice(name, text, _CHOICES[name])
     return text
@@ -111,6 +126,7 @@ _READERS = {
     "line": lambda name, text: text.strip(),
     "text": lambda _, text: text,
     "words": lambda name, text: tuple(line.strip() for line in text.split("\n") if line.strip()),
+    "lists": _lists,
     "switch": lambda _, text: text == _SWITCHED_ON,
     "whole": _whole,
     "maybe-whole": lambda name, text: _whole(name, text) if text.strip() else None,

@@ -156,6 +156,8 @@ class Kind:
     """The key of what the prompt is called."""
     shown: Callable[[Body, Settings], dict[str, Any]] = nothing
     """What an annotator is shown beside prompt and answers."""
+    aspects: bool = False
+    """Whether answers are rated by the project's aspects."""
     compared_texts: Callable[[Shown, Form], tuple[str, str] | None] | None = None
     """Two texts whose differences can be marked."""
     conversation: Conversation | None = None
@@ -439,3 +441,62 @@ def _tie(name: str) -> FieldError:
         found="a tie",
         expected=f"one answer that is better (leave the row out, or add it {UNKNOWN})",
     )
+
+
+def read_points(
+    node: Node, count: int, settings: Settings, aspects: Sequence[str]
+) -> dict[str, list[int | None]]:
+    """Points of each answer by aspect, as a label has them; null where one was left out."""
+    if {*node.fields()} - {*aspects} or not node.fields():
+        raise node.wrong_type_error(f"points by aspect: {', '.join(aspects) or 'none, as none is rated'}")
+    points = dict[str, list[int | None]]()
+    for name in node.fields():
+        items, most = node.get(name).items(), settings.levels(name)
+        if len(items) != count:
+            raise node.get(name).wrong_type_error(f"1 to {most} or null for each of the {count} answers")
+        points[name] = [None if item.value is None else read_whole(item, 1, most) for item in items]
+    return points
+
+
+def shown_aspects(settings: Settings, aspects: Sequence[str]) -> dict[str, Any]:
+    anchors = {name: list(words) for name in aspects if (words := settings.words_of(name))}
+    return {"aspects": [*aspects], "points": settings.points, "anchors": anchors}
+
+
+def form_points(shown: Shown, form: Form) -> dict[str, Any]:
+    """The label's ``points``, or nothing where none were given."""
+    points = dict[str, list[int | None]]()
+    for number, aspect in enumerate(shown.get("aspects", ())):
+        names = [f"points-{number}-{place}" for place in range(len(shown["answers"]))]
+        # As many as the aspect's levels where they have words, else those of the project.
+        most = len(shown.get("anchors", {}).get(aspect, ())) or shown["points"]
+        given = [form_whole(form, name, 1, most) if form_value(form, name) else None for name in names]
+        if any(value is not None for value in given):
+            points[aspect] = given
+    return {"points": points} if points else {}
+
+
+def points_values(shown: Shown, label: Label) -> dict[str, list[object]]:
+    return {
+        f"points-{shown['aspects'].index(aspect)}-{place}": ["" if value is None else value]
+        for aspect, given in label.get("points", {}).items()
+        if aspect in shown.get("aspects", ())
+        for place, value in enumerate(given)
+    }
+
+
+def points_words(label: Label, place: int, voice: Voice) -> list[str]:
+    """What the answer shown at a place was given, by aspect."""
+    return [
+        voice.put("{} {}", voice.own(aspect), points[place])
+        for aspect, points in label.get("points", {}).items()
+        if points[place] is not None
+    ]
+
+
+def valued_points(label: Label, order: Order) -> Iterator[tuple[str, int, int]]:
+    """Aspect, place in the task and value from 0 of all points in a label."""
+    for aspect, points in label.get("points", {}).items():
+        for place, value in enumerate(points):
+            if value is not None:
+                yield aspect, order[place], value - 1

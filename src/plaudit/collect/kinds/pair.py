@@ -13,7 +13,7 @@ from plaudit.data.records import Comparison, Record, plain_text
 
 
 def _check(node: Node, body: kind.Body, settings: kind.Settings) -> dict[str, Any]:
-    kind.refuse_unknown(node, ("strength", "none", "both_bad", "flags", "why"))
+    kind.refuse_unknown(node, ("strength", "none", "both_bad", "points", "flags", "why"))
     label: dict[str, Any] = {**kind.read_words(node), **kind.read_flags(node, 2, settings)}
     bad = node.optional("both_bad")
     if bad is not None:
@@ -21,11 +21,20 @@ def _check(node: Node, body: kind.Body, settings: kind.Settings) -> dict[str, An
         if not isinstance(bad.value, bool):
             raise bad.wrong_type_error("true or false")
         label["both_bad"] = bad.value
+    points = node.optional("points")
+    if points is not None:
+        label["points"] = kind.read_points(points, 2, settings, settings.aspects)
     if kind.says_none(node):
         # Who says that nothing can be said cannot say how much better one is.
-        kind.refuse_unknown(node, ("none", "both_bad", "flags", "why"))
+        kind.refuse_unknown(node, ("none", "both_bad", "points", "flags", "why"))
         return {**label, "none": True}
     return {**label, "strength": kind.read_strength(node.get("strength"), settings)}
+
+
+def _shown(body: kind.Body, settings: kind.Settings) -> dict[str, Any]:
+    # Of projects without aspects the task stays as it was.
+    aspects = kind.shown_aspects(settings, settings.aspects) if settings.aspects else {}
+    return {"scale": list(settings.scale), "ties": settings.ties, **aspects}
 
 
 def preferred_place(label: kind.Label, order: kind.Order) -> int | None:
@@ -48,7 +57,11 @@ def _texts(shown: kind.Shown, form: kind.Form) -> tuple[str, str]:
 
 
 def _read(shown: kind.Shown, form: kind.Form) -> dict[str, Any]:
-    label = {**kind.form_flags(shown, form), **kind.form_texts(form, "why")}
+    label = {
+        **kind.form_points(shown, form),
+        **kind.form_flags(shown, form),
+        **kind.form_texts(form, "why"),
+    }
     if kind.form_checked(form, "both_bad"):
         label["both_bad"] = True
     if kind.form_value(form, "strength") == "none":
@@ -61,7 +74,7 @@ def _values(shown: kind.Shown, label: kind.Label) -> kind.Values:
     chosen = "none" if label.get("none") else label.get("strength", "")
     bad = ["yes"] if label.get("both_bad") else []
     shared = {name: value for name, value in kind.shared_values(label).items() if name != "none"}
-    return {"strength": [chosen], "both_bad": bad, **shared}
+    return {"strength": [chosen], "both_bad": bad, **kind.points_values(shown, label), **shared}
 
 
 def _say(shown: kind.Shown, label: kind.Label, voice: kind.Voice) -> str:
@@ -75,7 +88,10 @@ def _say(shown: kind.Shown, label: kind.Label, voice: kind.Voice) -> str:
 
 
 def _summary(label: kind.Label, order: kind.Order, settings: kind.Settings, voice: kind.Voice) -> str:
-    both = (voice.speak("manage-both-bad"),) if label.get("both_bad") else ()
+    both = [voice.speak("manage-both-bad")] if label.get("both_bad") else []
+    for place, shown in sorted(zip(order, range(2), strict=True)):
+        if given := kind.points_words(label, shown, voice):
+            both.append(voice.put("{}: {}", kind.LETTERS[place], voice.join(", ", given)))
     if label.get("none"):
         return voice.join(" · ", (voice.speak("manage-no-preference"), *both))
     return voice.join(" · ", (_degree(label["strength"], order, settings, voice), *both))
@@ -128,6 +144,7 @@ def _valued(
     value, most = strength if forward[1] == 1 else -strength, len(settings.scale)
     # Without ties no label is 0, and no number is left for it.
     yield "", 0, value + most if settings.ties or value < 0 else value + most - 1
+    yield from kind.valued_points(label, order)
 
 
 def _compared(label: kind.Label, order: kind.Order, forward: kind.Order) -> Iterator[tuple[int, int, int]]:
@@ -146,9 +163,10 @@ KIND = kind.Kind(
     drawn=2,
     width="wide",
     question="default: Which answer is better?",
-    shown=lambda body, settings: {"scale": list(settings.scale), "ties": settings.ties},
+    aspects=True,
+    shown=_shown,
     compared_texts=_texts,
-    fields=("strength", "both_bad", "flags", "why"),
+    fields=("strength", "both_bad", "points", "flags", "why"),
     read=_read,
     values=_values,
     faults={"strength": "fault-strength"},
@@ -162,6 +180,9 @@ KIND = kind.Kind(
     statement=lambda label, order: kind.sign(_strength(label, order)),
     valued=_valued,
     compared=_compared,
-    scales=lambda settings: {"": (2 * len(settings.scale) + settings.ties, "ordinal")},
+    scales=lambda settings: {
+        "": (2 * len(settings.scale) + settings.ties, "ordinal"),
+        **{name: (settings.levels(name), "ordinal") for name in settings.aspects},
+    },
     seconds=300,
 )

@@ -28,7 +28,7 @@ def _check(node: Node, body: kind.Body, settings: kind.Settings) -> dict[str, An
     if points is None and thumbs is None:
         raise FieldError(field="points", found="nothing", expected="points of each answer, or thumbs")
     if points is not None:
-        label["points"] = _points(points, count, settings)
+        label["points"] = kind.read_points(points, count, settings, _aspects(settings))
     if thumbs is not None:
         items = thumbs.items() if isinstance(thumbs.value, list) else ()
         values = [item.value for item in items]
@@ -40,19 +40,6 @@ def _check(node: Node, body: kind.Body, settings: kind.Settings) -> dict[str, An
     if all(value is None for value in (*given, *label.get("thumbs", ()))):
         raise FieldError(field="points", found="nothing but null", expected="points or a thumb of an answer")
     return label
-
-
-def _points(node: Node, count: int, settings: kind.Settings) -> dict[str, list[int | None]]:
-    aspects = _aspects(settings)
-    if {*node.fields()} - {*aspects} or not node.fields():
-        raise node.wrong_type_error(f"points by aspect: {', '.join(aspects)}")
-    points = dict[str, list[int | None]]()
-    for name in node.fields():
-        items, most = node.get(name).items(), settings.levels(name)
-        if len(items) != count:
-            raise node.get(name).wrong_type_error(f"1 to {most} or null for each of the {count} answers")
-        points[name] = [None if item.value is None else kind.read_whole(item, 1, most) for item in items]
-    return points
 
 
 def _check_gold(node: Node, task: kind.Body, settings: kind.Settings) -> dict[str, Any]:
@@ -121,44 +108,25 @@ def _known(label: kind.Label, order: kind.Order, settings: kind.Settings) -> dic
 
 
 def _shown(body: kind.Body, settings: kind.Settings) -> dict[str, Any]:
-    aspects = [*_aspects(settings)]
-    anchors = {name: list(words) for name in aspects if (words := settings.words_of(name))}
-    return {"aspects": aspects, "points": settings.points, "anchors": anchors}
+    return kind.shown_aspects(settings, _aspects(settings))
 
 
 def _read(shown: kind.Shown, form: kind.Form) -> dict[str, Any]:
-    places, points = range(len(shown["answers"])), dict[str, list[int | None]]()
-    for number, aspect in enumerate(shown["aspects"]):
-        names = [f"points-{number}-{place}" for place in places]
-        # As many as the aspect's levels where they have words, else those of the project.
-        most = len(shown.get("anchors", {}).get(aspect, ())) or shown["points"]
-        given = [kind.form_whole(form, n, 1, most) if kind.form_value(form, n) else None for n in names]
-        if _is_any_given(given):
-            points[aspect] = given
+    places = range(len(shown["answers"]))
     thumbs = [_THUMBS.get(kind.form_choice(form, f"thumb-{place}", tuple(_THUMBS))) for place in places]
     label = {
-        **({"points": points} if points else {}),
-        **({"thumbs": thumbs} if _is_any_given(thumbs) else {}),
+        **kind.form_points(shown, form),
+        **({"thumbs": thumbs} if any(thumb is not None for thumb in thumbs) else {}),
     }
     if not label:
         raise FieldError(field="points-0-0", found="nothing", expected="points or a thumb of an answer")
     return {**label, **kind.form_flags(shown, form), **kind.form_texts(form, "why")}
 
 
-def _is_any_given(values: Sequence[object]) -> bool:
-    return any(value is not None for value in values)
-
-
 def _values(shown: kind.Shown, label: kind.Label) -> kind.Values:
-    points = {
-        f"points-{shown['aspects'].index(aspect)}-{place}": ["" if value is None else value]
-        for aspect, given in label.get("points", {}).items()
-        if aspect in shown["aspects"]
-        for place, value in enumerate(given)
-    }
     words = {True: "up", False: "down", None: ""}
     thumbs = {f"thumb-{place}": [words[thumb]] for place, thumb in enumerate(label.get("thumbs", ()))}
-    return {**points, **thumbs, **kind.shared_values(label)}
+    return {**kind.points_values(shown, label), **thumbs, **kind.shared_values(label)}
 
 
 def _say(shown: kind.Shown, label: kind.Label, voice: kind.Voice) -> str:
@@ -170,11 +138,7 @@ def _say(shown: kind.Shown, label: kind.Label, voice: kind.Voice) -> str:
 def _summary(label: kind.Label, order: kind.Order, settings: kind.Settings, voice: kind.Voice) -> str:
     parts = list[tuple[int, str]]()
     for shown, place in enumerate(order):
-        given = [
-            voice.put("{} {}", voice.own(aspect), points[shown])
-            for aspect, points in label.get("points", {}).items()
-            if points[shown] is not None
-        ]
+        given = kind.points_words(label, shown, voice)
         thumb = label["thumbs"][shown] if "thumbs" in label else None
         if thumb is not None:
             given.append(voice.speak("manage-thumb-up" if thumb else "manage-thumb-down"))
@@ -223,11 +187,8 @@ def _statement(label: kind.Label, order: kind.Order) -> Any:
 def _valued(
     label: kind.Label, order: kind.Order, forward: kind.Order, settings: kind.Settings
 ) -> Iterator[tuple[str, Any, int]]:
-    for aspect, points in label.get("points", {}).items():
-        name = "" if aspect == _WHOLE else aspect
-        yield from (
-            (name, order[place], value - 1) for place, value in enumerate(points) if value is not None
-        )
+    for aspect, place, value in kind.valued_points(label, order):
+        yield "" if aspect == _WHOLE else aspect, place, value
     thumbs = enumerate(label.get("thumbs", ()))
     yield from (("thumbs", order[place], int(thumb)) for place, thumb in thumbs if thumb is not None)
 
@@ -250,6 +211,7 @@ KIND = kind.Kind(
     gold_of_records=_gold_of_records,
     drawn=1,
     width="wide",
+    aspects=True,
     question="question-rate",
     solo_question="How good is each answer?",
     shown=_shown,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -30,7 +30,7 @@ from plaudit.errors import UserError
 LOOKS = ("characters", "length", "list", "refusal")
 """What is known of an answer's surface; length is the logarithm of the characters."""
 # Models and reviewers are no annotators: theirs are other questions.
-_OF_PEOPLE = ("work", "gold", "qualify", "repeat")
+_OF_PEOPLE, _OF_MODELS = ("work", "gold", "qualify", "repeat"), "judged"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +41,7 @@ class Items:
     number_B: np.ndarray
     seconds_B: np.ndarray
     right_B: np.ndarray
+    pasted_B: np.ndarray
     alike_B: np.ndarray
     """Of a repeated task, whether the answer is the first one."""
 
@@ -72,14 +73,35 @@ class Gathered:
     """Of each pair in ``choices``, its task and the places of its two answers there."""
     chosen: int
     """Tasks left out of ``values``, since they were chosen by a score and not at random."""
+    judges: tuple[str, ...] = ()
+    """Models that judged pairs of the project."""
+    judge_U: np.ndarray | None = None
+    """Of each pair in ``choices``, above 0 where most of them prefer the first, 0 where they say nothing."""
 
 
 def gather(project: Project, people: Sequence[Person], labels: pyarrow.Table) -> Gathered:
     """The labels of people, without surplus; choices and what is right only where there are bodies."""
     (purpose_B, purposes), seq_B = _words(labels, "purpose"), _to_numpy(labels["seq"])
     rows_N = np.flatnonzero(np.isin(purposes, _OF_PEOPLE)[purpose_B] & ~_to_numpy(labels["surplus"]))
-    labels = labels.take(_to_arrow(rows_N[np.argsort(seq_B[rows_N], kind="stable")]))
-    return _Gathering(project, people, labels).gathered()
+    people_labels = labels.take(_to_arrow(rows_N[np.argsort(seq_B[rows_N], kind="stable")]))
+    gathered = _Gathering(project, people, people_labels).gathered()
+    judged_N = np.flatnonzero(np.isin(purposes, (_OF_MODELS,))[purpose_B])
+    if gathered.choices is None or not len(judged_N):
+        return gathered
+    return _with_judges(gathered, labels.take(_to_arrow(judged_N)))
+
+
+def _with_judges(gathered: Gathered, labels: pyarrow.Table) -> Gathered:
+    names = sorted({*_words(labels, "annotator")[1]})
+    models = [Person(name=name, standing="", excluded=False, skipped=0) for name in names]
+    choices, keys = _Gathering(gathered.project, models, labels, work=_OF_MODELS).choices()
+    if choices is None:
+        return gathered
+    votes = choices.votes
+    side_B = np.where(votes.choice_B == TIE, 0, np.where(votes.choice_B == FIRST, 1, -1))
+    sides = dict(zip(keys, np.bincount(votes.pair_B, side_B, minlength=votes.pairs), strict=True))
+    judge_U = np.array([sides.get(key, 0) for key in gathered.keys])
+    return replace(gathered, judges=tuple(names), judge_U=judge_U)
 
 
 def gather_rows(settings: Project, rows: Sequence[Any]) -> Gathered:
@@ -118,7 +140,9 @@ def _words(labels: pyarrow.Table, name: str) -> tuple[np.ndarray, list[str]]:
 
 
 class _Gathering:
-    def __init__(self, project: Project, people: Sequence[Person], labels: pyarrow.Table) -> None:
+    def __init__(
+        self, project: Project, people: Sequence[Person], labels: pyarrow.Table, work: str = "work"
+    ) -> None:
         self.project, self._kind, self._labels = project, KINDS[project.ask], labels
         (self._task_B, self._tasks), (self._prompt_B, _), (self._guidelines_B, self._guidelines) = (
             _words(labels, name) for name in ("task", "prompt", "guidelines")
@@ -141,10 +165,10 @@ class _Gathering:
             tuple(part[place] for part, place in zip(parsed, places_of, strict=True)) for places_of in places
         ]
         self._none_C = np.array([bool(label.get("none")) for label, _, _ in self._sayings], dtype=bool)
-        self._work_N = np.flatnonzero((self._purpose_B == "work") & ~self._none_C[self._saying_B])
+        self._work_N = np.flatnonzero((self._purpose_B == work) & ~self._none_C[self._saying_B])
 
     def gathered(self) -> Gathered:
-        choices, keys = self._choices()
+        choices, keys = self.choices()
         nothing_B = np.full(len(self._person_B), np.nan)
         return Gathered(
             project=self.project,
@@ -153,6 +177,7 @@ class _Gathering:
                 person_B=self._person_B,
                 number_B=_to_numpy(self._labels["number"]),
                 seconds_B=_to_numpy(self._labels["seconds"]),
+                pasted_B=_to_numpy(self._labels["pasted"]),
                 right_B=self._right(nothing_B.copy()),
                 alike_B=self._alike(nothing_B),
             ),
@@ -206,7 +231,7 @@ class _Gathering:
             )
         return {aspect: part for aspect, part in values.items() if len(part.unit_B)}
 
-    def _choices(self) -> tuple[Choices | None, tuple[tuple[str, int, int], ...]]:
+    def choices(self) -> tuple[Choices | None, tuple[tuple[str, int, int], ...]]:
         compared = self._kind.compared
         if compared is None or "body" not in self._labels.column_names:
             return None, ()

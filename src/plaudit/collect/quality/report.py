@@ -9,7 +9,7 @@ judged by the end of the interval that speaks for the person.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from statistics import median
@@ -19,13 +19,14 @@ import pyarrow
 
 from plaudit.collect.columns import Head, labels_of
 from plaudit.collect.kinds import KINDS
+from plaudit.collect.project import LEAST_IN_A_GROUP, large_enough
 from plaudit.collect.quality import bias, result, skill
 from plaudit.collect.quality.agreement import Values, agreements
 from plaudit.collect.quality.bias import Course, drifts
 from plaudit.collect.quality.gathering import Choices, Gathered, gather
 from plaudit.collect.quality.skill import FIRST, TIE
 from plaudit.collect.store import LabelStore
-from plaudit.evaluation.stats import Resampling
+from plaudit.evaluation.stats import Resampling, bootstrap_mean
 
 LEAST_SKILL = 0.6
 """Of the usual skill: who certainly has less, and clicks the rest, is proposed for suspension."""
@@ -33,6 +34,8 @@ LEAST_CONSISTENCY = 0.7
 """Repeated tasks answered alike, below which somebody is watched."""
 PLACE_SHARE = 0.6
 """The share of preferences for one place from which a bias is worth a look, however certain it is."""
+MOST_PASTED = 0.5
+"""Of what people write: who certainly pastes more of it is watched, as it may be another's, or a model's."""
 TOO_FAST = 1 / 3
 """Of the median of all people's seconds."""
 SURE = 0.01
@@ -49,6 +52,8 @@ class Standards:
     """The median of people's median seconds."""
     held_out: float | None
     """The median of people's agreement with the others."""
+    judge: float | None
+    """The median of people's agreement with the project's judge."""
 
 
 Rule = Callable[[result.PersonQuality, Standards], str | None]
@@ -133,11 +138,30 @@ def _differs_from_others(person: result.PersonQuality, standards: Standards) -> 
     )
 
 
+def _differs_from_the_judge(person: result.PersonQuality, standards: Standards) -> str | None:
+    # AlpacaFarm (arXiv:2305.14387) left out whom its judge agreed with far less than with the rest: the judge
+    # errs alike for everybody, so that only the difference to what is usual says something of a person.
+    found, usual = person.judge, standards.judge
+    if found.value is None or usual is None or not _certainly_below(found, usual - 0.1):
+        return None
+    return (
+        f"agrees with the judge in {found.value:.0%} of {found.n} preferences ({_interval(found)}), where "
+        f"{usual:.0%} is usual"
+    )
+
+
 def _contradicts_itself(person: result.PersonQuality, standards: Standards) -> str | None:
     if person.consistency.value is None or not _certainly_below(person.consistency, LEAST_CONSISTENCY):
         return None
     found = person.consistency
     return f"answers {found.value:.0%} of {found.n} repeated tasks as before ({_interval(found)})"
+
+
+def _pastes(person: result.PersonQuality, standards: Standards) -> str | None:
+    if person.pasted.value is None or person.pasted.low is None or person.pasted.low <= MOST_PASTED:
+        return None
+    found = person.pasted
+    return f"pasted {found.value:.0%} of what {found.n} answers hold ({_interval(found)})"
 
 
 def _is_fast(person: result.PersonQuality, standards: Standards) -> str | None:
@@ -171,7 +195,9 @@ WATCH: Mapping[str, Rule] = {
     "skill": _seems_not_to_read,
     "place": _prefers_a_place,
     "others": _differs_from_others,
+    "judge": _differs_from_the_judge,
     "consistency": _contradicts_itself,
+    "pasted": _pastes,
     "seconds": _is_fast,
     "drift": _has_drifted,
 }
@@ -179,16 +205,27 @@ WATCH: Mapping[str, Rule] = {
 
 
 def standards_of(cards: Sequence[result.PersonQuality], gold_floor: float) -> Standards:
-    seconds = [card.seconds for card in cards if card.seconds is not None]
-    # Three at least: of two people the slower one is half of what is usual.
-    held_out = [card.held_out.value for card in cards if card.held_out.value is not None]
-    skills = [card.skill.value for card in cards if card.skill.value is not None]
+    def usual(values: Iterable[float | None]) -> float | None:
+        # Three at least: of two people the slower one is half of what is usual.
+        known = [value for value in values if value is not None]
+        return median(known) if len(known) >= 3 else None
+
     return Standards(
         gold_floor=gold_floor,
-        skill=median(skills) if len(skills) >= 3 else None,
-        seconds=median(seconds) if len(seconds) >= 3 else None,
-        held_out=median(held_out) if len(held_out) >= 3 else None,
+        skill=usual(card.skill.value for card in cards),
+        seconds=usual(card.seconds for card in cards),
+        held_out=usual(card.held_out.value for card in cards),
+        judge=usual(card.judge.value for card in cards),
     )
+
+
+def reasons_of(card: result.PersonQuality, standards: Standards) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The reasons to suspend somebody, and those to watch them, whatever holds of them now."""
+    severe, mild = (
+        tuple(reason for rule in rules.values() if (reason := rule(card, standards)) is not None)
+        for rules in (SUSPEND, WATCH)
+    )
+    return severe, mild
 
 
 def proposals(cards: Sequence[result.PersonQuality], standards: Standards) -> tuple[result.Proposal, ...]:
@@ -197,10 +234,7 @@ def proposals(cards: Sequence[result.PersonQuality], standards: Standards) -> tu
     for card in cards:
         if card.standing in ("suspended", "failed", "erased"):
             continue
-        severe, mild = (
-            [reason for rule in rules.values() if (reason := rule(card, standards)) is not None]
-            for rules in (SUSPEND, WATCH)
-        )
+        severe, mild = reasons_of(card, standards)
         standing = "suspended" if severe else "watch"
         if severe or (mild and card.standing != "watch"):
             found.append(result.Proposal(name=card.name, standing=standing, reasons=(*severe, *mild)))
@@ -219,12 +253,21 @@ NOT_COMPARED = "the kind of task has no preferences between two answers"
 SHARES = ("first", "longer", "lists", "refusals")
 """Fields of a card that are shares of preferences, by their names in `bias.shares_of_people`."""
 NO_OTHERS = "nobody else answered the same"
+NO_JUDGE = "no judge of the project has a side in any of these preferences"
 _RESAMPLING = Resampling(times=1000)
 
 
 def quality(store: LabelStore, project: str) -> result.Quality:
     """How far the labels of a project can be trusted, as of now."""
     return report_of(*labels_of(store, project))
+
+
+def cards_of(store: LabelStore, project: str) -> tuple[tuple[result.PersonQuality, ...], Standards]:
+    """Everybody with a label, and what is usual: the people of a report, without the rest of it."""
+    head, labels = labels_of(store, project)
+    found = gather(head.project, head.people, labels)
+    cards = _cards(found, None if found.choices is None else _Compared(found, found.choices))
+    return cards, standards_of(cards, head.project.qualify_floor)
 
 
 def report_of(head: Head, labels: pyarrow.Table) -> result.Quality:
@@ -243,6 +286,8 @@ def report_of(head: Head, labels: pyarrow.Table) -> result.Quality:
         biases=() if compared is None else compared.biases.shared,
         proposals=proposals(cards, standards_of(cards, project.qualify_floor)),
         consensus=None if compared is None else compared.consensus(),
+        groups=() if not cards else tuple(_group_rows(found, cards)),
+        judges=found.judges,
         notes=tuple(_notes(found)),
     )
 
@@ -261,6 +306,44 @@ def _agreement_rows(found: Gathered) -> Iterator[result.AgreementRow]:
             for version in versions:
                 name = found.guidelines[version] + (f", {aspect}" if aspect else "")
                 yield _agreement_row(values.where(values.guidelines_B == version), "guidelines", name)
+
+    for name, value, member_J in _large_groups(found):
+        if "" in whole:
+            inside_B = member_J[whole[""].person_B]
+            yield _agreement_row(whole[""].where(inside_B), "group", f"{name}: {value or 'not said'}")
+
+
+def _large_groups(found: Gathered) -> Iterator[tuple[str, str, np.ndarray]]:
+    # Groups of which figures may be told, each with who is in it. The erased and suspended count for nobody.
+    trusted = [not person.excluded and person.standing != "erased" for person in found.people]
+    for name, values in found.project.values_of_groups.items():
+        answer_J = np.array([person.groups.get(name, "") for person in found.people], dtype=object)
+        members = {value: (answer_J == value) & trusted for value in (*values, "")}
+        shown = large_enough({value: int(member_J.sum()) for value, member_J in members.items()})
+        yield from ((name, value, member_J) for value, member_J in members.items() if value in shown)
+
+
+def _group_rows(found: Gathered, cards: Sequence[result.PersonQuality]) -> Iterator[result.GroupQuality]:
+    for name, value, member_J in _large_groups(found):
+        own = [cards[person] for person in np.flatnonzero(member_J).tolist()]
+        skills = [card.skill.value for card in own if card.skill.value is not None]
+        figures = {"skill": _mean(skills)}
+        for what in ("gold", "held_out", "judge"):
+            # Counts of hits, since a share of each person is one of another number of labels.
+            shares = [getattr(card, what) for card in own if getattr(card, what).value is not None]
+            hit_B = [hit for s in shares for hit in np.arange(s.n) < round(s.value * s.n)]
+            person_B = np.repeat(np.arange(len(shares)), [s.n for s in shares])
+            # By person: their answers are alike, and another group would be other people.
+            figures[what] = bias.clustered_share(np.array(hit_B, dtype=bool), person_B)
+        labels = sum(card.labels for card in own)
+        yield result.GroupQuality(name=name, value=value, people=len(own), labels=labels, **figures)
+
+
+def _mean(values: Sequence[float]) -> result.Figure:
+    if len(values) < LEAST_IN_A_GROUP:
+        return result.Figure(value=None, n=len(values), reason=NO_OTHERS)
+    found = bootstrap_mean(np.array(values), np.arange(len(values)), _RESAMPLING, share=False)
+    return result.Figure(value=found.value, low=found.low, high=found.high, n=len(values))
 
 
 def _agreement_row(values: Values, part: str, name: str) -> result.AgreementRow:
@@ -289,6 +372,9 @@ class _Compared:
         # Neither who calls both equal nor others who are at odds can agree with anything.
         self.judged_B = has_others_B & (votes.choice_B != TIE) & (np.abs(first_B - 0.5) > 1e-9)
         self.agrees_B = (first_B > 0.5) == (votes.choice_B == FIRST)
+        judge_U = np.zeros(votes.pairs) if found.judge_U is None else found.judge_U
+        self.by_judge_B = judge_U[votes.pair_B] * (votes.choice_B != TIE)
+        self.like_judge_B = (self.by_judge_B > 0) == (votes.choice_B == FIRST)
 
     def skill_of(self, person: int) -> result.Figure:
         shared = int(self.shared_J[person])
@@ -303,10 +389,17 @@ class _Compared:
 
     def held_out(self, person: int) -> result.Figure:
         """The share of preferences that the others share."""
-        rows = self.rows_J[person][self.judged_B[self.rows_J[person]]]
+        return self._share(person, self.judged_B, self.agrees_B, NO_OTHERS)
+
+    def judge(self, person: int) -> result.Figure:
+        """The share of preferences that the project's judges share."""
+        return self._share(person, self.by_judge_B != 0, self.like_judge_B, NO_JUDGE)
+
+    def _share(self, person: int, counted_B: np.ndarray, hit_B: np.ndarray, nothing: str) -> result.Figure:
+        rows = self.rows_J[person][counted_B[self.rows_J[person]]]
         if not len(rows):
-            return result.Figure(value=None, reason=NO_OTHERS)
-        return bias.clustered_share(self.agrees_B[rows], self.choices.prompt_U[self.votes.pair_B[rows]])
+            return result.Figure(value=None, reason=nothing)
+        return bias.clustered_share(hit_B[rows], self.choices.prompt_U[self.votes.pair_B[rows]])
 
     def habit(self, person: int) -> tuple[str, dict[str, float]]:
         """What is clicked without reading, in a word, and how the clicks fall."""
@@ -377,9 +470,10 @@ def _cards(found: Gathered, compared: _Compared | None) -> tuple[result.PersonQu
 def _card(
     found: Gathered, compared: _Compared | None, number: int, rows: np.ndarray, drift: tuple
 ) -> result.PersonQuality:
-    seconds, right, alike = (
+    items = found.items
+    seconds, right, alike, pasted = (
         values_B[rows][~np.isnan(values_B[rows])]
-        for values_B in (found.items.seconds_B, found.items.right_B, found.items.alike_B)
+        for values_B in (items.seconds_B, items.right_B, items.alike_B, items.pasted_B)
     )
     person = found.people[number]
     nothing = result.Figure(value=None, reason=NOT_COMPARED)
@@ -394,7 +488,10 @@ def _card(
         habit=habit,
         habit_shares=clicks,
         held_out=nothing if compared is None else compared.held_out(number),
+        judge=nothing if compared is None else compared.judge(number),
         consistency=bias.share(alike),
+        # Of clicks it would be the share of a reason, which says nothing of the click.
+        pasted=bias.share(pasted if KINDS[found.project.ask].essence else ()),
         **{name: nothing if compared is None else compared.shares[name][number] for name in SHARES},
         place_odds=nothing if compared is None else compared.biases.place[number],
         place_p=None if compared is None else compared.biases.place_p[number],

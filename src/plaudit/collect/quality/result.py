@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-QUALITY_VERSION = 1
+QUALITY_VERSION = 2
 """The shape of reports: one of another version is computed anew."""
 
 
@@ -28,7 +28,7 @@ class AgreementRow:
     """How far people agree, over all labels or a part of them."""
 
     part: str
-    """What the labels have in common: all, aspect or guidelines."""
+    """What the labels have in common: all, aspect, guidelines or group."""
     name: str
     """Which one: an aspect, or a version of the guidelines; empty for all, and for no guidelines."""
     level: str
@@ -66,8 +66,12 @@ class PersonQuality:
     """How those clicks fall, by first, second and tie; empty where it cannot be told."""
     held_out: Figure
     """The share of preferences that are those of the others, who are taken without this person."""
+    judge: Figure
+    """The share of preferences that are those of the project's judges, by most of them."""
     consistency: Figure
     """The share of repeated tasks that were answered alike (Wilson's interval)."""
+    pasted: Figure
+    """The share of what the person wrote that was pasted, where the answer is a text (Wilson's interval)."""
     first: Figure
     """The share of preferences that are for the answer shown first."""
     longer: Figure
@@ -110,6 +114,25 @@ class Odds:
     """The ratio of odds, with an interval that is clustered by prompt; 1 is no preference."""
     p: float | None
     """The chance of odds so far from 1 where there is no preference."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupQuality:
+    """What people of a group have in common: means over five of them or more."""
+
+    name: str
+    value: str
+    """What they said of themselves; empty for all who said nothing."""
+    people: int
+    labels: int
+    gold: Figure
+    """The share of right answers to items whose answer is known, as the next two drawn by person."""
+    skill: Figure
+    """The mean of their skills."""
+    held_out: Figure
+    """The share of preferences that are those of the others, of whatever group."""
+    judge: Figure
+    """The share of preferences that are those of the project's judges."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +180,10 @@ class Quality:
     consensus: Consensus | None
     """Of pairs and rankings; None for other kinds, and without labels."""
     notes: tuple[str, ...]
+    groups: tuple[GroupQuality, ...] = ()
+    """Of groups of five people with labels or more, where the project asks for groups."""
+    judges: tuple[str, ...] = ()
+    """Models that judged pairs of the project: whom people are compared with."""
     version: int = QUALITY_VERSION
 
 
@@ -166,6 +193,6 @@ def quality_to_dict(quality: Quality) -> dict[str, Any]:
     >>> row = Quality(project="p", kind="pair", seq=1, labels=0, people=0, agreement=(), annotators=(),
     ...     biases=(), proposals=(), consensus=None, notes=())
     >>> quality_to_dict(row)["version"]
-    1
+    2
     """
     return asdict(quality)

@@ -134,6 +134,13 @@ def _add_project_verbs(verbs: Subparsers) -> None:
     known.add_argument("--qualify", action="store_true", help="as --gold, but asked before all other work")
     add_row_options(add.add_argument)
     _of_store(add, "store:add_rows")
+    gold = verbs.add_parser("gold", help="gold items of what most of several reviewers say")
+    reviewers_help = "who answered a task, at least (default: 3)"
+    gold.add_argument("--reviewers", type=positive_integer, default=3, metavar="N", help=reviewers_help)
+    share_help = "of them, who must say the same (default: 0.75)"
+    gold.add_argument("--agreement", type=float, default=0.75, metavar="X", help=share_help)
+    gold.add_argument("--dry-run", action="store_true", help="say what it would come to, and write nothing")
+    _of_store(gold, "store:add_gold")
     status = verbs.add_parser("status", help="say how far a project is")
     status.add_argument("--json", action="store_true", help="print one JSON object")
     _of_store(status, "store:show_status")
@@ -177,6 +184,8 @@ def _add_person_options(person: argparse.ArgumentParser) -> None:
     add("--erase", action="store_true", help="delete name and words; clicks stay, under nobody's name")
     add("--end-sessions", action="store_true", help="sign the person out everywhere; tokens end too")
     add("--suspend", metavar="REASON", help="give no more work, and leave the labels out of exports")
+    group_help = "what is known of the person, of the project's groups; an empty VALUE takes it out"
+    add("--group", action="append", metavar="NAME=VALUE", help=group_help)
     add("--password", action="store_true", help="set another one, typed or by standard input")
 
 
@@ -256,4 +265,6 @@ def _add_export_options(export: argparse.ArgumentParser) -> None:
         help="one row a pair, with the chance that people prefer the answer, in place of one a label",
     )
     add("--group", choices=["people", "ai"], default="people", help="whose labels (default: people)")
+    by_help = "rows name the value of this group that people were asked for, as `train group` reads it"
+    add("--by", metavar="NAME", help=by_help)
     add("--position", type=positive_integer, metavar="N", help="as the store was at this event")

@@ -8,12 +8,13 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from plaudit.collect.people import Panel, make_invite, revoke, set_standing
+from plaudit.collect.people import Panel, make_invite, revoke, set_groups, set_standing
 from plaudit.collect.privacy import erase_person, export_person
-from plaudit.collect.progress import pay_csv, pay_rows, project_people
+from plaudit.collect.progress import group_sizes, pay_csv, pay_rows, project_people
 from plaudit.collect.sessions import list_sessions, set_password
 from plaudit.collect.store import LabelStore
 from plaudit.collect.verbs.store import ACTOR, opened, project_name, table_lines
@@ -58,9 +59,15 @@ def _ways_in(panel: bool) -> Iterator[str]:
 def list_people(args: argparse.Namespace) -> None:
     with opened(args) as store:
         name = project_name(store, args.project)
-        rows = store.read(project_people, name)
-    for line in [json.dumps({"people": rows})] if args.json else _table(rows):
+        rows, sizes = store.read(project_people, name), store.read(group_sizes, name)
+    if args.json:
+        print(json.dumps({"people": rows, "groups": [asdict(size) for size in sizes]}))
+        return
+    for line in _table(rows):
         print(line)
+    for size in sizes:
+        people = "fewer than 5 people, or told by the other sums" if size.people is None else size.people
+        print(f"group {size.name}: {size.value or 'not said'}: {people}")
 
 
 _HEADS = ("", "name", "role", "standing", "answered", "labels", "surplus", "skipped", "minutes")
@@ -141,6 +148,17 @@ def _suspend(store: LabelStore, project: str, pseudonym: str, args: argparse.Nam
     return f"{pseudonym} of {project} is suspended, signed out, and left out of exports"
 
 
+def _set_groups(store: LabelStore, project: str, pseudonym: str, args: argparse.Namespace) -> str:
+    groups = dict[str, str]()
+    for word in args.group:
+        name, sign, value = word.partition("=")
+        if not sign:
+            raise UserError(f"--group {word}: write NAME=VALUE, such as region=north; region= takes it out")
+        groups[name] = value
+    store.write(set_groups, project, pseudonym, groups, actor=ACTOR)
+    return f"{pseudonym} of {project}: {', '.join(groups)} set; only sums of five or more people are told"
+
+
 def _set_password(store: LabelStore, project: str, pseudonym: str, _: argparse.Namespace) -> str:
     set_password(store, project, pseudonym, _typed_password(pseudonym), actor=ACTOR)
     return f"{pseudonym} of {project} has another password, and is signed out everywhere"
@@ -161,6 +179,7 @@ _DEEDS = {
     "erase": _erase,
     "end_sessions": _end_sessions,
     "suspend": _suspend,
+    "group": _set_groups,
     "password": _set_password,
 }
 

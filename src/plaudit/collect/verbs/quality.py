@@ -11,8 +11,17 @@ from pathlib import Path
 from plaudit.collect import screening
 from plaudit.collect.columns import SCHEMA, labels_of, read_snapshot, write_snapshot
 from plaudit.collect.database import shown_address
+from plaudit.collect.kinds import KINDS
 from plaudit.collect.quality.report import report_of
-from plaudit.collect.quality.result import AgreementRow, Figure, Odds, PersonQuality, Quality, quality_to_dict
+from plaudit.collect.quality.result import (
+    AgreementRow,
+    Figure,
+    GroupQuality,
+    Odds,
+    PersonQuality,
+    Quality,
+    quality_to_dict,
+)
 from plaudit.collect.verbs.store import ACTOR, opened, project_name, table_lines
 from plaudit.data.files import file_ending
 from plaudit.data.write import check_output_path
@@ -23,6 +32,7 @@ _PERSON = (
     *("person", "standing", "labels", "seconds", "gold", "reads", "habit", "like others", "repeats"),
     *("first", "longer", "list", "refusal"),
 )
+_GROUP = ("group", "people", "labels", "gold", "reads", "like others", "like the judge")
 
 
 def show_quality(args: argparse.Namespace) -> None:
@@ -58,14 +68,20 @@ def keep_snapshot(args: argparse.Namespace) -> None:
 
 
 def _lines(found: Quality) -> Iterator[str]:
-    if found.agreement:
-        head = ("agreement", "alpha", "AC", "the same", "labels", "of")
-        yield from ("", *table_lines(head, [_agreement(row) for row in found.agreement]))
-    if found.annotators:
-        yield from ("", *table_lines(_PERSON, [_person(card) for card in found.annotators]))
-    if found.biases:
-        head = ("all else equal", "odds", "p")
-        yield from ("", *table_lines(head, [_odds(odds) for odds in found.biases]))
+    # A column more where there is a judge, or a text: the table is wide enough without it.
+    judge, pasted = bool(found.judges), bool(KINDS[found.kind].essence)
+    people = (*_PERSON, *(["like the judge"] if judge else []), *(["pasted"] if pasted else []))
+    tables = (
+        (("agreement", "alpha", "AC", "the same", "labels", "of"), map(_agreement, found.agreement)),
+        (people, (_person(card, judge=judge, pasted=pasted) for card in found.annotators)),
+        (_GROUP, map(_group, found.groups)),
+        (("all else equal", "odds", "p"), map(_odds, found.biases)),
+    )
+    for heads, rows in tables:
+        cells = [*rows]
+        yield from ("", *table_lines(heads, cells)) if cells else ()
+    if found.groups:
+        yield "Groups of fewer than five people, and what would tell of such a one, are left out."
     if found.consensus is not None:
         yield ""
         yield (
@@ -76,6 +92,8 @@ def _lines(found: Quality) -> Iterator[str]:
         yield f"proposed: {proposal.name}: {proposal.standing}: {'; '.join(proposal.reasons)}"
     if found.proposals:
         yield "A reviewer decides; nothing is done by itself."
+    if found.judges:
+        yield f"judges: {', '.join(found.judges)}; what most of them prefer is what people are compared with"
     yield from (f"note: {note}" for note in found.notes)
 
 
@@ -85,7 +103,7 @@ def _agreement(row: AgreementRow) -> list[str]:
     return [name, _number(row.alpha), _number(row.gwet), _share(row.percent), str(row.labels), parts]
 
 
-def _person(card: PersonQuality) -> list[str]:
+def _person(card: PersonQuality, *, judge: bool, pasted: bool) -> list[str]:
     return [
         card.name,
         card.standing,
@@ -95,7 +113,15 @@ def _person(card: PersonQuality) -> list[str]:
         card.habit or "–",
         *map(_share, (card.held_out, card.consistency)),
         *map(_share, (card.first, card.longer, card.lists, card.refusals)),
+        *([_share(card.judge)] if judge else []),
+        *([_share(card.pasted)] if pasted else []),
     ]
+
+
+def _group(row: GroupQuality) -> list[str]:
+    counts = (str(row.people), str(row.labels))
+    shares = map(_share, (row.gold, row.skill, row.held_out, row.judge))
+    return [f"{row.name}: {row.value or 'not said'}", *counts, *shares]
 
 
 def _odds(found: Odds) -> list[str]:
@@ -120,7 +146,8 @@ def _share(figure: Figure) -> str:
     return f"{figure.value:.0%} ({figure.low:.0%}–{figure.high:.0%})"
 
 
-_HEADS = ("", "person", "standing", "comparisons", "flags", "demonstrations", "areas", "proposed")
+_MEASURES = ("comparisons", "flags", "demonstrations", "reading", "others")
+_HEADS = ("", "person", "standing", *_MEASURES, "habit", "areas", "proposed")
 
 
 def screen_people(args: argparse.Namespace) -> None:
@@ -155,10 +182,12 @@ def _screening_lines(found: screening.Screening) -> Iterable[str]:
     known = f"{100 * found.cut_offs.comparisons:g} % of known answers, {100 * found.cut_offs.flags:g} % of"
     yield (
         f"soft cut-offs: {known} known flags, {found.cut_offs.demonstrations:g} of 7 for demonstrations; "
-        "held back is who is below one for certain"
+        "held back is who is below one for certain, or whom `collect quality` would suspend"
     )
     if found.people:
         yield from table_lines(_HEADS, [_cells(member) for member in found.people])
+    for member in found.people:
+        yield from (f"{member.annotator}: {reason}" for reason in (*member.suspend, *member.watch))
     yield from found.notes
     if found.decisions:
         yield f"decisions that follow: {len(found.decisions)}; --apply writes them, each with its reason"
@@ -169,7 +198,8 @@ def _cells(member: screening.Screened) -> tuple[str, ...]:
         str(member.rank or "–"),
         f"{member.annotator} {member.person or ''}".strip(),
         member.standing,
-        *(_measure_cell(what, getattr(member, what), member.below) for what in _HEADS[3:6]),
+        *(_measure_cell(what, getattr(member, what), member.below) for what in _MEASURES),
+        member.habit or "–",
         ", ".join(member.areas) or "–",
         member.proposed if member.rank else "–",
     )

@@ -12,7 +12,7 @@ from typing import Any
 
 from plaudit.cli.parser import row_options
 from plaudit.collect import progress
-from plaudit.collect.adding import Added, add_tasks, set_project
+from plaudit.collect.adding import Added, add_tasks, gold_of_reviewers, set_project
 from plaudit.collect.answering import take_in
 from plaudit.collect.assigning import wilson_lower
 from plaudit.collect.database import shown_address
@@ -273,6 +273,7 @@ def export_labels(args: argparse.Namespace) -> None:
         adjudicated=not args.no_adjudicated,
         settled=args.settled,
         group=args.group,
+        by=args.by,
     )
     with opened(args) as store:
         name = project_name(store, args.project)
@@ -398,3 +399,22 @@ _EVENTS: Mapping[str, Callable[[str, Mapping[str, Any]], str]] = {
     "noted": lambda subject, body: f"noted on {subject}: {shorten(body['text'], 300)}",
     "flagged": lambda subject, body: f"reported {subject} as {body['reason']}: {shorten(body['text'], 300)}",
 }
+
+
+def add_gold(args: argparse.Namespace) -> None:
+    with opened(args) as store:
+        name = project_name(store, args.project)
+        # Read and written in one, or a decision in between would be made known as it no longer is.
+        with store.changing() as change:
+            found = gold_of_reviewers(change, name, least=args.reviewers, agreement=args.agreement)
+            bodies = () if args.dry_run else found.bodies
+            added = add_tasks(change, name, bodies, actor=ACTOR)
+        project = store.project(name)
+    made = (
+        f"{len(found.bodies)} gold items would be made"
+        if args.dry_run
+        else _added_words(added, "gold", project)
+    )
+    print(f"{made}; {len(found.left_open)} tasks that reviewers answered are left open")
+    for task_id, reason in found.left_open:
+        print(f"left open: {task_id}: {reason}")
