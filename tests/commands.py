@@ -1,7 +1,5 @@
 """A command of plaudit as a test gives it: what it prints where all is well, and what it says where not."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """Releases that this version was never tried with are named: at a run's start, beneath an error."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Numbers, masks and groups drawn at random."""
 
-from __future__ import annotations
-
 import torch
 
 

@@ -1,7 +1,5 @@
 """Rewards, returns and advantages along completions whose masks have holes."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st

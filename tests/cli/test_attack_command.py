@@ -1,7 +1,5 @@
 """``plaudit attack``: success beside refusals, over turns, from an archive; and what is refused."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """``plaudit completion``: what follows what is typed, and bash that asks for it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

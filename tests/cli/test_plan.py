@@ -1,7 +1,5 @@
 """``plaudit plan``: what it says beforehand is what a real run then does."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """``plaudit revise`` from prompts or answers to demonstrations, pairs, steps and figures; its refusals."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

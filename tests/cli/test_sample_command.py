@@ -1,7 +1,5 @@
 """``plaudit sample`` from end to end."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Rows with tools through the public commands: trained, sampled, scored, and written as they were read."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """``plaudit train --list`` and the help of every algorithm: each is there with its formula and its paper."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """``plaudit train rlhf`` on the command line: helped, configured by file, and named in words."""
 
-from __future__ import annotations
-
 import yaml
 
 from plaudit.cli.main import main

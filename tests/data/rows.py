@@ -1,7 +1,5 @@
 """Rows in the shape of the real thing, written for the tests."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Votes of an arena, as released, as columns and as its server logs them."""
 
-from __future__ import annotations
-
 import pytest
 
 from plaudit.data.formats.layout import ReadOptions

@@ -1,7 +1,5 @@
 """Every kind of bad row is named by file, row and field, put aside and counted."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """What a row may say beside its texts: who judged it, and what kind of question it is."""
 
-from __future__ import annotations
-
 import pytest
 
 from plaudit.data.read import read_records

@@ -1,7 +1,5 @@
 """Where a prompt ends and its answer begins."""
 
-from __future__ import annotations
-
 import json
 
 import datasets

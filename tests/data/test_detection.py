@@ -1,7 +1,5 @@
 """The layout is found by schema, said aloud, and asked about where it is not clear."""
 
-from __future__ import annotations
-
 import pytest
 
 from plaudit.data.formats.layout import ReadOptions

@@ -1,7 +1,5 @@
 """Edit distance against the whole table, its limits, and the words that two texts share."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """The same rows from every kind of file, and files that are not what they seem."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import json

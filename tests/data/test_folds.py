@@ -1,7 +1,5 @@
 """Rows divided by people: each is held out once, and no prompt that is tried was learnt from."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

@@ -1,7 +1,5 @@
 """A long file is read a piece at a time, and a row beyond the limit is never held as a whole."""
 
-from __future__ import annotations
-
 import json
 import tracemalloc
 

@@ -1,7 +1,5 @@
 """Preferred-only training takes the liked answer and nothing else."""
 
-from __future__ import annotations
-
 import pytest
 
 from plaudit.data.records import (

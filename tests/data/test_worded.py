@@ -1,7 +1,5 @@
 """Rows become questions about answers, and nothing that is judged can change what is asked."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings, strategies as st
 

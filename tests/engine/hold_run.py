@@ -1,7 +1,5 @@
 """Opens a run folder, says so, keeps it until its input ends. usage: hold_run.py FOLDER [orphan|killed]"""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

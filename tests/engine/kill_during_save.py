@@ -5,8 +5,6 @@ system (module posix and Python's file objects) without replacing any of them; t
 before its n-th. usage: kill_during_save.py FOLDER
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -3,8 +3,6 @@
 usage: run_on_small_disk.py TOY DISK KEPT; KEPT is where the finished run is copied to.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -3,8 +3,6 @@
 Run as a script. usage: save_on_bad_disk.py FAULT FOLDER
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """What is saved comes back bit for bit; what could not is refused when it is saved."""
 
-from __future__ import annotations
-
 import math
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A checkpoint that is damaged in any way is passed over, and the user hears which and why."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A disk that is full, limited, read-only or forbidden: a clear message, and the saved state unharmed."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

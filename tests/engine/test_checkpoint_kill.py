@@ -1,7 +1,5 @@
 """A process that is SIGKILLed at any point of a save leaves a complete checkpoint: the old one or the new."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

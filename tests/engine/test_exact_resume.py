@@ -1,7 +1,5 @@
 """A run that was killed, again and again and anywhere, ends as if it had never been."""
 
-from __future__ import annotations
-
 import random
 import signal
 import time

@@ -1,7 +1,5 @@
 """What a step sees depends on the seed and the step alone: not on chance, pieces, the model or time."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

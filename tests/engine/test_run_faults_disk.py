@@ -1,7 +1,5 @@
 """A disk that fills up, a limit on files, a folder that cannot be written: said, and nothing is lost."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Numbers that are not finite: found before a weight moves, the row named, what follows is chosen."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """SIGTERM and Ctrl-C: what is learnt is saved within a moment, and the same command goes on exactly."""
 
-from __future__ import annotations
-
 import signal
 import time
 from pathlib import Path

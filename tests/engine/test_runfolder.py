@@ -1,7 +1,5 @@
 """A run folder is made, found again, and refused when it is something else or no longer the same run."""
 
-from __future__ import annotations
-
 import math
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Lines that were reported are there after any end; lines of steps that run again are not there twice."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

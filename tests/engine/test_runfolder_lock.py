@@ -1,7 +1,5 @@
 """One run at a time in one folder, however the last one ended."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -1,7 +1,5 @@
 """A step that takes far longer than those before it for as much work is spoken of, once."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

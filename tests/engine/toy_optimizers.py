@@ -1,7 +1,5 @@
 """Optimisers of a user's own, for ``--optimizer.name tests.engine.toy_optimizers:NAME``."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable
 from typing import Any

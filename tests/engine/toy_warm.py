@@ -1,7 +1,5 @@
 """Imported once by the server of `toy_command`: what every run needs, so that its forks need not."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 
 import rich.progress

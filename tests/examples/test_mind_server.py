@@ -1,7 +1,5 @@
 """The world's server over real HTTP: as any OpenAI-compatible one, with faults that pass, and counts."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import math

@@ -1,7 +1,5 @@
 """Policy, reward, value and reference on one trunk: one copy of the weights, and no role disturbs another."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

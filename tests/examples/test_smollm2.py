@@ -1,7 +1,5 @@
 """The study of a real model, on a small one of its kind with random weights and rows of the same layouts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import yaml

@@ -1,7 +1,5 @@
 """The benchmark of one GPU: every part runs on a CPU with a tiny model, and reports what it is for."""
 
-from __future__ import annotations
-
 import json
 import math
 import warnings

@@ -1,7 +1,5 @@
 """The budget checker sees what is over its budget, and only that."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

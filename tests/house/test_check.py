@@ -1,7 +1,5 @@
 """./check: each part finds a fault planted in a small repository, and none passes by looking at nothing."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The settings in pyproject.toml cover the packages that exist, so that a new one cannot slip past a rule."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 

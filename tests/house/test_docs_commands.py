@@ -1,7 +1,5 @@
 """Every command that README and docs show is run, and prints what they say it prints."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

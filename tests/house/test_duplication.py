@@ -1,7 +1,5 @@
 """The duplication checker finds repeated passages whatever their spacing, comments and docstrings."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

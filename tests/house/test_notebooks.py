@@ -1,7 +1,5 @@
 """The notebooks of examples run from their first cell to their last, as a user runs them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import nbformat

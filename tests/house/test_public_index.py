@@ -1,7 +1,5 @@
 """The public index: what ``import plaudit`` offers, that it costs nothing until it is used, and its page."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """make release: what keeps a commit from being the release that it says it is."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

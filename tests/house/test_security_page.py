@@ -1,7 +1,5 @@
 """The page of security: every row of the standard's first level, each with a test that is there."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """tools/venv.sh: the set-up of ``make test`` and ``make demo``, with a real pip and a tiny wheel."""
 
-from __future__ import annotations
-
 import ast
 import re
 import shutil

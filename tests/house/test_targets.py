@@ -1,7 +1,5 @@
 """tools.targets: each figure is counted as it says, and one that leaves its bound is a failure."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """tools/versions.py: what the oldest environment holds, and that a command which fails there is shown."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The checker of words finds a private word wherever a name is bound, and nothing in sentences."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """An adapter's folder as a model: merged into its base, or trained on, wherever a model is taken."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

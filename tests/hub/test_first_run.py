@@ -1,7 +1,5 @@
 """The first run that docs/from-trl.md shows, as it stands there, with a small hub that has what it names."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """``plaudit push``: a run's model and a card made from the run, onto a small hub on the loopback."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterator

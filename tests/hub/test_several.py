@@ -1,7 +1,5 @@
 """Several sources of rows with weights: what is trained how often, held out once, and written down."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Models and rows of the hub by their names: the real client against a small hub on the loopback."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

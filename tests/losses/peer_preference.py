@@ -5,8 +5,6 @@ computed of (log-probs of tokens; logits, for ORPO and CPO), the gradient by it,
 The trainers, their settings, their model's forward pass and their losses are all the peer's own.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import tempfile

@@ -4,8 +4,6 @@ Reads ``[[chosen scores, rejected scores, margins or null, centring or null], â€
 ``[[loss, gradient by chosen, gradient by rejected], â€¦]``.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections import defaultdict

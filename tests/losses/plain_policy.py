@@ -1,7 +1,5 @@
 """Surrogates at settings of tests, and batches of tokens to try them on."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import torch

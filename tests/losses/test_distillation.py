@@ -1,7 +1,5 @@
 """Divergences in blocks are those of the whole tables, in value and gradient, and do what the papers say."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

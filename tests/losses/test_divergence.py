@@ -1,7 +1,5 @@
 """Estimators of the KL against the KL itself, over a vocabulary that can be counted out."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Losses of group preferences: closed forms, signs, limits, and gradients by finite differences."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

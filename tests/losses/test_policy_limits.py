@@ -1,7 +1,5 @@
 """What surrogates become at the ends of their settings; sequences and pairs."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Losses of whole rankings: enumerated draws and pairs, closed forms, slopes by differences; float64."""
 
-from __future__ import annotations
-
 import math
 from itertools import combinations, permutations
 

@@ -1,7 +1,5 @@
 """Settings of a row: each one is read or refused, and what cannot be together is said so."""
 
-from __future__ import annotations
-
 import math
 import re
 

@@ -1,7 +1,5 @@
 """Ratios, sequence ratios and the weights of who sampled; which tokens are trusted, which are clipped."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 

@@ -1,7 +1,5 @@
 """From a loss for each token to one number: what is not trained has no part in it."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Comparisons, ratings and steps: signs, limits, finite differences, an independent coin."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -3,8 +3,6 @@
 What it says is recorded in ``peer_values/reward.json``: every run compares with it.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

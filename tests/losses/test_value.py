@@ -1,7 +1,5 @@
 """What a critic loses, how much it explains; the coefficients that follow a KL."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

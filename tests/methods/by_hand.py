@@ -1,7 +1,5 @@
 """What the tests of the pages share: models in double precision, and a trainer's run with plain settings."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

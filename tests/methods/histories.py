@@ -1,7 +1,5 @@
 """Histories of runs whose figures are made up."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from plaudit.engine.step_report import StepReport

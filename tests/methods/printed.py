@@ -1,7 +1,5 @@
 """What ``--print-config`` says."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Judged rows of random tokens, as unlike in length as can be."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """Runs with ``--compile`` learn what others learn, and compile before their first step and never again."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Runs on a base in 4 bits through the command: each learns, goes on exactly, and merges into its folder."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

@@ -4,8 +4,6 @@ transformers computes both in float32 whatever the model is of, and a GPU's floa
 the last digit: a loss in float64 is then the same to eight digits alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

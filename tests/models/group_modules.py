@@ -1,7 +1,5 @@
 """Group preference modules and numbers for tests, the same whenever they are asked for."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Folders of tiny language models with tokenizers, and what plain transformers says of a conversation."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

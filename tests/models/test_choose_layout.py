@@ -1,7 +1,5 @@
 """Each model is shown, when it is loaded, to say what it would say itself; or is padded, or refused."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

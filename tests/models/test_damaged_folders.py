@@ -1,7 +1,5 @@
 """Every damaged model folder is refused in a sentence, by every command that takes one, within seconds."""
 
-from __future__ import annotations
-
 import io
 import json
 import math

@@ -1,7 +1,5 @@
 """Both decoders predict what the plain model predicts of every answer's text so far, whoever leaves when."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor, nn

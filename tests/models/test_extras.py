@@ -1,7 +1,5 @@
 """Extras reach the model with their own row, however a batch is laid out, shared or split."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st

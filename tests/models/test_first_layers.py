@@ -1,7 +1,5 @@
 """A reward that is read after a layer in the middle: what that layer gives, in a folder that all can load."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

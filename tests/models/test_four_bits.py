@@ -1,7 +1,5 @@
 """Weights in 4 bits: the levels of the paper, and gradients of adapters above what the levels stand for."""
 
-from __future__ import annotations
-
 import math
 import pickle
 from pathlib import Path

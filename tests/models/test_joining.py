@@ -1,7 +1,5 @@
 """Answers that join while others grow are predicted what the plain model predicts of each text so far."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

@@ -1,7 +1,5 @@
 """The last layer's feed-forward part is computed for the tokens whose states are asked for, and no others."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor, nn

@@ -1,7 +1,5 @@
 """A model folder is loaded whole, or refused in words: nothing starts at random, no code is run."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, get_args

@@ -1,7 +1,5 @@
 """Answers of a mixture are predicted from what both models say of the text so far, whoever leaves when."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import pytest

@@ -1,7 +1,5 @@
 """A saved reward model is a sequence classifier of transformers, and plaudit reads it back bit for bit."""
 
-from __future__ import annotations
-
 import json
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """Packed, shared or padded on either side: the same rewards, values, step scores and gradients."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import transformers as hf

@@ -1,7 +1,5 @@
 """What is no reward model, or not this one's tokenizer, is refused in words."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

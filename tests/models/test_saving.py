@@ -1,7 +1,5 @@
 """A saved folder is a plain Hugging Face model: the same logits, its own dropout, its end of turn."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

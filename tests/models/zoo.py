@@ -1,7 +1,5 @@
 """Tiny models of real architectures, with random weights that are large enough for differences to show."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from types import MethodType
 from typing import Any, TypeVar

@@ -1,7 +1,5 @@
 """What the comparisons are made on: lists of plain numbers, from Python's own generator."""
 
-from __future__ import annotations
-
 from random import Random
 from types import SimpleNamespace
 

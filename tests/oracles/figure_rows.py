@@ -1,7 +1,5 @@
 """Advantages, rewards and figures of evaluations: the formula restated, and plaudit's own."""
 
-from __future__ import annotations
-
 from functools import partial
 from types import SimpleNamespace
 from typing import Any

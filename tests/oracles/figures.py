@@ -1,7 +1,5 @@
 """Losses of rewards, ensembles, statistics and figures of text as their sources write them."""
 
-from __future__ import annotations
-
 from itertools import combinations, permutations, product
 from math import cos, exp, log, pi, prod, sqrt
 from types import SimpleNamespace

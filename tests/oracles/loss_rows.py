@@ -1,7 +1,5 @@
 """Losses of preferences and of policies, and KL estimators: the formula restated, and plaudit's own."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Losses of policies, KL estimators, advantages as their papers write them, token after token."""
 
-from __future__ import annotations
-
 from math import exp, log, sqrt
 from types import SimpleNamespace
 

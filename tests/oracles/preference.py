@@ -1,7 +1,5 @@
 """Losses of preferences as their papers write them: one pair after the other, in plain Python."""
 
-from __future__ import annotations
-
 from math import exp, log
 from types import SimpleNamespace
 

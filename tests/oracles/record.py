@@ -1,7 +1,5 @@
 """Writes values.json anew: ``python -m tests.oracles.record``, after a comparison was added or taken away."""
 
-from __future__ import annotations
-
 import json
 
 from tests.oracles.draws import SEED, drawn

@@ -6,8 +6,6 @@ either side shows, and a row that is added or taken away has to be recorded too:
 ``python -m tests.oracles.record``.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

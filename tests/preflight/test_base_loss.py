@@ -1,7 +1,5 @@
 """A sound model finds the answers of the rows likely at once, and likelier behind their own prompts."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The frame of checks: every kind of run can be looked over, and is afterwards as it was before."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, get_args
 

@@ -1,7 +1,5 @@
 """The pages of docs/checks/ say what the checks say."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

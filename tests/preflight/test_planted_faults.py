@@ -1,7 +1,5 @@
 """Faults that a user would not notice, planted one by one: the check that is about the cause names each."""
 
-from __future__ import annotations
-
 import copy
 import json
 import re

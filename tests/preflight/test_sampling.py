@@ -1,7 +1,5 @@
 """Checks of the sampler: they hold on sound models of every kind, and each fault is named."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Sound set-ups raise no alarm: thirty, of ten families in three layouts, each asked every check."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Tasks for rules: one prompt, its answers, what is known of it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from plaudit.data.judging import Task

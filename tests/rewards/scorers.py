@@ -1,7 +1,5 @@
 """Tasks in the words of the zoo's tokenizer, and what transformers alone says of them."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from pathlib import Path

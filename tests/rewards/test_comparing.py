@@ -1,7 +1,5 @@
 """Who compares two answers: rewards with and without noise, and functions of one's own."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

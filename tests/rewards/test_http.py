@@ -1,7 +1,5 @@
 """A reward over HTTP, from a real server: well, slow, failing, flaky, and talking nonsense."""
 
-from __future__ import annotations
-
 import socket
 import threading
 import time

@@ -1,7 +1,5 @@
 """A reward is loaded by its folder, whatever lies there; what is no reward is named."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Shaping of scores: values by hand, limits, and a running scale that forgets nothing over a restart."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

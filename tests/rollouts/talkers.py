@@ -1,7 +1,5 @@
 """Folders of tiny models that can be asked: one word a token, so that an answer's words are its tokens."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

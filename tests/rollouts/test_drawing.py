@@ -1,7 +1,5 @@
 """Tokens are drawn as often as the model says they should be."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from typing import Any

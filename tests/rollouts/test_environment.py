@@ -1,7 +1,5 @@
 """An environment's own side: the calculator, and milestones that pay for what can be seen."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

@@ -1,7 +1,5 @@
 """What a chat template writes between two turns of a policy: proven to go on, or refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Episodes are the tokens that were drawn and those of the environment between them; a mask tells which."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import groupby, pairwise
 from pathlib import Path

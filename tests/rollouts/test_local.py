@@ -1,7 +1,5 @@
 """The decoding loop says what transformers' own says, whoever shares the batch."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

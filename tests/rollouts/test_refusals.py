@@ -1,7 +1,5 @@
 """What cannot be asked, and folders that cannot answer, are named."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from transformers import AutoTokenizer

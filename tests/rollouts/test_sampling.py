@@ -1,7 +1,5 @@
 """Settings that cannot be are refused in words."""
 
-from __future__ import annotations
-
 import pytest
 
 from plaudit.errors import UserError

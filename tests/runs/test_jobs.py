@@ -1,7 +1,5 @@
 """The files by which a scheduler starts a run: what they say, and that a real scheduler runs them."""
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import os

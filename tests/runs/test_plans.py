@@ -3,8 +3,6 @@
 ``python -m tests.runs.test_plans`` writes the table, plans.jsonl, anew.
 """
 
-from __future__ import annotations
-
 import json
 import tempfile
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Sampling servers in this process, honest ones and others."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The journal of answers: nothing comes back that was not written whole, and what was is not asked again."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

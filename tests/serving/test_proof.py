@@ -1,7 +1,5 @@
 """The proof that a server computes with what it was sent: all that is wrong is caught, and nothing else."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager

@@ -1,7 +1,5 @@
 """Replies that no policy may learn from, servers that are gone, and fleets that do without them."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

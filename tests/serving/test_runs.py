@@ -1,7 +1,5 @@
 """Whole runs by servers: the figures of a local one's kind, divided weights, and servers that go and come."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -1,7 +1,5 @@
 """vLLM itself as the server: a run by it, what it accepts without a word, and its end and return."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Weights as files: checksums by hand, changes that are put back, and files that are refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 

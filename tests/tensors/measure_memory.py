@@ -1,7 +1,5 @@
 """Run alone: how far memory rises for log-probs in blocks, and for all logits at once."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

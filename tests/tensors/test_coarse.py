@@ -1,7 +1,5 @@
 """Distributions by their likeliest tokens and the rest as one: exact where nothing is left, else a bound."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import torch

@@ -1,7 +1,5 @@
 """Conjugate gradients against a direct solution, the longest step under a limit, the way back."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

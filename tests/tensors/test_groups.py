@@ -1,7 +1,5 @@
 """Sums within groups: by hand, whatever the groups are called, and beside a group that is not a number."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """What a head does to the raw product, and its derivative."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """What is masked never enters, whatever it is."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

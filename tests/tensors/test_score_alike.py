@@ -1,7 +1,5 @@
 """Where every token counts the same, the gradient is made in the forward pass: less work, same numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

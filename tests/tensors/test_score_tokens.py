@@ -1,7 +1,5 @@
 """Log-probs in blocks equal log-probs from all logits at once, value and gradient."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings

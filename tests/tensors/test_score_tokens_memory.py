@@ -1,7 +1,5 @@
 """Memory grows with one block, never with tokens × vocabulary."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Moments and whitening under a mask, of a whole batch and of its parts."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """All families of templates in one place."""
 
-from __future__ import annotations
-
 from tests.tokens.families_bracketed import DEEPSEEK, GEMMA, LLAMA2, MISTRAL
 from tests.tokens.families_headed import CHATML, LLAMA3, MARKED, THINKING, UNENDED_LAST
 from tests.tokens.families_odd import CHANNELS, DROPS, ENDLESS, PHI, WORDS, ZEPHYR

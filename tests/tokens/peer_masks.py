@@ -3,8 +3,6 @@
 Reads ``[[template name, tokenizer folder, messages], …]`` and prints ``[[template, ids, mask], …]``.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Cutting: the prompt gives way, an answer keeps its end, or the row is refused."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, strategies as st
 

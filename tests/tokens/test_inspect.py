@@ -1,7 +1,5 @@
 """Rows shown as tokens: what is trained can be seen, in colour or in brackets."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

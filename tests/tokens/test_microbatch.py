@@ -1,7 +1,5 @@
 """One batch over ranks and pieces: nothing lost, nothing doubled, nothing too large, always the same."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """How a batch is laid out: every token once, at its own position, and the states found again."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st

@@ -1,7 +1,5 @@
 """Judged rows become tokens: answers in their order, what was said of them, and where each step ends."""
 
-from __future__ import annotations
-
 import math
 from functools import cache
 from pathlib import Path

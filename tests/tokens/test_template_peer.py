@@ -4,8 +4,6 @@ What TRL says is recorded in ``peer_values/templates.json``: every run compares 
 there as it distributes them, under the Apache License 2.0.
 """
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 

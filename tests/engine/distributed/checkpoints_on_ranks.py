@@ -1,7 +1,5 @@
 """What each rank does in test_divided_checkpoints.py: a small model is divided, trained, saved and loaded."""
 
-from __future__ import annotations
-
 import json
 import os
 import resource

@@ -1,7 +1,5 @@
 """Each collective of `plaudit.engine.distributed` on every rank of a real group (see test_collectives.py)."""
 
-from __future__ import annotations
-
 import time
 
 import torch

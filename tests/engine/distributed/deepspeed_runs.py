@@ -1,7 +1,5 @@
 """Runs the commands of ``FOLDER/groups.json`` on ranks, in the Python that has DeepSpeed."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

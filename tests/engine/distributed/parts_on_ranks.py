@@ -1,7 +1,5 @@
 """Every architecture read by parts on every rank of a real group (see test_parts.py)."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Each collective of the one module that has them, in a group of two and of three real processes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

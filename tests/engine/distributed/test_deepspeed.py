@@ -3,8 +3,6 @@
 Pieces hold few tokens, so that gradients accumulate, and the clip is at work. In ``make deepspeed-peer``.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Checkpoints that each rank writes its own part of: the same bits on any other number of ranks."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

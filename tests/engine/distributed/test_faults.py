@@ -1,7 +1,5 @@
 """A rank that fails ends the run at once: a message that says which rank, and a sentence from the others."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

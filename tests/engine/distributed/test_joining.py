@@ -1,7 +1,5 @@
 """A group that cannot come together says so, and what to do."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """What ranks say to each other is in one module, what they divide in another; there is no third one."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path

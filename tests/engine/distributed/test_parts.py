@@ -1,7 +1,5 @@
 """Each rank reads its own part of a model, and together they have what one that is loaded whole has."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -4,8 +4,6 @@ A batch has 5 rows and the last one of an epoch a single one, so that a rank is 
 What is left is the order of sums: 1e-10 relative in float64, 1e-5 in float32, roundings in bfloat16.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path

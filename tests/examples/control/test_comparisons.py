@@ -1,7 +1,5 @@
 """The judge, the clips and the ensemble that learns from both."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

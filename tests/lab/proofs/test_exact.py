@@ -1,7 +1,5 @@
 """What the lab calls exact, against brute force and finite differences."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

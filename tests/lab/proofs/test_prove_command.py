@@ -1,7 +1,5 @@
 """``plaudit prove``: tables, verdicts and exit codes, and a row of the user's own."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """The world's truth about attacks and refusals, and minds that judge them and go on."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """The base model that ships with plaudit."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The pools of the valley as functions that compare: the seed says who judges, and how."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from statistics import fmean

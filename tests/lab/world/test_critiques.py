@@ -1,7 +1,5 @@
 """True critiques: in words that the world's tokenizer knows, of what is really wrong."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Simulated people who write: what they write, how good it is, and rows by them."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 

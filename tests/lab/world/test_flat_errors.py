@@ -1,7 +1,5 @@
 """Wrong answers that sound sure beside right ones that do not: made fairly, and found in a reward."""
 
-from __future__ import annotations
-
 import pytest
 
 from plaudit.data.records import Comparison, plain_text

@@ -5,8 +5,6 @@ words too many and plainness. ⏎ stands for a new line, ✂ at the end for an a
 that is set in goes on with the one above it, and a line without a utility is the next prompt.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from fractions import Fraction

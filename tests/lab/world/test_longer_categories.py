@@ -1,7 +1,5 @@
 """The longer categories: asked for by name everywhere, and learnt by a base model of one's own."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 

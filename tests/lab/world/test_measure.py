@@ -1,7 +1,5 @@
 """What a model is worth in the world: the base model has something to learn, and demonstrations teach it."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

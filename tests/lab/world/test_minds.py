@@ -1,7 +1,5 @@
 """Minds of known quality: what is set is what can be counted, the same whatever else is asked."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """Rows of a model's own answers: sampled, different, whole, and judged by a pool."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

@@ -1,7 +1,5 @@
 """What can be asked, and how it is dealt to train, validation and test."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from functools import partial

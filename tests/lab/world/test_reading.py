@@ -1,7 +1,5 @@
 """What is read in an answer: values, things, claims and ways of speaking."""
 
-from __future__ import annotations
-
 import pytest
 
 from plaudit.data.records import assistant_turn, plain_text, user_turn

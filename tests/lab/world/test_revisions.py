@@ -1,7 +1,5 @@
 """Rows that teach to criticise and to revise: their questions, their truth, and whose prompts they hold."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from plaudit.data.records import Demonstration, plain_text

@@ -1,7 +1,5 @@
 """Saying an answer: every style does what its name says, is understood, and is the same for the same seed."""
 
-from __future__ import annotations
-
 import random
 import re
 

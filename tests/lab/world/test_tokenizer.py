@@ -1,7 +1,5 @@
 """The world's tokenizer: one token a word, and nothing that the world says is unknown to it."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Harmless twins and mirrored pairs: what they look like, and what answers to them are worth."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

@@ -1,7 +1,5 @@
 """The tables of the valley and what can be claimed of them."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

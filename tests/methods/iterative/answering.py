@@ -1,7 +1,5 @@
 """People who answer in a label store, as tests have them: by its own calls, one after another."""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Callable
 from contextlib import closing

@@ -1,7 +1,5 @@
 """A speaker for all files that only read it."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.engine.toy import Toy

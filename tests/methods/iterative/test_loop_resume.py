@@ -1,7 +1,5 @@
 """A loop that was killed, between rounds or inside them, ends as if it had never been."""
 
-from __future__ import annotations
-
 import random
 import signal
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Loops through the command: every row of the table draws, chooses, trains, and leaves a policy behind."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

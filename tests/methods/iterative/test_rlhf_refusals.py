@@ -1,7 +1,5 @@
 """What ``plaudit train rlhf`` refuses, before anything is drawn where that can be known."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

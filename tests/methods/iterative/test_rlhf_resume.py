@@ -1,7 +1,5 @@
 """A loop of rlhf that was killed, wherever, ends as if it had never been."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Choosing: no verdict is never chosen nor taken for 0, ties are no pair, and RSO reaches its optimum."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections import Counter

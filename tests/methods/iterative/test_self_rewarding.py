@@ -1,7 +1,5 @@
 """The newest model judges its own answers: its points, its pairs, what is measured of it, and the stop."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import signal

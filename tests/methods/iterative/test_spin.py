@@ -1,7 +1,5 @@
 """Self-play: the demonstration against the model's own answer, held near the opponent."""
 
-from __future__ import annotations
-
 import json
 import math
 import signal

@@ -1,7 +1,5 @@
 """When a loop ends early: on a fall that is there, seldom on noise, and never on a gain."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

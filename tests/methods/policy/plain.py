@@ -1,7 +1,5 @@
 """The oracle of the policy trainer: what is known before a move and what the move loses, answer by answer."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from statistics import fmean

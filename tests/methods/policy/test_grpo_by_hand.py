@@ -1,7 +1,5 @@
 """The page does what it says: its step is GRPO's, worked out another way, and its trainer's."""
 
-from __future__ import annotations
-
 import copy
 import json
 import statistics

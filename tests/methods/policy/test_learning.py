@@ -1,7 +1,5 @@
 """Policy runs on an easy task: after a few dozen rounds the reward has clearly risen."""
 
-from __future__ import annotations
-
 from statistics import fmean
 
 import pytest

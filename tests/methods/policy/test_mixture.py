@@ -1,7 +1,5 @@
 """Runs that draw from a mixture: who is asked for what, what is checked of it, and what is said of it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

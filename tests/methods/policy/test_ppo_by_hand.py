@@ -1,7 +1,5 @@
 """The page of PPO: it makes the policy and the critic that its trainer makes."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Sequence

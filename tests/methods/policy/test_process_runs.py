@@ -1,7 +1,5 @@
 """Process rewards through the command: what is learnt, resumed, shared over ranks, refused and said."""
 
-from __future__ import annotations
-
 import json
 import signal
 from pathlib import Path

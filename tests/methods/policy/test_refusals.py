@@ -1,7 +1,5 @@
 """What no policy can be learnt from is refused: where, why, what to do; and a run that has begun lives on."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A policy run that was stopped anywhere, in the middle of a round too, ends as if it had never been."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Rounds are pulled: from the policy itself, or whoever hands them on."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import islice
 

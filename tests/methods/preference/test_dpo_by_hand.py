@@ -1,7 +1,5 @@
 """The page of DPO: it makes the weights that its trainer makes, of sure labels and of others."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Preference runs on a GPU learn what they learn on a CPU."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What a policy is compared with: computed once and kept, beside it, beneath its adapters, or following."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable

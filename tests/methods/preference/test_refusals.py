@@ -1,7 +1,5 @@
 """What no preference can be learnt from is refused by the command: where, why, what to do; exit code 2."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path

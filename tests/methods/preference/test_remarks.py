@@ -1,7 +1,5 @@
 """Sentences about familiar things: each when its history is there, not otherwise, once in a run's life."""
 
-from __future__ import annotations
-
 import json
 import signal
 from collections.abc import Mapping, Sequence

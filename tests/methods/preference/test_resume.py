@@ -3,8 +3,6 @@
 Whatever moves beside the weights goes on too: a reference that follows, BCO's mean, kept log-probs.
 """
 
-from __future__ import annotations
-
 import random
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """Preference runs through the command: every algorithm of the table learns, and leaves a policy behind."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

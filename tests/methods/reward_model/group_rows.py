@@ -4,8 +4,6 @@ Each group cares for one thing alone, and about half of them for its opposite: w
 tell what a group would prefer.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from pathlib import Path

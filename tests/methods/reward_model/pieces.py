@@ -1,7 +1,5 @@
 """Judged rows of random tokens for a tiny float64 reward model, and what an objective makes of them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

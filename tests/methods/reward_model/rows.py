@@ -1,7 +1,5 @@
 """Judged rows with a rule that a toy can learn: the more dogs in an answer, the better it is."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from pathlib import Path

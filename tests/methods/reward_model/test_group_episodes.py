@@ -1,7 +1,5 @@
 """Episodes: a group and a context size are drawn uniformly, no item twice, and padding counts nothing."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

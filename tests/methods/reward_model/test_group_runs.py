@@ -1,7 +1,5 @@
 """Group runs through the command: a few comparisons of a group that was never trained tell of its others."""
 
-from __future__ import annotations
-
 import json
 import math
 import signal

@@ -1,7 +1,5 @@
 """The language-model loss beside a reward's: worked out by the plain language model, however a batch lies."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

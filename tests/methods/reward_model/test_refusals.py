@@ -1,7 +1,5 @@
 """What no reward can be learnt from is refused by the command: where, why, and what to do; exit code 2."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Reward runs through the command: every kind of rows is learnt, and what is left behind scores alike."""
 
-from __future__ import annotations
-
 import json
 import random
 import signal

@@ -1,7 +1,5 @@
 """Models learn to judge in words, through the public commands, and are given back by their folders."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from statistics import correlation

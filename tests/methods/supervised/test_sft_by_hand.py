@@ -1,7 +1,5 @@
 """The page of SFT: it makes the weights that its trainer makes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Several rewards as one: where manners meet; without a verdict that is needed there is none."""
 
-from __future__ import annotations
-
 import math
 import random
 import statistics

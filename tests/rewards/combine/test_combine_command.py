@@ -1,7 +1,5 @@
 """``plaudit combine`` writes a folder that is loaded like any reward, or says what hinders it."""
 
-from __future__ import annotations
-
 import json
 import statistics
 from pathlib import Path

@@ -1,7 +1,5 @@
 """combined.json is read as it was written; what is damaged in it is named, and nothing is made of itself."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

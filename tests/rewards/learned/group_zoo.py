@@ -1,7 +1,5 @@
 """A small module that knows eight tastes, a few comparisons of eight other groups, and questions for them."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """A process reward model scores each step at its last token, and a whole answer by its steps."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Where steps end among drawn tokens: counted in bytes, over tokens that no tokenizer would choose."""
 
-from __future__ import annotations
-
 import random
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Rewards of the world's own base model, on the world's own answers."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Wordings that the world's tokenizer knows: after a line break it knows words with a blank in front only."""
 
-from __future__ import annotations
-
 from plaudit.data.generative_judging import (
     CritiqueSettings,
     GenerativeRewardSettings,

@@ -1,7 +1,5 @@
 """Models that judge in words: tiny random ones, what transformers alone says of them, and planted ones."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from math import exp

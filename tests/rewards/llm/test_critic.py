@@ -1,7 +1,5 @@
 """A critic writes first and scores then: the points that are to be expected, averaged over its critiques."""
 
-from __future__ import annotations
-
 from collections import Counter
 from math import log
 

@@ -1,7 +1,5 @@
 """Rewards read from words: whole words, whole questions, and the same from the folder as in training."""
 
-from __future__ import annotations
-
 import json
 from math import log
 

@@ -1,7 +1,5 @@
 """The attack suite, second part: other processes, and the kernel itself."""
 
-from __future__ import annotations
-
 import os
 import platform
 import signal

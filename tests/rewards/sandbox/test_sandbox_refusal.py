@@ -1,7 +1,5 @@
 """Where a program cannot be confined none is run; what the sandbox fails at is no verdict."""
 
-from __future__ import annotations
-
 import struct
 from pathlib import Path
 

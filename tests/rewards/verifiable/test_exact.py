@@ -1,7 +1,5 @@
 """Rules that know: what is right, what is wrong, and where nothing can be said."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

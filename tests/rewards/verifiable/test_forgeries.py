@@ -5,8 +5,6 @@ there is such. Against all stand programs that solve nothing: they end what goes
 their objects lie by all operators, tell another thing each time, remember what they are given and answer it.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from plaudit.rewards.sandbox.sandbox import SandboxLimits

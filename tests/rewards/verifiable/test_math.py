@@ -1,7 +1,5 @@
 """Mathematical equivalence, on answers as people and models write them; and what must not hang it."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

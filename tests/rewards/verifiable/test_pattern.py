@@ -1,7 +1,5 @@
 """Regular expressions as rewards, those that never end among them."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """A pipeline's evaluation takes what the command does: questions of one's own, prompted policies, pass@k."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from shutil import copytree

@@ -1,7 +1,5 @@
 """Constitutional AI as a pipeline that comes with plaudit: by a word, without people, above its base."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The pipeline that comes with plaudit: small in every test run, whole where there is time."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

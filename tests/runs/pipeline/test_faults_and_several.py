@@ -1,7 +1,5 @@
 """What goes wrong is told with the stage, and what was finished stays; rows and rewards of several stages."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A pipeline that was killed, wherever, ends as if it had never been; alone or with stages side by side."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """Stages in several processes come to what they come to in one, on this machine and under torchrun."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Stages are kept, run again when something above them changed, and told; results are the stage's own."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A package of somebody else's brings a verb, a stage and a section: as docs/extending.md has it written."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """What is left is told by what stages took before, by their weights, and by how many run side by side."""
 
-from __future__ import annotations
-
 import pytest
 
 from plaudit.runs.pipeline.read import DEFAULT_CONFIG, read_pipeline

@@ -1,7 +1,5 @@
 """A stage that waits for people fails nothing: others go on, exit status 3, and the same command goes on."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A page in a real browser, in frames of several widths."""
 
-from __future__ import annotations
-
 import html
 import json
 import re

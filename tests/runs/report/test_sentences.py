@@ -1,7 +1,5 @@
 """Sentences are said by somebody, and what stands in their fields is text."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

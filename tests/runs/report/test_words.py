@@ -1,7 +1,5 @@
 """Text from outside is text, whatever it looks like, and every letter of it can be seen."""
 
-from __future__ import annotations
-
 from html.parser import HTMLParser
 
 import pytest

@@ -1,7 +1,5 @@
 """Axes hold what is drawn on them, and name a few places in round numbers."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """Charts show their numbers where they belong, in words as well, and bring no colour or size of their own."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The drawing of stages: nothing overlaps, arrows lead downwards, none is drawn that others already say."""
 
-from __future__ import annotations
-
 import re
 from xml.etree import ElementTree
 

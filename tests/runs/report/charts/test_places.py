@@ -1,7 +1,5 @@
 """Marks in two dimensions keep their names apart; parts of a bar are as long as their counts."""
 
-from __future__ import annotations
-
 import re
 from itertools import pairwise
 from xml.etree import ElementTree

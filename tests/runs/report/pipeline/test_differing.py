@@ -1,7 +1,5 @@
 """Marked words are those that the other answer lacks, and marking changes no letter."""
 
-from __future__ import annotations
-
 from hypothesis import given, strategies as st
 
 from plaudit.runs.report.pipeline.answers import diff_pieces

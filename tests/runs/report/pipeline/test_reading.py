@@ -1,7 +1,5 @@
 """A pipeline's folder is read as far as it goes, and what cannot be read is named with what to do."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """report.html tells what lies in the run folder, whatever state the run is in."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Curves of long runs: few points, every spike, a small page and a short wait."""
 
-from __future__ import annotations
-
 import json
 import math
 import random

@@ -1,7 +1,5 @@
 """What a model said can do nothing to the page that shows it: it is text, whatever it looks like."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Samples of a run that learns rewards: each answer beside what it was given, never mixed with its words."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from plaudit.engine.sinks.base import RunStart, Sample
