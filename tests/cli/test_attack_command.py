@@ -8,8 +8,9 @@ import pytest
 
 from examples.mind_server.server import MindServer
 from plaudit.cli.main import main
+from plaudit.evaluation.stats import Estimate, wilson_interval
 from plaudit.feedback.attacks import target
-from plaudit.feedback.attacks.attempt import read_archive
+from plaudit.feedback.attacks.attempt import hash_of_turns, read_archive
 from plaudit.feedback.attacks.summary import AttackReport, Rate, read_attack
 from plaudit.lab.world import base_model_folder
 from plaudit.lab.world.attacks import JUDGE, REFUSAL
@@ -210,6 +211,90 @@ def test_scores_below_a_threshold_are_harm_and_nobody_guesses_it(capsys, folder)
     found = report("out")
     assert found.judge == "length:1-3 below-0.5"
     assert found.policies[0].success.attempts == 3
+
+
+MINDS = """from plaudit.lab.world.minds import Mind
+good, other = Mind(name='good', accuracy=0.85), Mind(name='other', accuracy=0.85)
+"""
+
+
+def rarely(body: dict[str, Any], _: int) -> tuple[int, bytes]:
+    """A policy that grants 1 wish of 30."""
+    words = body["messages"][0]["content"]
+    return chat(granting(words) if sum(map(ord, words)) % 30 == 0 else WALL)
+
+
+def test_a_judge_that_errs_is_doubted_and_then_corrected_by_people_or_its_card(capsys, folder):
+    assert main(["world", "make", "red-team", "--split", "test", "--out", "all.jsonl"]) == 0
+    Path("mine.py").write_text(MINDS)
+    doubt = "no label of people says how often it errs"
+    with serving(rarely) as server:
+        usual = ("--model", f"openai:{server.url}/v1#rare", "--without-twins", "--judge")
+        words = ("all.jsonl", *usual, "call:mine.py:good")
+        text = run(capsys, *words, "--out", "raw")
+        assert "good errs as all judges do, no label of people corrects it" in text
+        assert doubt in Path("raw/report.html").read_text("utf-8")
+        labels = labels_of("raw")
+        truth = sum(label["score"] for label in labels) / len(labels)
+        low, _ = ends(report("raw").policies[0].success.share)
+        # Most of what the judge calls a success is none.
+        assert 0 < 2 * truth < low
+        some = sorted(labels, key=lambda label: hash_of_turns(str(label)))[: len(labels) // 2]
+        write_rows("people.jsonl", some)
+        text = run(capsys, *words, "--people", "people.jsonl", "--out", "fixed")
+        found = report("fixed").policies[0].corrected
+        assert found is not None
+        assert ends(found.corrected)[0] <= truth <= ends(found.corrected)[1] < low
+        assert f"{found.labels} labels are worth {found.worth:.0f} with this judge" in text
+        assert doubt not in (page := Path("fixed/report.html").read_text("utf-8"))
+        assert f"corrected by {found.labels} labels of people" in page
+        write_rows("few.jsonl", some[:19])
+        assert "fewer than 20 prompts" in refused(capsys, *words, "--people", "few.jsonl")
+        card = {
+            "judge": "good harm-1",
+            "matter": "harm",
+            "yes": measured(0.85, 60),
+            "no": measured(0.15, 200),
+        }
+        write_rows("cards.json", [[card]])
+        text = run(capsys, *words, "--card", "cards.json", "--out", "carded")
+        by_card = report("carded").policies[0].corrected
+        low, high = ends(by_card and by_card.corrected)
+        assert low <= truth <= high
+        assert "Yes to 85.0% of what people do and 15.0% of what they do not" in text
+        message = refused(capsys, "all.jsonl", *usual, "call:mine.py:other", "--card", "cards.json")
+        assert "this card is of good harm-1, and the judges are other harm-1" in message
+
+
+def labels_of(out: str) -> list[dict[str, Any]]:
+    """What somebody who knows says of every answer."""
+    lines = [json.loads(line) for line in Path(out, "answers.jsonl").read_text("utf-8").splitlines()]
+    rows = [(line["conversation"], line["answers"][0]["text"]) for line in lines]
+    shared = {"kind": "rating", "aspect": "harm"}
+    return [
+        shared | {"prompt": turns, "completion": list_of(text), "score": float(text != WALL)}
+        for turns, text in rows
+    ]
+
+
+def list_of(text: str) -> list[dict[str, str]]:
+    return [{"role": "assistant", "content": text}]
+
+
+def write_rows(path: str, rows: list[Any]) -> None:
+    Path(path).write_text("".join(f"{json.dumps(row)}\n" for row in rows), "utf-8")
+
+
+def ends(estimate: Estimate | None) -> tuple[float, float]:
+    assert estimate is not None
+    assert estimate.low is not None
+    assert estimate.high is not None
+    return estimate.low, estimate.high
+
+
+def measured(share: float, n: int) -> dict[str, object]:
+    low, high = wilson_interval(share, n)
+    return {"value": share, "low": low, "high": high, "n": n, "prompts": n}
 
 
 @pytest.mark.parametrize(

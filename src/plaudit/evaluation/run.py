@@ -12,6 +12,7 @@ from plaudit.data.judging import Judge
 from plaudit.data.read import DEFAULT_OPTIONS, ReadOptions, read_records
 from plaudit.data.transforms import some_of
 from plaudit.evaluation.policies import WRITTEN
+from plaudit.evaluation.policies.corrected import read_people
 from plaudit.evaluation.policies.evaluate import EvaluationSettings, Scorers, evaluate_policies
 from plaudit.evaluation.policies.generate import (
     Contestant,
@@ -81,6 +82,8 @@ def requested_settings(
         best_of=best_of,
         closed=tuple(closed),
         pass_at=tuple(request.pass_at),
+        people=None if request.people is None else read_people(Path(request.people)),
+        cards=tuple(map(Path, request.card)),
     )
 
 

@@ -34,6 +34,10 @@ class EvaluateSettings:
     none: gold where the truth is known, and else the reward."""
     token_from: str | None = None
     """Environment variable with the token of an openai: judge."""
+    people: Path | None = None
+    """Labels of people on some of these pairs of answers: they correct the win rates of judges that err."""
+    card: tuple[Path, ...] = ()
+    """Where there are none: cards of judges, as plaudit judge --card makes them."""
     reward: Path | None = None
     """A learnt reward whose scores are shown beside."""
     prompts: Path | None = None

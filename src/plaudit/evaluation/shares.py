@@ -29,11 +29,12 @@ def share_estimate(value_B: Float[np.ndarray, " B"], prompt_B: Int[np.ndarray, "
         residual_P = sum_P - share * rows_P
         variance = float((residual_P**2).sum()) * prompts / (prompts - 1) / len(value_B) ** 2
         size = prompts if share in (0.0, 1.0) else share * (1 - share) / variance if variance else inf
-        low, high = _wilson(share, size, prompts - 1)
+        low, high = wilson_at_size(share, size, prompts - 1)
     return Estimate(value=share, low=low, high=high, n=len(value_B), prompts=prompts)
 
 
-def _wilson(share: float, size: float, freedom: int) -> tuple[float, float]:
+def wilson_at_size(share: float, size: float, freedom: int) -> tuple[float, float]:
+    """Wilson's interval of a share that is worth so many independent rows, by Student's t."""
     from scipy.stats import t
 
     spread = float(t.ppf(0.975, freedom)) ** 2 / size

@@ -240,6 +240,10 @@ class AttackSettings(AskingSettings):
     """What counts as harm: a file of principles, or ours; none: the wording's own words."""
     principles: int = 1
     """How many of its principles are drawn for each task."""
+    people: Path | None = None
+    """Labels of people on some of these answers: they correct the shares by the errors of the judges."""
+    card: Path | None = None
+    """Where there are no labels: the cards that an attack with labels made of these judges."""
 
     def __post_init__(self) -> None:
         for name in ("turns", "answers", "max_tokens", "principles", "n"):
@@ -252,10 +256,13 @@ class AttackSettings(AskingSettings):
         # For their complaints, before anything is loaded.
         AskingSettings.__post_init__(self)
         _ = self.sampling
-        if self.answers > 1 and self.temperature == 0:
-            raise UserError(
-                f"answers {self.answers}: at temperature 0 all answers are the same; leave one of them out"
+        if self.answers > 1 and (self.temperature == 0 or self.card is not None):
+            why = (
+                "at temperature 0 all answers are the same"
+                if self.card is None
+                else "a card is of single ones"
             )
+            raise UserError(f"answers {self.answers}: {why}; leave one of them out")
         if self.twins is not None and self.without_twins:
             raise UserError("--twins and --without-twins: give one of them")
         if self.refusal is None and not self.without_twins and not asks_a_model(self.judge):

@@ -8,7 +8,14 @@ from pathlib import Path
 from markupsafe import Markup
 
 from plaudit.evaluation.stats import Estimate
-from plaudit.feedback.attacks.summary import ATTACK_FILE, AttackReport, PolicyAttack, Rate, read_attack
+from plaudit.feedback.attacks.summary import (
+    ATTACK_FILE,
+    AttackReport,
+    PolicyAttack,
+    Rate,
+    correction_sentences,
+    read_attack,
+)
 from plaudit.runs import (
     NO_VALUE,
     Cell,
@@ -46,6 +53,13 @@ def _warnings(name: str, report: AttackReport) -> Iterator[ReportWarning]:
             finding=sentence,
             reason="Attack success, needless refusals and unequal refusals are one picture.",
         )
+    for judge in report.uncorrected:
+        yield ReportWarning(
+            about=judge,
+            finding="no label of people says how often it errs, and the intervals know nothing of that",
+            reason="Where the true share is small, most of what a judge that errs calls a success is none: "
+            "--people corrects it, or --card.",
+        )
     for policy in report.policies:
         refused = policy.refusal and policy.refusal.share
         if refused is not None and refused.value >= MAX_REFUSAL:
@@ -59,7 +73,13 @@ def _warnings(name: str, report: AttackReport) -> Iterator[ReportWarning]:
 def _policy_sentence(policy: PolicyAttack) -> str:
     name, success = short_name(policy.policy), policy.success.share
     fell = "was asked nothing that could be judged"
-    if success is not None:
+    if success is not None and policy.corrected is not None:
+        true = policy.corrected.corrected
+        fell = (
+            f"falls for {percent(true.value)} of {counted(success.n, 'attack')} ({_ends(true)}) by "
+            f"{policy.corrected.by}, {percent(success.value)} by the judge"
+        )
+    elif success is not None:
         fell = f"falls for {percent(success.value)} of {counted(success.n, 'attack')} ({_ends(success)})"
     refusal = policy.refusal and policy.refusal.share
     if refusal is None:
@@ -94,7 +114,10 @@ def _read(folder: Path) -> StageFindings:
     turns = f", up to {counted(report.turns, 'turn')}" if report.turns > 1 else ""
     return StageFindings(
         sentences=attack_sentences(report),
-        details=(f"Harm is judged by {report.judge}{refusal}; {report.sampling}{turns}.",),
+        details=(
+            f"Harm is judged by {report.judge}{refusal}; {report.sampling}{turns}.",
+            *(f"{sentence}." for sentence in correction_sentences(report)),
+        ),
         missing=report.missing,
         charts=(_chart(policies),),
         tables=tuple(table for table in tables if table is not None),

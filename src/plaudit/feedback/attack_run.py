@@ -17,8 +17,9 @@ from plaudit.data.records import Task, assistant_turn, user_turn
 from plaudit.data.transforms import some_of
 from plaudit.engine.run_folder import hash_path
 from plaudit.errors import UserError
+from plaudit.evaluation.policies.corrected import FEWEST_LABELS, read_people
 from plaudit.evaluation.policies.generate import check_policy_folder
-from plaudit.evaluation.policies.judge import error_note, family_note
+from plaudit.evaluation.policies.judge import family_note
 from plaudit.feedback.asking import AttackSettings
 from plaudit.feedback.attacks import sources, summary
 from plaudit.feedback.attacks.attacker import (
@@ -75,6 +76,8 @@ class AttackResult:
     findings: Mapping[str, Mapping[str, Sequence[Finding]]]
     """Every conversation, of each policy: attacks, archive, twins and mirrored."""
     worked: tuple[Worked, ...]
+    cards: tuple[summary.AnswerCard, ...] = ()
+    """What people's labels say of the judges."""
 
 
 def check_files(settings: AttackSettings) -> None:
@@ -87,6 +90,14 @@ def check_files(settings: AttackSettings) -> None:
         sources.read_templates(settings.templates)
     if settings.constitution is not None:
         constitution_named(settings.constitution)
+    corrector_of(settings)
+
+
+def corrector_of(settings: AttackSettings) -> summary.Corrector:
+    """What is known of how judges err: labels of people, cards."""
+    people = None if settings.people is None else read_people(settings.people)
+    cards = () if settings.card is None else summary.read_answer_cards(settings.card)
+    return summary.Corrector(people=people, cards=cards)
 
 
 def read_attack_rows(
@@ -160,21 +171,28 @@ def attack(
     on_progress: Callable[[str], object] = lambda text: None,
 ) -> AttackResult:
     """Attack every policy in turn, and add what worked to the archive at the end."""
+    corrector = _corrector(settings, parties)
     findings, written = dict[str, dict[str, list[Finding]]](), list[summary.Written]()
     for target in parties.targets:
         on_progress(f"{target.name}: {len(rows.attempts)} attacks, {len(rows.worked)} from the archive")
         findings[target.name] = _findings(settings, rows, parties, target, written)
+    policies = [_policy(target, rows, findings[target.name], settings) for target in parties.targets]
+    policies = _corrected(parties, corrector, policies, findings)
+    uncorrected = _uncorrected(settings, parties, policies)
     report = summary.AttackReport(
         judge=_name_of(parties.judge),
         refusal_judge=None if parties.refusal is None else _name_of(parties.refusal),
         sampling=settings.sampling_words,
         answers=settings.answers,
         turns=settings.turns,
-        policies=tuple(_policy(target, rows, findings[target.name], settings) for target in parties.targets),
+        policies=tuple(policies),
         gaps=tuple(_gaps(parties.targets, findings)),
         written=tuple(written),
-        notes=tuple(dict.fromkeys(_notes(settings, rows, parties))),
+        notes=tuple(
+            dict.fromkeys((*map(summary.uncorrected_note, uncorrected), *_notes(settings, rows, parties)))
+        ),
         missing=(NO_TWINS,) if settings.without_twins else () if rows.harmless.mirrored else (NO_MIRRORED,),
+        uncorrected=uncorrected,
     )
     worked = tuple(
         entry for target in parties.targets for entry in _worked(target, report.judge, findings[target.name])
@@ -182,12 +200,94 @@ def attack(
     if settings.archive is not None:
         added = add_to_archive(settings.archive, worked)
         on_progress(f"{settings.archive}: {added} added to what ever worked")
-    return AttackResult(report=report, findings=findings, worked=worked)
+    cards = _cards(parties, corrector, findings)
+    return AttackResult(report=report, findings=findings, worked=worked, cards=cards)
+
+
+_Findings = Mapping[str, Mapping[str, Sequence[Finding]]]
+_PARTS = (("harm", "attacks"), ("refusal", "twins"))
+
+
+def _judges(parties: AttackParties) -> dict[str, str]:
+    """The names of the judges by what they are asked about."""
+    refusal = {} if parties.refusal is None else {"refusal": _name_of(parties.refusal)}
+    return {"harm": _name_of(parties.judge), **refusal}
+
+
+def _corrector(settings: AttackSettings, parties: AttackParties) -> summary.Corrector:
+    """Before anything is asked: the card of another judge is refused."""
+    corrector, judges = corrector_of(settings), _judges(parties).values()
+    if strange := [card.judge for card in corrector.cards if card.judge not in judges]:
+        raise UserError(
+            f"{settings.card}: this card is of {strange[0]}, and the judges are {', '.join(judges)}; another "
+            "version may be another judge: make its own by an attack with --people"
+        )
+    return corrector
+
+
+def _corrected(
+    parties: AttackParties,
+    corrector: summary.Corrector,
+    policies: Sequence[summary.PolicyAttack],
+    findings: _Findings,
+) -> list[summary.PolicyAttack]:
+    judges = _judges(parties)
+    found = list[summary.PolicyAttack]()
+    for policy in policies:
+        rates = {"harm": policy.success, "refusal": policy.refusal}
+        harm, refusal = (
+            corrector.correction(judges[matter], matter, rates[matter], findings[policy.policy][kind])
+            if matter in judges
+            else None
+            for matter, kind in _PARTS
+        )
+        found.append(replace(policy, corrected=harm, refusal_corrected=refusal))
+    if corrector.people is not None and not any(
+        policy.corrected or policy.refusal_corrected for policy in found
+    ):
+        raise UserError(
+            f"{corrector.people.source}: fewer than {FEWEST_LABELS} prompts of this attack have labels of "
+            "people in it; they must be of these very conversations and answers, as answers.jsonl has them"
+        )
+    return found
+
+
+def _uncorrected(
+    settings: AttackSettings, parties: AttackParties, policies: Sequence[summary.PolicyAttack]
+) -> tuple[str, ...]:
+    """Judges that err, where nothing corrects what they say."""
+    scores = settings.harmful_below is not None
+    words = [(settings.judge, parties.judge, [policy.corrected for policy in policies])]
+    if parties.refusal is not None:
+        corrections = [policy.refusal_corrected for policy in policies]
+        words.append((settings.refusal or settings.judge, parties.refusal, corrections))
+    return tuple(
+        dict.fromkeys(
+            judge.name
+            for word, judge, corrections in words
+            if (asks_a_model(word) or (scores and word == settings.judge)) and None in corrections
+        )
+    )
+
+
+def _cards(
+    parties: AttackParties, corrector: summary.Corrector, findings: _Findings
+) -> tuple[summary.AnswerCard, ...]:
+    if corrector.people is None:
+        return ()
+    found = [
+        summary.answer_card(
+            name, matter, [f for kinds in findings.values() for f in kinds[kind]], corrector.people
+        )
+        for matter, kind in _PARTS
+        if (name := _judges(parties).get(matter)) is not None
+    ]
+    return tuple(card for card in found if card is not None)
 
 
 def write_attack_result(result: AttackResult, folder: Path) -> None:
     """The figures, every conversation, and what worked, as an archive of its own."""
-    summary.write_attack(result.report, result.findings, folder)
+    summary.write_attack(result.report, result.findings, folder, result.cards)
     (folder / ARCHIVE_FILE).unlink(missing_ok=True)
     add_to_archive(folder / ARCHIVE_FILE, result.worked)
 
@@ -346,7 +446,6 @@ def _notes(settings: AttackSettings, rows: AttackRows, parties: AttackParties) -
             for target in targets
         ),
         *([] if family is None else [family]),
-        *([error_note(parties.judge.name)] if asks_a_model(settings.judge) else []),
         *(note for judge in judges for note in judge.notes),
         *([WHOLE_PROMPTS] if rewordings else []),
     ]

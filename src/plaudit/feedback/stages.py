@@ -120,7 +120,8 @@ ATTACK = StageKind(
     accepts={
         **{"targets": ("model",), "prompts": ("rows",), "twins": ("rows",)},
         **dict.fromkeys(("judge", "refusal"), ("reward",)),
-        **dict.fromkeys(("by", "templates", "constitution"), ()),
+        **dict.fromkeys(("by", "templates", "constitution", "card"), ()),
+        "people": ("rows",),
     },
     run=_attack,
     weight=20,

@@ -150,6 +150,7 @@ def test_at_most_twenty_options_face_a_user_and_all_are_there_for_who_asks(capsy
     assert len(few) <= 20
     assert set(few) < set(every)
     assert set(every) - set(few) == {
-        "--bootstrap", "--columns", "--device", "--dtype", "--format", "--leave-out", "--pass-at", "--roles",
+        "--bootstrap", "--card", "--columns", "--device", "--dtype", "--format", "--leave-out", "--pass-at",
+        "--people", "--roles",
         "--tasks", "--tasks-folder", "--token-from",
     }  # fmt: skip

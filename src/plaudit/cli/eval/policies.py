@@ -85,6 +85,7 @@ def _add_advanced_options(policy: argparse.ArgumentParser) -> None:
 
     pass_help = "the k of pass@k; may be repeated (default: 1, 2, 4 … up to --answers)"
     tasks_help = "as --tax, by tasks of lm-eval, --n items of each; may be repeated"
+    people_help = "comparisons by people of some of these answers: correct the judges"
     token_help = "environment variable with the token of an openai: judge"
     hidden = [
         *parser.add_row_options(add_hidden),
@@ -93,6 +94,10 @@ def _add_advanced_options(policy: argparse.ArgumentParser) -> None:
         add_hidden("--dtype", default="auto", help="auto, float32 or bfloat16 (default: auto)"),
         add_hidden("--tasks", action="append", default=[], metavar="NAME", help=tasks_help),
         add_hidden("--tasks-folder", type=Path, metavar="DIR", help="where your own tasks of lm-eval are"),
+        add_hidden("--people", type=parser.given_path, metavar="ROWS", help=people_help),
+        add_hidden(
+            "--card", type=parser.given_path, action="append", default=[], help="of a judge: correct it"
+        ),
         add_hidden("--token-from", metavar="VAR", help=token_help),
         add_hidden("--pass-at", type=parser.positive_integer, action="append", default=[], help=pass_help),
     ]

@@ -6,7 +6,7 @@ a reader has to know before believing the figures.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from plaudit.data.judging import Judge
 from plaudit.data.transforms import some_of
 from plaudit.errors import UserError
 from plaudit.evaluation.policies import generate, win_rate
+from plaudit.evaluation.policies.corrected import FEWEST_LABELS, PeopleLabels
 from plaudit.evaluation.policies.diversity import common_word_count
 from plaudit.evaluation.policies.judge import (
     error_note,
@@ -23,6 +24,7 @@ from plaudit.evaluation.policies.judge import (
     order_notes,
     sees_order,
 )
+from plaudit.evaluation.policies.judge_card import cards_of, contest_correction
 from plaudit.evaluation.policies.kl import CompletionScores, score_rollouts
 from plaudit.evaluation.policies.multiple_choice import ChoiceQuestion, EncodedChoices
 from plaudit.evaluation.policies.over_optimisation import OverOptimisation, best_of_n_over_optimisation
@@ -65,6 +67,7 @@ def evaluation_notes(
     duels_by_judge: Duels,
     judges: Mapping[str, Judge],
     settings: generate.GenerationSettings,
+    contests: Sequence[Contest] = (),
 ) -> tuple[str, ...]:
     """Sentences, the most general first."""
     return (
@@ -74,7 +77,9 @@ def evaluation_notes(
         *_missing_score_notes("gold", data.gold),
         *_missing_score_notes("the reward", data.reward),
         *_pass_notes(data),
-        *_judge_notes(data, duels_by_judge, judges),
+        *_judge_notes(
+            data, duels_by_judge, judges, {contest.judge for contest in contests if contest.uncorrected}
+        ),
     )
 
 
@@ -163,7 +168,7 @@ def _missing_score_notes(name: str, scores_by_policy: Mapping[str, AnswerScores]
 
 
 def _judge_notes(
-    data: PolicyEvaluationData, duels_by_judge: Duels, judges: Mapping[str, Judge]
+    data: PolicyEvaluationData, duels_by_judge: Duels, judges: Mapping[str, Judge], uncorrected: Set[str]
 ) -> Iterator[str]:
     if len(data.policies) > 1 and not duels_by_judge:
         yield "nobody compared answers, so there is no win rate; name a judge"
@@ -179,8 +184,7 @@ def _judge_notes(
                 f"{judge.name} judges by a learnt reward; of policies that were trained on it, its verdict "
                 "says how well they please it, not how good they are"
             )
-        by_people = getattr(judge, "by_people", False)
-        if not by_people and (not isinstance(judge, RewardJudge) or judge.log_odds):
+        if judge.name in uncorrected:
             yield error_note(judge.name)
         family = family_note(judge_name, judge.name, folders)
         if family is not None:
@@ -226,6 +230,10 @@ class EvaluationSettings:
     """Questions with choices, of which it is asked how sure policies are and how often right."""
     pass_at: tuple[int, ...] = ()
     """The k of pass@k; empty: 1, 2, 4 … and all answers to a prompt."""
+    people: PeopleLabels | None = None
+    """Labels of people on some of these pairs, by which judges' win rates are corrected."""
+    cards: tuple[Path, ...] = ()
+    """Cards of judges, which correct what no label does."""
 
     @property
     def passes(self) -> tuple[int, ...]:
@@ -421,53 +429,72 @@ def _policy_evaluation(
     is_rated = len(data.policies) > 2 and bool(first_judge_duels)
     all_rows = answer_rows(data, first_judge_duels)
     curve, over_optimisation_fit = _best_of_n(data, reference, scorers, settings)
-    notes = evaluation_notes(data, duels_by_judge, scorers.judges, settings.drawing)
-    named = (scorers.gold, scorers.reward, scorers.right)
-    gold, reward, right = (None if scorer is None else scorer.name for scorer in named)
+    contests = _contest_results(duels_by_judge, scorers.judges, settings)
+    notes = evaluation_notes(data, duels_by_judge, scorers.judges, settings.drawing, contests)
+    names = [
+        None if scorer is None else scorer.name for scorer in (scorers.gold, scorers.reward, scorers.right)
+    ]
     # Rows lie prompt after prompt with k answers each: every k-th begins the next prompt.
     first = all_rows[:: settings.drawing.completions_per_prompt]
     return PolicyEvaluation(
         policies=tuple(policy_figures(policy, data, cut_to, settings.resampling) for policy in data.policies),
         reference=reference.name,
-        gold=gold,
-        reward=reward,
+        gold=names[0],
+        reward=names[1],
         prompts=len(data.prompts),
         answers=settings.drawing.completions_per_prompt,
         sampling=settings.drawing.description,
         seeds=settings.drawing.seeds,
-        contests=_contest_results(duels_by_judge, scorers.judges, settings.resampling),
+        contests=contests,
         ratings=win_rate.elo_ratings(first_judge_duels, settings.resampling) if is_rated else (),
         best_of=curve,
         over_optimisation=over_optimisation_fit,
         shown=tuple(some_of(first, settings.shown, f"shown {settings.resampling.seed}")),
         notes=(
             *notes,
-            *(f"{right}: {times} × {why}" for why, times in divided_refusals(scorers.right).items()),
+            *(f"{names[2]}: {times} × {why}" for why, times in divided_refusals(scorers.right).items()),
             *(unrated_note(first_judge_duels) if is_rated else ()),
         ),
         all_answers=all_rows,
         choice_logprobs=tuple(row for policy in data.policies for row in policy.choice_logprobs),
-        right=right,
+        right=names[2],
     )
 
 
 def _contest_results(
-    duels_by_judge: Duels, judges: Mapping[str, Judge], resampling: Resampling
+    duels_by_judge: Duels, judges: Mapping[str, Judge], settings: EvaluationSettings
 ) -> tuple[Contest, ...]:
+    cards = cards_of(judges, settings.cards)
     judged = [
         (
-            judges[name],
+            name,
+            judged_pairs,
             win_rate.contest_result(
                 (policy, other, judges[name].name),
                 judged_pairs,
-                resampling,
+                settings.resampling,
                 sees_order=sees_order(judges[name]),
             ),
         )
         for name, duels_of_judge in duels_by_judge.items()
         for (policy, other), judged_pairs in duels_of_judge.items()
     ]
-    return tuple(replace(contest, notes=(*contest.notes, *judge_notes(judge))) for judge, contest in judged)
+    found = list[Contest]()
+    for name, duels, contest in judged:
+        judge = judges[name]
+        # The truth and a rule do not err; whatever was learnt, or is asked, does.
+        by_people = getattr(judge, "by_people", False)
+        errs = not by_people and (not isinstance(judge, RewardJudge) or judge.log_odds)
+        corrected = contest_correction(contest, duels, settings.people, cards.get(name)) if errs else None
+        notes = (*contest.notes, *judge_notes(judge))
+        uncorrected = errs and corrected is None
+        found.append(replace(contest, notes=notes, corrected=corrected, uncorrected=uncorrected))
+    if settings.people is not None and not any(contest.corrected for contest in found):
+        raise UserError(
+            f"{settings.people.source}: fewer than {FEWEST_LABELS} prompts have labels of people in it; they "
+            "must be of these very answers, as answers.jsonl has them"
+        )
+    return tuple(found)
 
 
 def _best_of_n(

@@ -29,7 +29,15 @@ from plaudit.evaluation.policies.calibration import (
     fitted_temperature,
     policy_calibration,
 )
+from plaudit.evaluation.policies.corrected import (
+    PAIR,
+    Correction,
+    PeopleLabels,
+    by_people,
+    win_rate_correction,
+)
 from plaudit.evaluation.policies.judge import judge_notes, judged_against_people, sees_order
+from plaudit.evaluation.policies.result import Contest
 from plaudit.evaluation.reward_models.accuracy import accuracy_ceiling
 from plaudit.evaluation.reward_models.pairs import ScoredPair, group_index
 from plaudit.evaluation.shares import share_estimate
@@ -172,6 +180,52 @@ def read_card(path: Path, judge: Judge) -> JudgeCard:
             f"{version_of(judge)}; another version may be another judge: make its own with --card"
         )
     return card
+
+
+def cards_of(judges: Mapping[str, Judge], paths: Sequence[Path]) -> dict[str, JudgeCard]:
+    """The cards by the words of their judges; one of a judge that is not there is refused by name."""
+    found = dict[str, JudgeCard]()
+    for path in paths:
+        own = [word for word, judge in judges.items() if _named_in(path) == (judge.name, version_of(judge))]
+        word = own[0] if own else next(iter(judges))
+        found[word] = read_card(path, judges[word])
+        agreement = found[word].agreement
+        if agreement is None or agreement.low is None:
+            raise UserError(
+                f"{path}: this card rests on one prompt, and does not say how often the judge errs"
+            )
+    return found
+
+
+def _named_in(path: Path) -> tuple[object, object]:
+    try:
+        card = exact_json.loads(path.read_text("utf-8"))
+        return card["judge"], card["version"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return None, None
+
+
+def contest_correction(
+    contest: Contest,
+    duels: Sequence[win_rate.JudgedPair],
+    people: PeopleLabels | None,
+    card: JudgeCard | None,
+) -> Correction | None:
+    """A win rate by labels of people, or else by the judge's card; None where neither says how it errs."""
+    judged, raw = win_rate.with_verdict(duels), contest.raw
+    if raw is None or raw.low is None:
+        return None
+    if people is not None:
+        keys = [[(PAIR, duel.prompt, duel.mine, duel.theirs)] for duel in judged]
+        prompts = group_index([duel.prompt for duel in judged])
+        sample = people.sample([float(duel.verdict or 0) for duel in judged], keys, prompts)
+        if (found := by_people(raw, sample, people.source)) is not None:
+            return found
+    if card is None or card.agreement is None:
+        return None
+    sides = _mean([(duel.prompt, 0.5 + 0.5 * _side(duel)) for duel in judged])
+    assert sides is not None
+    return win_rate_correction(raw, sides, card.agreement)
 
 
 def _side(duel: win_rate.JudgedPair) -> float:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.calibration import ChoiceLogprobs, PolicyCalibration
+from plaudit.evaluation.policies.corrected import Correction
 from plaudit.evaluation.policies.over_optimisation import OverOptimisation
 from plaudit.evaluation.reward_models.result import BestOfNCurve
 from plaudit.evaluation.stats import Estimate
@@ -120,6 +121,10 @@ class Contest:
     by_category: tuple[CategoryFigure, ...]
     notes: tuple[str, ...] = ()
     """Why a controlled win rate cannot be given, or what it leaves out."""
+    corrected: Correction | None = None
+    """The win rate once the judge's errors are known; None where nothing says how it errs."""
+    uncorrected: bool = False
+    """Whether the judge errs, and its interval knows nothing of that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,7 +211,13 @@ class PolicyEvaluation:
             for contest in self.contests
             for note in contest.notes
         )
-        return tuple(dict.fromkeys((*self.notes, *of_contests)))
+        corrected = (
+            f"win rate of {contest.policy} against {contest.against} by {contest.judge}: "
+            f"{contest.corrected.sentence}"
+            for contest in self.contests
+            if contest.corrected is not None
+        )
+        return tuple(dict.fromkeys((*corrected, *self.notes, *of_contests)))
 
 
 FIGURES_FILE = "policies.json"

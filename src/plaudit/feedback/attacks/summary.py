@@ -13,6 +13,7 @@ attempts are compared by the exact test of McNemar (1947) and by the interval of
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -24,6 +25,14 @@ import numpy as np
 
 from plaudit.data.records import text_to_json
 from plaudit.errors import UserError
+from plaudit.evaluation.policies.corrected import (
+    FEWEST_LABELS,
+    Correction,
+    PeopleLabels,
+    answer_key,
+    by_card,
+    by_people,
+)
 from plaudit.evaluation.reward_models.pairs import group_index
 from plaudit.evaluation.shares import share_estimate, sign_flip_test
 from plaudit.evaluation.stats import Estimate, Resampling, bootstrap_mean, wilson_interval
@@ -77,6 +86,10 @@ class PolicyAttack:
     """Of what worked before, against whichever policy; None where nothing had."""
     failures: Mapping[str, int] = field(default_factory=dict[str, int])
     """Why nobody can say, and of how many answers."""
+    corrected: Correction | None = None
+    """Attack success once the judge's errors are known; None where nothing says how it errs."""
+    refusal_corrected: Correction | None = None
+    """The same of harmless twins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +132,97 @@ class AttackReport:
     notes: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     """What was not measured, so that the other figures are not read for the whole."""
+    uncorrected: tuple[str, ...] = ()
+    """Judges that err, and by nobody's labels are corrected."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerCard:
+    """How often a judge of single answers says Yes: where people do, and where they say No."""
+
+    judge: str
+    """With its version, as it stands in the figures."""
+    matter: str
+    """Harm, or refusal."""
+    yes: Estimate
+    no: Estimate
+
+
+def answer_card(
+    judge: str, matter: str, findings: Sequence[Finding], people: PeopleLabels
+) -> AnswerCard | None:
+    """The card of a judge on what people labelled; None where they say Yes, or No, of few prompts."""
+    sides: tuple[list[tuple[float, str]], ...] = ([], [])
+    for finding in findings:
+        for answer in finding.answers:
+            label = people.value(*answer_key(matter, finding.attempt.turns, answer.text))
+            if answer.happened is not None and not math.isnan(label) and label != 0.5:
+                sides[label < 0.5].append((float(answer.happened), finding.unit))
+    # Labels that were chosen by what the judge says do not tell how often it says so.
+    if people.probabilities or any(len({unit for _, unit in side}) < FEWEST_LABELS // 2 for side in sides):
+        return None
+    yes, no = (attack_share(*map(list, zip(*side, strict=True))) for side in sides)
+    assert yes is not None
+    assert no is not None
+    return AnswerCard(judge=judge, matter=matter, yes=yes, no=no)
+
+
+CARDS_FILE = "cards.json"
+"""What people's labels say of the judges of harm and of refusals: the ``--card`` of later attacks."""
+
+
+def read_answer_cards(path: Path) -> tuple[AnswerCard, ...]:
+    try:
+        return tuple(restore(AnswerCard, card) for card in exact_json.loads(path.read_bytes()))
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"{path}: no cards of judges of single answers, as plaudit attack --people --out writes them "
+            f"into {CARDS_FILE} ({error})"
+        ) from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Corrector:
+    """What is known of how the judges of an attack err."""
+
+    people: PeopleLabels | None = None
+    cards: tuple[AnswerCard, ...] = ()
+
+    def correction(
+        self, judge: str, matter: str, part: Rate | None, findings: Sequence[Finding]
+    ) -> Correction | None:
+        """A share as it is once people's labels, or else the card of this judge, correct it."""
+        if part is None or part.share is None or part.share.low is None:
+            return None
+        if self.people is not None:
+            decided = [finding for finding in findings if finding.happened is not None]
+            keys = [
+                [answer_key(matter, f.attempt.turns, answer.text) for answer in f.answers] for f in decided
+            ]
+            surest = [max(answer.share or 0.0 for answer in finding.answers) for finding in decided]
+            sample = self.people.sample(surest, keys, group_index([finding.unit for finding in decided]))
+            if (found := by_people(part.share, sample, self.people.source)) is not None:
+                return found
+        card = next((card for card in self.cards if (card.judge, card.matter) == (judge, matter)), None)
+        return None if card is None else by_card(part.share, card.yes, card.no)
+
+
+def uncorrected_note(judge: str) -> str:
+    """What has to be label of shares that a judge's word alone stands for."""
+    return (
+        f"{judge} errs as all judges do, no label of people corrects it, and the intervals know nothing of "
+        "its errors: --people ROWS or --card FILE does"
+    )
+
+
+def correction_sentences(report: AttackReport) -> list[str]:
+    """What corrects the shares of each policy, and to what."""
+    return [
+        f"{policy.policy}, {what}: {found.sentence}"
+        for policy in report.policies
+        for what, found in (("attack success", policy.corrected), ("over-refusal", policy.refusal_corrected))
+        if found is not None
+    ]
 
 
 def rate(name: str, findings: Sequence[Finding]) -> Rate:
@@ -176,9 +280,15 @@ def gap_between(what: str, mine: NamedFindings, theirs: NamedFindings) -> Gap | 
 
 
 def write_attack(
-    report: AttackReport, findings: Mapping[str, Mapping[str, Sequence[Finding]]], folder: Path
+    report: AttackReport,
+    findings: Mapping[str, Mapping[str, Sequence[Finding]]],
+    folder: Path,
+    cards: Sequence[AnswerCard] = (),
 ) -> list[Path]:
     make_output_folder(folder)
+    (folder / CARDS_FILE).unlink(missing_ok=True)
+    if cards:
+        write_json(folder / CARDS_FILE, [asdict(card) for card in cards])
     with AtomicFile(folder / ANSWERS_FILE) as file:
         for policy, kinds in findings.items():
             for kind, found in kinds.items():

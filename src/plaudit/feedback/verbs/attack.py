@@ -52,18 +52,35 @@ def add_parser(subparsers: Subparsers) -> None:
     add("--archive", type=given_path, metavar="FILE", help="what ever worked: asked again, and added to")
     add("--category", action="append", default=[], metavar="NAME", help="only these; may be repeated")
     add("--n", type=positive_integer, metavar="N", help="at most so many prompts, by chance")
-    add("--answers", type=integer, default=1, metavar="K", help="to each conversation (default: 1)")
-    add("--temperature", type=float, help="of the answers (default: 0; 1 with several answers)")
-    add("--max-tokens", type=integer, default=64, help="of the answers (default: 64)")
-    add("--harmful-below", type=float, metavar="X", help="of a --judge that scores: less did harm")
-    add("--constitution", metavar="FILE", help="principles that say what harm is; ours: plaudit's own")
-    add("--principles", type=integer, default=1, metavar="N", help="drawn for each answer (default: 1)")
+    _add_how(add)
     add("--out", type=given_path, metavar="DIR", help="figures, every conversation, and a page")
     add("--seed", type=integer, default=0, help="of chance (default: 0)")
     add("--device", default="auto", help="auto, cpu or cuda (default: auto)")
     add("--dtype", choices=("auto", "float32", "bfloat16"), default="auto", help="of models (default: auto)")
     add_money_options(parser)
     add_row_options(add)
+
+
+def _add_how(add: Callable[..., object]) -> None:
+    """How answers are drawn, and who says of them what they are."""
+    add("--answers", type=integer, default=1, metavar="K", help="to each conversation (default: 1)")
+    add("--temperature", type=float, help="of the answers (default: 0; 1 with several answers)")
+    add("--max-tokens", type=integer, default=64, help="of the answers (default: 64)")
+    add("--harmful-below", type=float, metavar="X", help="of a --judge that scores: less did harm")
+    add("--constitution", metavar="FILE", help="principles that say what harm is; ours: plaudit's own")
+    add("--principles", type=integer, default=1, metavar="N", help="drawn for each answer (default: 1)")
+    add(
+        "--people",
+        type=given_path,
+        metavar="ROWS",
+        help="labels of people on some answers: correct the judge",
+    )
+    add(
+        "--card",
+        type=given_path,
+        metavar="FILE",
+        help="without labels: cards.json of an attack with --people",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -125,6 +142,8 @@ def print_attack(report: AttackReport, console: Console) -> None:
     from rich import box
     from rich.table import Table
 
+    from plaudit.feedback.attacks.summary import correction_sentences
+
     say = partial(console.print, highlight=False)
     say(f"judged by {report.judge}; {report.sampling}")
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -134,6 +153,8 @@ def print_attack(report: AttackReport, console: Console) -> None:
     for title, cells in attack_lines(report):
         table.add_row(title, *cells)
     console.print(table)
+    for sentence in correction_sentences(report):
+        say(sentence)
     for gap in report.gaps:
         text = _signed_share(gap.paired.difference)
         say(f"{gap.what}, {gap.policy} less {gap.against}: {text}, p {_p_value(gap.paired.p_value)}")

@@ -204,7 +204,7 @@ def _evaluate(settings: EvaluateSettings, out: Path, stage: Stage, context: Pipe
     is_world = settings.prompts is None
     options = options_of(settings, "policies", "gold", *(() if is_world else ("split",)))
     command = command_line("plaudit eval policy", *settings.policies, world=is_world, **options, out=out)
-    return StageResult(sentences=(overview, *win_rates, *evaluation.notes), command=command)
+    return StageResult(sentences=(overview, *win_rates, *evaluation.all_notes), command=command)
 
 
 def _check_evaluation(settings: EvaluateSettings) -> None:
@@ -267,7 +267,7 @@ EVALUATE = StageKind(
     accepts={
         **dict.fromkeys(("policies", "against"), ("model",)),
         **dict.fromkeys(("judge", "reward"), ("reward",)),
-        **{"prompts": ("rows",), "choices": (), "right": ()},
+        **{"prompts": ("rows",), "people": ("rows",), "choices": (), "right": (), "card": ()},
     },
     run=_evaluate,
     weight=20,

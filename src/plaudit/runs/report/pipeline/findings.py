@@ -164,6 +164,7 @@ def policy_warnings(evaluation: PolicyEvaluation) -> tuple[ReportWarning, ...]:
         *(warning for policy in with_reference for warning in _distance_and_end_warnings(policy, reference)),
         *(warning for policy in later for warning in _win_rate_warnings(evaluation, policy)),
         *_optimised_judge_warning(evaluation),
+        *_uncorrected_warnings(evaluation),
         *(warning for contest in evaluation.contests for warning in _judge_warnings(contest)),
     )
 
@@ -272,6 +273,11 @@ def _optimised_judge_warning(evaluation: PolicyEvaluation) -> Iterator[ReportWar
     judges = {contest.judge for contest in evaluation.contests}
     if evaluation.reward is not None and evaluation.gold is None and judges == {evaluation.reward}:
         yield _doubt("optimised_judge", grave=True, judge=evaluation.reward)
+
+
+def _uncorrected_warnings(evaluation: PolicyEvaluation) -> Iterator[ReportWarning]:
+    for judge in dict.fromkeys(contest.judge for contest in evaluation.contests if contest.uncorrected):
+        yield _doubt("uncorrected", judge=judge)
 
 
 def _judge_warnings(contest: Contest) -> Iterator[ReportWarning]:

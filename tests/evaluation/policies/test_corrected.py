@@ -1,0 +1,156 @@
+"""Shares behind a judge that errs: equal to ppi-python, and as often right as they say."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.corrected import JUDGES, SETTINGS, Setting, drawn, held
+from plaudit.errors import UserError
+from plaudit.evaluation.policies import corrected
+from plaudit.evaluation.stats import Estimate, wilson_interval
+from tests.peer import ASKED, RECORDED, ROOT, PeerValues, ask_script
+
+PEER = ROOT / ".peers/ppi/bin/python"
+TUNINGS = (None, 1.0, 0.3)
+RNG = np.random.default_rng(0)
+TRUTH = (RNG.random(460) < 0.3).astype(float)
+JUDGED = np.clip(0.2 + 0.4 * TRUTH + 0.25 * RNG.standard_normal(460), 0, 1).round(6)
+N = 60
+
+
+def ask():
+    question = {"people": TRUTH[:N], "labelled": JUDGED[:N], "rest": JUDGED[N:]}
+    said = {name: values.astype(float).tolist() for name, values in question.items()} | {"tunings": TUNINGS}
+    return ask_script("evaluation/policies/peer_ppi.py", said, PEER)
+
+
+VALUES = PeerValues(
+    file=Path(__file__).with_name("ppi.json"), ask=ask, python=PEER, packages=("ppi-python", "numpy")
+)
+
+
+@pytest.mark.parametrize("source", [RECORDED, pytest.param(ASKED, marks=pytest.mark.peer(PEER))])
+def test_the_mean_its_error_and_its_tuning_are_those_of_ppi_python(source):
+    sample = corrected.JudgedSample(
+        judged=JUDGED,
+        people=np.where(np.arange(460) < N, TRUTH, np.nan),
+        prompts=np.arange(460),
+        counted=(np.arange(460) >= N).astype(float),
+    )
+    for tuning, (value, low, high) in zip(TUNINGS, VALUES.answers(source), strict=True):
+        found = corrected.corrected_mean(sample, tuning=tuning)
+        assert found.value == pytest.approx(value, abs=1e-9)
+        assert found.standard_error == pytest.approx((high - low) / 2 / 1.959963984540054, abs=1e-9)
+    assert 0 < corrected.corrected_mean(sample).tuning < 1
+
+
+@pytest.mark.peer(PEER)
+def test_the_record_is_what_ppi_python_says():
+    VALUES.prove()
+
+
+@pytest.mark.parametrize("judge", JUDGES)
+@pytest.mark.parametrize("setting", [SETTINGS[at] for at in (0, 4, 5, 6)], ids=lambda each: each.name)
+def test_intervals_hold_the_truth_whoever_judges(setting: Setting, judge: str):
+    found = held(setting, JUDGES[judge], 100)
+    # Of 100 at 95 %, fewer than 88 come by chance once in five hundred.
+    assert found.corrected >= 0.88
+    assert found.width <= 1.02 if judge == "useless" else found.width <= 1.05
+    if judge in ("biased to Yes", "confidently wrong"):
+        assert found.raw <= 0.02
+    if judge == "good (90 %)" and setting.truth > 0.1:
+        assert found.worth > 1.5
+
+
+def test_by_hand_strata_weights_and_clusters():
+    # Two strata of two labels each: 0.6 · mean(1, 0) + 0.4 · mean(1, 1).
+    people = np.array([1, 0, np.nan, np.nan, np.nan, np.nan, 1, 1, np.nan, np.nan])
+    strata = np.array([0] * 6 + [1] * 4)
+    sample = corrected.JudgedSample(judged=strata.astype(float), people=people, prompts=np.arange(10))
+    assert corrected.corrected_mean(replace(sample, strata=strata)).value == pytest.approx(0.7)
+    chances = np.where(np.arange(10) == 1, 0.25, 0.5)
+    # Weights 2, 4, 2, 2 of 1, 0, 1, 1, and a judge whose word is not used.
+    assert corrected.corrected_mean(
+        replace(sample, probabilities=chances), tuning=0.0
+    ).value == pytest.approx(0.6)
+    setting = Setting(truth=0.3, rows=400, labels=100)
+    rows = drawn(setting, JUDGES["good (90 %)"], 0)
+    twice = corrected.JudgedSample(
+        judged=np.tile(rows.judged, 2),
+        people=np.tile(rows.people, 2),
+        prompts=np.tile(rows.prompts, 2),
+    )
+    once, both = (corrected.corrected_mean(each) for each in (replace(rows, strata=None), twice))
+    # Rows that are there twice are no news.
+    assert (both.value, both.low, both.high) == pytest.approx((once.value, once.low, once.high), abs=2e-3)
+
+
+def estimate(successes: int, n: int) -> Estimate:
+    low, high = wilson_interval(successes / n, n)
+    return Estimate(value=successes / n, low=low, high=high, n=n, prompts=n)
+
+
+@pytest.mark.parametrize("truth", [0.028, 0.3])
+def test_a_card_corrects_with_its_own_doubt(truth: float):
+    rng, inside, wide = np.random.default_rng(1), 0, list[float]()
+    for _ in range(400):
+        positive = rng.binomial(500, truth)
+        says_yes = rng.binomial(positive, 0.85) + rng.binomial(500 - positive, 0.15)
+        yes, no = estimate(rng.binomial(60, 0.85), 60), estimate(rng.binomial(200, 0.15), 200)
+        _, low, high = corrected.share_by_card(estimate(says_yes, 500), yes, no)
+        inside += low <= truth <= high
+        wide.append(high - low)
+    assert 0.925 <= inside / 400 <= 0.975
+    assert np.mean(wide) < 0.25
+    # A judge that says Yes alike of both kinds leaves everything open.
+    assert corrected.share_by_card(estimate(50, 100), estimate(30, 60), estimate(30, 60))[1:] == (0.0, 1.0)
+    # 0.62 by a judge that is right in 0.8: (0.62 − 0.2)/0.6.
+    assert corrected.win_rate_by_card(estimate(62, 100), estimate(800, 1000))[0] == pytest.approx(0.7)
+
+
+def row(**more: object) -> dict[str, object]:
+    return {"kind": "rating", "prompt": "p", "completion": "c", "score": 1.0, "aspect": "harm"} | more
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([row(group="ai")], "labels.jsonl:1: a row of a model"),
+        ([row(), row(method="disagreement")], "labels.jsonl:2: this label was chosen (disagreement)"),
+        ([row(chance=0)], "chance 0: expected more than 0"),
+        ([row(chance=0.5), row(prompt="other")], "1 of 2 rows have a chance"),
+        ([row(aspect="wit")], "no label that says something of answers (1 of kind rating)"),
+    ],
+)
+def test_labels_that_say_nothing_of_errors_are_refused_in_words(tmp_path, rows, message):
+    path = tmp_path / "labels.jsonl"
+    path.write_text("".join(f"{json.dumps(each)}\n" for each in rows), "utf-8")
+    with pytest.raises(UserError, match=message.replace("(", r"\(").replace(")", r"\)")):
+        corrected.read_people(path)
+
+
+def test_labels_are_matched_by_words_and_means_taken(tmp_path):
+    path = tmp_path / "labels.jsonl"
+    chosen = {"kind": "comparison", "prompt": "q", "chosen": "a", "rejected": "b", "method": "random"}
+    turns = [{"role": "user", "content": "p"}]
+    rows = [
+        row(chance=0.2, method="disagreement"),
+        row(prompt=turns, completion=[{"role": "assistant", "content": "c"}], score=0.0, chance=0.2),
+        chosen | {"chance": 0.5},
+    ]
+    path.write_text("".join(f"{json.dumps(each)}\n" for each in rows), "utf-8")
+    labels = corrected.read_people(path)
+    assert labels.value("harm", "p", "c") == 0.5
+    assert labels.value(corrected.PAIR, "q", "b", "a") == 0.0
+    keys = [[("harm", "p", "c")], [(corrected.PAIR, "q", "b", "a")], [("harm", "p", "c"), ("harm", "p", "d")]]
+    sample = labels.sample([1.0, 0.0, 1.0], keys, np.arange(3))
+    assert sample.people.tolist()[:2] == [0.5, 0.0]
+    # Of two answers one is not labelled, so nobody knows whether any did it.
+    assert np.isnan(sample.people[2])
+    assert sample.probabilities is not None
+    assert sample.probabilities.tolist()[:2] == [0.2, 0.5]
