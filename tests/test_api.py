@@ -16,8 +16,7 @@ from torch.nn.functional import logsigmoid
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import plaudit
-from plaudit.engine.sinks.console import in_notebook
-from plaudit.engine.sinks.notebook import NotebookBar
+from plaudit.engine.sinks.console import NotebookBar, in_notebook
 from plaudit.errors import UserError
 from plaudit.evaluation.reward_models.result import Slice
 from plaudit.given import blend_word, hold, plain_setting

@@ -12,7 +12,7 @@ WING = Wing(
             module="plaudit.lab.verbs.world", purpose="the embedded world: rows, annotators, gold, base model"
         ),
     },
-    stages={"world-rows": "plaudit.lab.stages:WORLD_ROWS"},
+    stages={"world-rows": "plaudit.lab.world.wanted:WORLD_ROWS"},
     offers={
         "annotate": "plaudit.lab.world.online:annotate",
         "annotator_pools": "plaudit.lab.world.annotators:POOLS",

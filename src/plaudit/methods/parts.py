@@ -20,7 +20,6 @@ from transformers import (
 from plaudit.engine.distributed import Ranks, local_rows, shard_module
 from plaudit.files.hub import ADAPTER_FOLDER
 from plaudit.files.model_folder import check_weight_files
-from plaudit.models.first_layers import keep_first_layers
 from plaudit.models.load import (
     empty_model,
     is_reward_folder,
@@ -37,6 +36,7 @@ from plaudit.models.reward_model import (
     RewardModel,
     classifier_around,
     init_head,
+    keep_first_layers,
     read_reward_file,
     refuse_other_tokenizer,
 )

@@ -33,7 +33,6 @@ from plaudit.files import atomic
 from plaudit.files.model_folder import read_json_object
 from plaudit.models import load
 from plaudit.models.backbone import Head, LaidOutModel, StateSelector, register_classifier, without_head
-from plaudit.models.first_layers import keep_first_layers
 from plaudit.models.padding import padding_for, set_padding
 from plaudit.models.policy import Policy, scatter_to_mask
 from plaudit.models.precision import compute_in
@@ -369,6 +368,54 @@ def refuse_other_tokenizer(folder: Path, info: TokenizerInfo) -> None:
             f"{folder}: its tokenizer differs from the one that makes the batches: the token {token!r} is "
             f"number {model_id} for one and {other_id} for the other; use the model's own tokenizer"
         )
+
+
+def keep_first_layers(model: PreTrainedModel, layer: int | float) -> tuple[int, int]:
+    """Cut off, in place, all layers above this one, counted from 1 or as a share; those left, and all.
+
+    The middle of a model may know more of what an answer is worth than its end, which is bent on the next
+    word. What the last layer left gives goes through the final norm, so that states have the size that a head
+    expects at any depth, and the folder stays an ordinary one of fewer layers.
+    """
+    headless: Any = without_head(model)
+    stacks = [(name, part) for name, part in headless.named_children() if isinstance(part, nn.ModuleList)]
+    config: Any = model.config.get_text_config()
+    if len(stacks) != 1 or len(stacks[0][1]) != config.num_hidden_layers:
+        raise UserError(
+            f"reward.layer: {type(headless).__name__} is not one stack of layers, so none can be cut off: "
+            "leave the setting out"
+        )
+    [(name, stack)] = stacks
+    total = len(stack)
+    first = first_layers(layer, total)
+    setattr(headless, name, nn.ModuleList(list(stack)[:first]))
+    # What configurations say of each layer by itself, such as its kind of attention.
+    for key, value in config.to_dict().items():
+        if "layer" in key and isinstance(value, list) and len(value) == total:
+            setattr(config, key, value[:first])
+    config.num_hidden_layers = first
+    # Raise where the configuration would not make this model again, so that its folder could not be read.
+    with torch.device("meta"):
+        again = type(headless)(headless.config)
+    shapes, expected = ({name: p.shape for name, p in part.named_parameters()} for part in (headless, again))
+    if shapes != expected:
+        raise UserError(
+            f"reward.layer: a {type(headless).__name__} of fewer layers is not made as this one was: leave "
+            "the setting out"
+        )
+    return first, total
+
+
+def first_layers(layer: int | float, total: int) -> int:
+    """How many layers are left of all; a number below 1 is a share of them.
+
+    >>> first_layers(3, 4), first_layers(0.5, 4), first_layers(0.01, 4)
+    (3, 2, 1)
+    """
+    first = max(1, round(layer * total)) if layer < 1 else int(layer)
+    if first > total:
+        raise UserError(f"reward.layer: there is no layer {first}; the model has {total}")
+    return first
 
 
 def classifier_around(causal: PreTrainedModel) -> Any:

@@ -5,22 +5,21 @@ Everything goes to the error stream, so that what a command prints for other pro
 
 from __future__ import annotations
 
+import html
 import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
 from plaudit.data.fields import shared_length, shorten
 from plaudit.engine.sinks.base import RunStart, Sample, Summary
 from plaudit.engine.step_report import Number, StepReport
-
-if TYPE_CHECKING:
-    from plaudit.engine.sinks.notebook import NotebookBar
 
 _MAX_SAMPLES = 2
 _MAX_CHARACTERS = 300
@@ -183,10 +182,46 @@ def shared_beginning(prompts: Sequence[str]) -> int:
     return end if _MIN_SHARED <= end < len(first) else 0
 
 
+class NotebookBar:
+    """A bar under a cell of a notebook; it is called as rich's is, which would need widgets for one."""
+
+    task_ids = (TaskID(0),)
+
+    def __init__(self) -> None:
+        self._shown: Any = None
+        self._state: dict[str, Any] = {}
+
+    def add_task(self, name: str, **state: Any) -> None:
+        """What is counted: ``total``, ``completed`` and ``words`` behind the bar."""
+        del name
+        self._state = state
+
+    def start(self) -> None:
+        display = import_module("IPython.display").display
+        self._shown = display(self, display_id=True)
+
+    def update(self, task: TaskID, **state: Any) -> None:
+        """Change the numbers; `refresh` shows them."""
+        del task
+        self._state |= state
+
+    def refresh(self) -> None:
+        self._shown.update(self)
+
+    def stop(self) -> None:
+        """Leave the bar as it is."""
+
+    def __repr__(self) -> str:
+        return f"{self._state['completed']}/{self._state['total']}  {self._state['words']}"
+
+    def _repr_html_(self) -> str:
+        done, total = self._state["completed"], self._state["total"]
+        words = html.escape(self._state["words"])
+        return f'<progress max="{total}" value="{done}"></progress> {done}/{total} &nbsp; {words}'
+
+
 def _progress_bar(console: Console, notebook: bool) -> Progress | NotebookBar:
     if notebook:
-        from plaudit.engine.sinks.notebook import NotebookBar
-
         return NotebookBar()
     steps, words = TextColumn("{task.completed}/{task.total}"), TextColumn("{task.fields[words]}")
     return Progress(BarColumn(bar_width=24), steps, words, console=console, auto_refresh=False)

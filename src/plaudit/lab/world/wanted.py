@@ -1,4 +1,4 @@
-"""Requests for rows of the world, by kind, count, annotators and prompts; without torch."""
+"""Requests for rows of the world, by kind, count, annotators and prompts, and their stage; no torch."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from plaudit.lab.world.annotators import ASPECTS, POOLS, Aspect, annotator_pool
 from plaudit.lab.world.demonstrators import demonstrator_pool, worth_sentence
 from plaudit.lab.world.prompts import Split
 from plaudit.lab.world.questions import CATEGORIES, Category
+from plaudit.runs import StageKind, StageResult, command_line, options_of
 
 RowKind = Literal[
     "demonstrations",
@@ -190,3 +191,22 @@ def _prompt_selection(request: RowRequest) -> dict[str, Any]:
         "seed": request.seed,
         "categories": request.category or CATEGORIES,
     }
+
+
+def _run_stage(settings: RowRequest, out: Path, *_: object) -> StageResult:
+    path = out / "rows.jsonl"
+    sentences = write_requested_rows(settings, path)
+    options = {**options_of(settings, "make"), "category": [*settings.category]}
+    command = command_line("plaudit world make", settings.make, out=path, **options)
+    return StageResult(sentences=sentences, command=command)
+
+
+WORLD_ROWS = StageKind(
+    name="world-rows",
+    produces="rows",
+    settings=RowRequest,
+    accepts={"model": ("model",)},
+    run=_run_stage,
+    weight=5,
+    divides=lambda settings: settings.model is not None,
+)
