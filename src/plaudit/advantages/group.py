@@ -4,8 +4,6 @@ A group of equal rewards has the advantage 0 to the last bit, and so has a compl
 ``group_N`` counts does not matter here, except where one number is asked for each prompt.
 """
 
-from __future__ import annotations
-
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor

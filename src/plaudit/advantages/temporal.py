@@ -5,8 +5,6 @@ token is the next trained one, and neither γ nor λ count what lies between. ``
 token is said. After the last trained token the value is 0, or ``bootstrap_N`` where it is given.
 """
 
-from __future__ import annotations
-
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor

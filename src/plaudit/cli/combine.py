@@ -1,7 +1,5 @@
 """``plaudit combine``: one reward of several, of two policies, or of a model that scores steps."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

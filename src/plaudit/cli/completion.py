@@ -1,7 +1,5 @@
 """``plaudit completion``: what a shell needs to complete verbs, methods and options."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 from typing import Any

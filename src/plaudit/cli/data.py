@@ -1,7 +1,5 @@
 """``plaudit data``: look at a file of feedback, and write it in another layout."""
 
-from __future__ import annotations
-
 import argparse
 from itertools import islice
 from pathlib import Path

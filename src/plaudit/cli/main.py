@@ -1,7 +1,5 @@
 """The ``plaudit`` command: finds the verb, and turns what goes wrong into a message and an exit code."""
 
-from __future__ import annotations
-
 import os
 import select
 import sys

@@ -1,7 +1,5 @@
 """``plaudit push``: the model of a run onto the Hugging Face hub, with a card made from the run."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Mapping
 from datetime import UTC, datetime

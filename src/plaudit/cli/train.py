@@ -3,8 +3,6 @@
 ``plaudit train --list``: the algorithms that are rows of tables, from the tables in the code.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import textwrap

@@ -4,8 +4,6 @@ A part of the prompt that nothing reads is never seen by the model, and an unrea
 learnt as good ones: both stop a run until somebody says what they are.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

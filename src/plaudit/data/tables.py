@@ -1,7 +1,5 @@
 """Rows of tables: CSV, Parquet, Arrow and ``datasets``, a piece at a time; and of lists in Python."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

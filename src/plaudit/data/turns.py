@@ -4,8 +4,6 @@ A prompt and the answers to it are of one kind, all texts or all conversations. 
 conversation it begins and ends with the assistant's turn.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

@@ -5,8 +5,6 @@ word for the others, so they are written as ``{"$float": "nan"}``. What could no
 key that is not a string, a tensor) is refused when it is written, not found when it is read.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections import Counter

@@ -3,8 +3,6 @@
 Sizes, token numbers and the names of files are bounded here, before anything is built or read from them.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -3,8 +3,6 @@
 Its ends are not those of the run.
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import inspect

@@ -15,8 +15,6 @@ Munos 2025, arXiv:2506.09477.
 The KL's coefficient β may adapt: from β and the measured KL to the next β.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

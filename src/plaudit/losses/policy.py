@@ -8,8 +8,6 @@ has no gradient. A token that is not trusted loses nothing and is still counted:
 the denominator stays.
 """
 
-from __future__ import annotations
-
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor

@@ -4,8 +4,6 @@ All begins with ``log_ratio``, which is 0 where the mask is False: there every r
 gradient, whatever the log-probs of padding are.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 from jaxtyping import Bool, Float

@@ -4,8 +4,6 @@ A batch is split over micro-batches and ranks, so each part divides by the count
 then add up to the same loss and the same gradient, however the batch was split.
 """
 
-from __future__ import annotations
-
 from jaxtyping import Bool, Float
 from torch import Tensor
 

@@ -9,8 +9,6 @@ The preference model of GPO (Zhao, Dang and Grover 2023, arXiv:2310.11523) is sh
 before; its losses are those of the targets.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """Losses that learn from given answers or from a teacher's distribution."""
 
-from __future__ import annotations
-
 import math
 
 import torch

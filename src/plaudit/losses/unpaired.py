@@ -3,8 +3,6 @@
 Δ is an answer's ``delta_B``; a label is 1 for good, 0 for bad, or a share of those who called it good.
 """
 
-from __future__ import annotations
-
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import logsigmoid

@@ -3,8 +3,6 @@
 Gradient checkpointing, sharding, narrowing and gathering serve any model of a run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """From a method's name and config to what it trains and checks, before it begins: for checks and plans."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Any
 

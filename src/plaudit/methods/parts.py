@@ -1,7 +1,5 @@
 """A model of which each rank reads its own part: built without numbers, divided, and then filled."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -10,8 +10,6 @@ It is plain torch, which makes the same numbers on any device, and quantising dr
 on has the base that it began with.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

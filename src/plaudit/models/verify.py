@@ -1,7 +1,5 @@
 """Verify at load time, on a few tokens, that the fast forward pass gives the numbers of the model itself."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext

@@ -1,7 +1,5 @@
 """Every check, by its name, in the order in which they are shown; here those of the run's own settings."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.resources import files

@@ -5,8 +5,6 @@ gives the preferred side away, preferences that no words explain, control tokens
 prompts that say nothing. Each is counted in one pass over the rows.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import zlib

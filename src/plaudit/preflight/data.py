@@ -4,8 +4,6 @@ Copies, leaks, contradictions, one-sided labels, lengths and ties are counted in
 and fail only where a run would learn nothing or its figures would mislead.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import combinations

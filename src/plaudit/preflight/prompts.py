@@ -3,8 +3,6 @@
 No word is lost to the template, no answer loses its end for want of room, no padding is taken for words.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice

@@ -5,8 +5,6 @@ The pages are written anew by:
     python -m plaudit.preflight.report docs
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from pathlib import Path

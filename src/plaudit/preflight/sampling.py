@@ -3,8 +3,6 @@
 Whether answers end where they should is tried by making every token that ends one certain, one after another.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator, Sequence

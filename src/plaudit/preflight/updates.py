@@ -4,8 +4,6 @@ Gradients add up over micro-batches and ranks and reach every weight, a few rows
 checkpoint resumes. Afterwards the weights are what they were.
 """
 
-from __future__ import annotations
-
 import hashlib
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence

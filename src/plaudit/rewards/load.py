@@ -10,8 +10,6 @@ A language model's folder is one of three rewards:
 Rewards that are to be weighed against each other are brought to one unit on the answers of a file.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar

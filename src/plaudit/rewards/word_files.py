@@ -4,8 +4,6 @@
 So a word can be read from any folder, and whoever rests on its meaning knows when that has changed.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable
 from pathlib import Path

@@ -4,8 +4,6 @@ What is asked for each prompt needs ``groups``, how many there are, and takes ``
 What is told to each completion needs neither: nothing waits for the device.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

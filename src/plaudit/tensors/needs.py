@@ -4,8 +4,6 @@ A cell is a pure function (a loss, a weight, a link, an advantage). Who puts an 
 cells, so that no flag has to repeat what a function already is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import TypeVar

@@ -9,8 +9,6 @@ https://arxiv.org/abs/2503.14476; Li et al. 2022, https://arxiv.org/abs/2203.078
 https://arxiv.org/abs/2305.20050.)
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path

@@ -5,8 +5,6 @@ HH-RLHF (Bai et al. 2022, https://arxiv.org/abs/2204.05862) and Nectar (Zhu et a
 people ranked the replies (Köpf et al. 2023, https://arxiv.org/abs/2304.07327).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace

@@ -4,8 +4,6 @@ Of Summarize-from-feedback (Stiennon et al. 2020, https://arxiv.org/abs/2009.013
 the annotator wrote it before the post was seen.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from statistics import fmean

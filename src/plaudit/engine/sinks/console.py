@@ -3,8 +3,6 @@
 Everything goes to the error stream, so that what a command prints for other programs stays clean.
 """
 
-from __future__ import annotations
-
 import html
 import os
 import sys

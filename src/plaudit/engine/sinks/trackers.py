@@ -6,8 +6,6 @@ environment variables (``WANDB_MODE``, ``WANDB_PROJECT``, ``MLFLOW_TRACKING_URI`
 unless those variables turn it on.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import secrets

@@ -1,7 +1,5 @@
 """How unlike each other a policy's answers are, measured so that their length has no say in it."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

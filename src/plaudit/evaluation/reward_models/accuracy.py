@@ -6,8 +6,6 @@ asks whether σ(r₁ − r₂) is the chance that the first answer is preferred.
 about the answer that the model likes best.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Sequence
 from math import comb, log
 

@@ -16,8 +16,6 @@ which is DPO with β = λ and the opponent as its reference. Where y' is y the l
 left out.
 """
 
-from __future__ import annotations
-
 import random
 import shutil
 from collections.abc import Mapping, Sequence

@@ -3,8 +3,6 @@
 Refused are settings from which an algorithm could learn nothing, or something else than is meant.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from plaudit.errors import UserError

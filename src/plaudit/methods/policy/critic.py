@@ -1,7 +1,5 @@
 """The critic: loaded from a reward model or the policy with a new head, saved beside the policy."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ Each sentence has a beginning by which it is known again, so that a run says it 
 that explains it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from statistics import NormalDist, fmean, stdev

@@ -4,8 +4,6 @@ Rows come in parts by prompt, in the order in which the file has them. Before tr
 for length bias and for the balance of good and bad answers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import fmean

@@ -8,8 +8,6 @@ so that a run says it once, and names the page that explains it. Figures of held
 are of the same rows each time.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean

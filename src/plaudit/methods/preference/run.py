@@ -4,8 +4,6 @@ A run is prepared (rows, policy, reference, objective), and its first loss is ch
 optimisation: Rafailov et al. 2023, arXiv:2305.18290. All algorithms: ``algorithms.py``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Rows of a reward model: judged answers, all of them judged in the same way."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace

@@ -4,8 +4,6 @@ A generative reward model learns by SFT on questions about answers, and its word
 One prompt makes several questions, for its rows and for both sides of each: they are held out together.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -5,8 +5,6 @@ arXiv:2305.20050. Pre-training: Askell et al. 2021, arXiv:2112.00861. The log sh
 held-out completions, beside the judgement.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The taste of one group as a reward, told by a few of its comparisons (GPO, arXiv:2310.11523)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import torch

@@ -4,8 +4,6 @@ The implicit reward needs no reward model: β times how much likelier the policy
 reference does.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 

@@ -3,8 +3,6 @@
 And what one process does for another with the objects that it has (`OPERATIONS`).
 """
 
-from __future__ import annotations
-
 import builtins
 import itertools
 import operator

@@ -5,8 +5,6 @@ instructions and what each is about. Strict is of the answer as it stands, loose
 line, its last, both, or asterisks.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec

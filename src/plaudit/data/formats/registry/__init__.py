@@ -1,7 +1,5 @@
 """Every layout in one table: how each is known, and what it gives."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
