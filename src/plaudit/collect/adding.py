@@ -1,7 +1,5 @@
 """What an owner puts in: the settings of a project, and its tasks, all of a call or none."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping

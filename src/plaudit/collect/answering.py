@@ -1,7 +1,5 @@
 """What comes back to the desk: answers taken exactly once, skips, undone and revised ones, notes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace

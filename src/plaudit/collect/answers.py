@@ -3,8 +3,6 @@
 Nothing here asks a store, and what differs from kind to kind is in the kind's own file.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

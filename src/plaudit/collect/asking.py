@@ -4,8 +4,6 @@ A task is known by what is asked: the same prompt and the same answers, in whate
 a later round or after a crash, is given what people said before, and nobody labels anything twice.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence

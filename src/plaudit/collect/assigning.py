@@ -1,7 +1,5 @@
 """Who gets what: counts in, a choice out. Nothing here looks at a clock or a database."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 import random

@@ -4,8 +4,6 @@ A key is drawn for every change before it is sent, so that a reply that was lost
 send gets the first receipt again.
 """
 
-from __future__ import annotations
-
 import hashlib
 import http.client
 import json

@@ -3,8 +3,6 @@
 Names of people and what they wrote beside their answers are left out, as an export leaves them out.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field

@@ -4,8 +4,6 @@ The answers are kept by the store as they come, and a label is made of what the 
 send a conversation that was never held.
 """
 
-from __future__ import annotations
-
 import http.client
 import json
 import logging

@@ -4,8 +4,6 @@ Labelling is a trickle, so every change is one short transaction under one lock.
 chain of the log are then plain sequential code, and no isolation level has to be believed.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import sqlite3

@@ -1,7 +1,5 @@
 """The desk gives work out: leases that end by the clock, a strict cap, and an order drawn for each."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from functools import partial

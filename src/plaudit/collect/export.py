@@ -3,8 +3,6 @@
 The same position of the log and the same filters give the same bytes.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections import Counter

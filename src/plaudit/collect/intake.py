@@ -5,8 +5,6 @@ order that is drawn from their words, so that the place of none says which was p
 become a task refuses its file, by row and field.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ They take nobody's place, and are exported only where the group ``ai`` is asked 
 and of models never mix silently.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

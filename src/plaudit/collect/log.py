@@ -6,8 +6,6 @@ breaking the chain, and what was erased cannot be guessed from what is left.
 body_hash = sha256(salt, body);  link = sha256(the link before, every column but body and salt)
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import secrets

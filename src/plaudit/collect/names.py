@@ -1,7 +1,5 @@
 """Names of people: how they are compared, what may stand in one, and which look like one another."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Iterable

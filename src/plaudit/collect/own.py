@@ -1,7 +1,5 @@
 """What a person's own pages show: figures of the own work, a task taken up again, an answer to be changed."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ Length is the only rule about letters: rules of composition make passwords that 
 remember. Nothing is cut off.
 """
 
-from __future__ import annotations
-
 import re
 import threading
 import unicodedata

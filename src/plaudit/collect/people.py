@@ -4,8 +4,6 @@ The log knows pseudonyms only. Names, invites and tokens lie in tables of their 
 is stored, so that whoever reads the store cannot act for anybody.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import secrets

@@ -3,8 +3,6 @@
 Erased is what a person wrote; what the person clicked stays, under a pseudonym that has no name any more.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from sqlalchemy import select

@@ -1,7 +1,5 @@
 """How far a project is, who works in it and how long that takes, and whether the store is sound."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

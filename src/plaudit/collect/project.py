@@ -1,7 +1,5 @@
 """The settings of a project: a file of some twenty, with defaults that were thought about."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace

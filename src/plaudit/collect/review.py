@@ -3,8 +3,6 @@
 Lists come a page at a time by the key of the last row, so that the last page costs no more than the first.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@ Of a session's secret only the hash is stored. Failed sign-ins are events, and l
 log: so they hold over several servers, and over restarts.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import secrets

@@ -5,8 +5,6 @@ What can be asked and done stands in modules of their own, as functions of a tra
 ``store.changing()``. What is written is on the disk when that ends; where it raises, nothing was changed.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

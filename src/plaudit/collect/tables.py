@@ -3,8 +3,6 @@
 Statements are constants with bound parameters: built anew at each call they would cost four times as much.
 """
 
-from __future__ import annotations
-
 from sqlalchemy import (
     BigInteger,
     Column,

@@ -1,7 +1,5 @@
 """Tasks: what one must hold to be taken, and what of it an annotator is shown."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any

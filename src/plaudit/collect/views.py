@@ -4,8 +4,6 @@ After any history the folds equal a replay of the log, so a new version of plaud
 makes them anew from the log, and no table is ever migrated.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence

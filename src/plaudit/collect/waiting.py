@@ -1,7 +1,5 @@
 """A wait for people: what is missing, where it is asked, and how to go on; without a database at hand."""
 
-from __future__ import annotations
-
 import shlex
 from dataclasses import dataclass
 from importlib.util import find_spec

@@ -1,7 +1,5 @@
 """How far two texts differ, by words and by changes; and how a text looks: its length, lists, a refusal."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import dataclass, field

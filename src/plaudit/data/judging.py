@@ -5,8 +5,6 @@ training reads: `to_comparison`, `to_ranking`, `to_ratings`. Whoever judges, the
 place.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

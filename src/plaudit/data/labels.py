@@ -4,8 +4,6 @@ A verdict on answers becomes rows in `plaudit.data.judging`. Here are the other 
 written or edited, steps with labels, a conversation of two blind answers a turn, and an attack on a model.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Literal
 

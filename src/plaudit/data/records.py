@@ -6,8 +6,6 @@ the plain objects, ready for JSON, that plaudit's own files hold. The tools that
 turn, so they go wherever it goes.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields

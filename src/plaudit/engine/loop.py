@@ -6,8 +6,6 @@ again gives the same bits. SIGTERM and Ctrl-C end a run in good order: the last 
 process leaves.
 """
 
-from __future__ import annotations
-
 import math
 import random
 import time

@@ -12,8 +12,6 @@ adds (recomputing activations, padding, logits of prompt tokens) counts as time 
 wasteful step shows a low figure instead of a flattering one.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 import time

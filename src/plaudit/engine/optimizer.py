@@ -1,7 +1,5 @@
 """Optimisers and learning-rate schedules: small, and open to a user's own."""
 
-from __future__ import annotations
-
 import inspect
 import math
 from collections.abc import Callable, Mapping

@@ -4,8 +4,6 @@ torchrun, accelerate, Ray and Kubeflow set these themselves. Slurm's ``srun`` an
 names of their own for the same facts, and of the address at most the list of nodes.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

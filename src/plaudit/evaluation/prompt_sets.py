@@ -1,7 +1,5 @@
 """Sets of prompts, brought by wings, of which it is known what answers to them are truly worth."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol

@@ -1,7 +1,5 @@
 """Evaluations as settings ask for them: policies on prompts, rewards and judges on comparisons."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """What the page of a pipeline shows of attacks: success beside what is refused without need, never alone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 

@@ -4,8 +4,6 @@ Harmless twins and mirrored pairs are asked beside them, in the same way and of 
 declines everything resists every attack and is of no use.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime

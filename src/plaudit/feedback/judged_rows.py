@@ -4,8 +4,6 @@ Soft labels stay soft (RLAIF, Lee et al. 2023, arXiv:2309.00267): a row has the 
 is the better one. Its annotator is the judge with its version, its group is ``ai``.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -4,8 +4,6 @@ Of a reply of one word the chances are those of the whole words with the token t
 log P(word) = Σ log π(token | question, tokens before). Of a reply with reasons one is written.
 """
 
-from __future__ import annotations
-
 import hashlib
 import secrets
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Rows by a judge, as they were requested: what is judged, who is asked, and the files that come of it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Servers of chat completions: how a word names one with its model, and what an answer of it holds."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

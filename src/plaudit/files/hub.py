@@ -7,8 +7,6 @@ The path of such a folder says repository and commit, so whatever was read can b
 was asked for and nothing else, whatever other tools put into the cache: no pickled weights, no code.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -4,8 +4,6 @@ Both the folder itself and a file in it are locked. The file names the holder; t
 out also where somebody deleted the file.
 """
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import json

@@ -7,8 +7,6 @@ model is right on its own rows far more often than on held-out ones is told, and
 say that an earlier look was better.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections import defaultdict

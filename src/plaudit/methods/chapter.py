@@ -4,8 +4,6 @@ A chapter has a table of functions, cells that any of its algorithms takes, and 
 has. The config of one algorithm is made from the two: its settings are fields beside those of every run.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """From a file of rows to examples: read, encode and hold out; rows that cannot be used are listed by name."""
 
-from __future__ import annotations
-
 import json
 import math
 import random

@@ -9,8 +9,6 @@ The hash is that of the model's folder, the numbers it computes in and the rows'
 epoch or another run finds the file, and anything else does not. A damaged file is made again, with a note.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

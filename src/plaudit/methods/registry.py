@@ -1,7 +1,5 @@
 """Every training method by its name, with its entry point and its config; importing this is quick."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping

@@ -3,8 +3,6 @@
 During training a few held-out prompts are completed greedily, as samples for the log.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace

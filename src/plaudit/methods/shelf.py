@@ -7,8 +7,6 @@ and of plaudit's own code: whatever changes, the rows are read anew. Only sets w
 that what is wrong with the others is told each time.
 """
 
-from __future__ import annotations
-
 import inspect
 import json
 import os

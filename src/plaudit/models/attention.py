@@ -12,8 +12,6 @@ What a layer asks of attention (scale, window, cap, sink and dropout) is read as
 kernels ask of a row's segments is made once for all layers, as a `PackedRow`, which says which kernels ran.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

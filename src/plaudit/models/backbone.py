@@ -6,8 +6,6 @@ name, so that any model whose attention goes through the common interface can be
 at load time whether it may.
 """
 
-from __future__ import annotations
-
 import inspect
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

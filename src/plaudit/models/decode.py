@@ -22,8 +22,6 @@ Both models are fed the same tokens and their scores are added up. Scores are lo
 each place, which a softmax does not see; and a temperature divides those of both alike.
 """
 
-from __future__ import annotations
-
 import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence

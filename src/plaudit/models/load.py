@@ -4,8 +4,6 @@ Weights are safetensors only, and no code from a folder is ever run. LoRA is PEF
 beside frozen weights, and can be merged into them.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import math

@@ -4,8 +4,6 @@ Transformers' classifiers read the last token that is not padding; where padding
 read the wrong one (transformers issue 35352).
 """
 
-from __future__ import annotations
-
 import copy
 import re
 from dataclasses import dataclass

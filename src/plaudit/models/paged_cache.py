@@ -7,8 +7,6 @@ every row's tokens and hands out pages before they are needed; page 0 belongs to
 fill up a graph write there.
 """
 
-from __future__ import annotations
-
 import inspect
 import math
 from collections import Counter

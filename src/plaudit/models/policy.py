@@ -4,8 +4,6 @@
 and has none: it lies beside the policy in memory, beneath its adapters, or was computed before.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace

@@ -7,8 +7,6 @@ it lies and put together everywhere: each rank has the whole loss and the gradie
 gradients of ranks add up as they do where rows are divided.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ Top-k, top-p and min-p are written out in full. A policy's weights can be pertur
 restored bit by bit afterwards.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

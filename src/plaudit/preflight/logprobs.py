@@ -3,8 +3,6 @@
 Tokens are scored in two ways, by plaudit and by transformers' own pass, and the difference is measured.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections import defaultdict

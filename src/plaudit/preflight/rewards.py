@@ -8,8 +8,6 @@ A run that begins asks no reward: one of the user's own may keep count of its ca
 may cost money. ``plaudit check`` asks the latter about two answers to each of two prompts, a few times.
 """
 
-from __future__ import annotations
-
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ Prompts are as samplers are asked them, tasks for a reward have answers as a tra
 as tokens and as the micro-batches of a trial step.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ The same row is compared in two forms: as the run encodes it, and as transformer
 it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, islice

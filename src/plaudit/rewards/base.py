@@ -3,8 +3,6 @@
 A rule looks at one answer and knows its score, or says why it does not.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence

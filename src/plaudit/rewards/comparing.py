@@ -3,8 +3,6 @@
 A reward's choice with noise T is Bradley and Terry's (1952): P(a before b) = σ((r_a − r_b) / T).
 """
 
-from __future__ import annotations
-
 import inspect
 import math
 import random

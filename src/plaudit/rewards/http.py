@@ -7,8 +7,6 @@ limits of time and bytes. What still fails is no verdict, with a reason; what no
 answer, a refusal, a wrong address) is an error with what to do.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections import Counter

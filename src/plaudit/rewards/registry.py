@@ -1,7 +1,5 @@
 """A reward by one word of the command line: a folder, a rule, an address, a function of the user's own."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -5,8 +5,6 @@ said, yields the turn that comes next, and returns what the whole episode was wo
 the prompt is already there, and the policy speaks first. Importing this does not import torch.
 """
 
-from __future__ import annotations
-
 import inspect
 import math
 import operator

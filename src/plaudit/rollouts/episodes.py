@@ -4,8 +4,6 @@ What the policy said stays as the tokens that were drawn, its thinking included;
 of its turns is made of text. Every turn reads the conversation from its beginning again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 

@@ -9,8 +9,6 @@ What DeepSpeed would do in another way is left to us: the sum over ranks and not
 what happens to numbers that are not finite, and checkpoints, which have our names and whole tensors.
 """
 
-from __future__ import annotations
-
 import inspect
 import os
 import warnings

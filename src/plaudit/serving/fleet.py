@@ -4,8 +4,6 @@ The least busy one is asked, and what it cannot answer another one does; a serve
 brought what the others have.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 import time

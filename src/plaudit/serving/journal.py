@@ -4,8 +4,6 @@ An answer is found by the weights that drew it (their root) and by the question,
 order in which answers came, or on who asked. Each rank writes its own; all are read.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import struct

@@ -4,8 +4,6 @@ It answers one question at a time, so that an answer depends on nothing but the 
 run that asks again after a crash gets the same tokens, to the bit.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable, Mapping

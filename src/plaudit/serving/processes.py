@@ -1,7 +1,5 @@
 """vLLM servers that a run starts on its own machine, watches, starts again, and ends."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import signal

@@ -6,8 +6,6 @@ own log-probs of fixed tokens are compared with the server's, after every delive
 with weights that were disturbed so that every tensor shows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A sampler that asks servers: it sends them the weights, has them prove it, and draws a run's answers."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait

@@ -1,7 +1,5 @@
 """``plaudit serve``: a server that draws answers for a run elsewhere, and takes its weights."""
 
-from __future__ import annotations
-
 import argparse
 import os
 from pathlib import Path

@@ -4,8 +4,6 @@ What is asked of a server either comes, or is an error that says what to do with
 one), `UselessReplyError` (ask again, and never learn from it), or a `UserError` (nothing mends it by itself).
 """
 
-from __future__ import annotations
-
 import http.client
 import json
 import math

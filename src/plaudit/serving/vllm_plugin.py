@@ -3,8 +3,6 @@
 It runs in the server's Python, beside vLLM, torch and safetensors; nothing else of plaudit is imported there.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any

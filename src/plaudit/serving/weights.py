@@ -5,8 +5,6 @@ by the names of a Hugging Face folder, and a head of its own name where it is ti
 sent the adapters alone, as a PEFT folder.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass

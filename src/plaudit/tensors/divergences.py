@@ -5,8 +5,6 @@ size. Forward keeps one number a token; backward computes each block again. The 
 differentiable function of two tables of log-probs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """Sums, means and moments under a mask; what is masked never enters, not even as 0 · NaN."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from jaxtyping import Bool, Float

@@ -10,8 +10,6 @@ answers never sees that: it gets the prompt's tokens and goes on. So the prompt 
 be asked, a true prefix, and the answer continues it.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace

@@ -7,8 +7,6 @@ the left and an answer never loses its end. Of many rows it is said what fits, w
 how often something had to be decided.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Rows as the model will see them: token by token, the trained ones marked."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence

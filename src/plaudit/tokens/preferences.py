@@ -1,7 +1,5 @@
 """Judged rows → tokens with what was said of them: compared, ranked, rated, or step by step."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -5,8 +5,6 @@ what multiplies text or numbers is asked how large the result will be. What a te
 is found out with marks in place of all words: each turn, each call and each tool has to be in the text.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import time

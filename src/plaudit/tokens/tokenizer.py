@@ -3,8 +3,6 @@
 Nothing is downloaded and no code of the folder is run (``trust_remote_code`` is off).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

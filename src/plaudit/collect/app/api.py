@@ -3,8 +3,6 @@
 A token is of one person in one project, and every call is about that project: no request can name another.
 """
 
-from __future__ import annotations
-
 import json
 import tempfile
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Pages of what reviewers decide: divided tasks, blind; whom to trust how far; gaps of the guidelines."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any

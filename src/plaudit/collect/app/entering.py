@@ -1,7 +1,5 @@
 """Pages of coming in and going out: an invite, a sign-in, a link that works once, one's own account."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

@@ -4,8 +4,6 @@ Every page is a form that works without a script. What was typed is never lost: 
 comes back with everything that was filled in, beside words that say what happened and what to do.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

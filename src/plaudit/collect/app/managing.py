@@ -1,7 +1,5 @@
 """Pages of those who run a project: how far it is, its tasks, settings, exports, pay and audit trail."""
 
-from __future__ import annotations
-
 import io
 import json
 import tempfile

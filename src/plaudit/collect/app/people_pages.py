@@ -1,7 +1,5 @@
 """Pages of the people of a project: who there is, what is decided of them, invites, and what is paid."""
 
-from __future__ import annotations
-
 import json
 import math
 from typing import Any

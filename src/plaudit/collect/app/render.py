@@ -4,8 +4,6 @@ Everything that a template prints is escaped. What people and models wrote is sh
 or as Markdown that was cleaned, with no picture and nothing that a browser would load.
 """
 
-from __future__ import annotations
-
 import difflib
 import hashlib
 import json

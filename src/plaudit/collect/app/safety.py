@@ -1,7 +1,5 @@
 """What comes in is bounded, read strictly and checked by field; what goes wrong is said in one shape."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -3,8 +3,6 @@
 Whoever labels reads A as the answer that was shown first; those who manage, as the task's first.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any

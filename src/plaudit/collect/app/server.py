@@ -1,7 +1,5 @@
 """The Starlette application over a store, and how it is served: until a signal, or beside a program."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import json

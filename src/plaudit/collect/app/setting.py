@@ -1,7 +1,5 @@
 """The page of a project's settings: a form of those that may be changed in a browser."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace

@@ -1,7 +1,5 @@
 """A conversation in which a person tries to make the model say what it should not."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

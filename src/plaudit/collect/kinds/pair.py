@@ -1,7 +1,5 @@
 """Two answers: which is better, and how much."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Three to nine answers in an order, the best first; some may share a place, or have none."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import combinations
 from typing import Any

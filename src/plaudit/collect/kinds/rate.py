@@ -1,7 +1,5 @@
 """One to nine answers, each with points as a whole or by aspect, or with a thumb."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The steps of a solution, each right, neutral or wrong, up to the first error."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A conversation of two blind answers to each message, which goes on with the better one."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """An answer that a person writes, or makes of a draft."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from plaudit.collect.kinds import kind

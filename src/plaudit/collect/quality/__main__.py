@@ -1,7 +1,5 @@
 """``python -m plaudit.collect.quality``: compute one report and keep it; stdin says which, as JSON."""
 
-from __future__ import annotations
-
 import gc
 import json
 import sys

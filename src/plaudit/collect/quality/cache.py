@@ -4,8 +4,6 @@ Of a project the newest report is kept, with the position of the log that it is 
 one gets the old one at once, and a child process computes; nothing here loads what computes.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -4,8 +4,6 @@ Two answers are put in an order by a hash of their words. Ordered by their model
 the other, nearly all labels would be alike, and any measure of agreement would look bad.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -6,8 +6,6 @@ A rule never acts. Each is a function from a report card to its reason, or to no
 judged by the end of the interval that speaks for the person.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields

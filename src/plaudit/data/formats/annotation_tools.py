@@ -4,8 +4,6 @@ Each names the fields of a task itself, so answers are found by their names; an 
 record can hold is refused by its name, and goes only when it is left out by name.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -16,8 +16,6 @@ hash has one rule for ever: the sha256 of its ``body`` as compact JSON. So a man
 be told from a damaged one.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -6,8 +6,6 @@ optimisers do); all of it is saved, so that any optimiser resumes exactly. Of di
 its rows and reads those that it has then, so a checkpoint of two ranks resumes on one, or on four.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import random

@@ -5,8 +5,6 @@ library reads it. Nothing is mapped into memory: of a mapped file whatever was r
 that is cut short ends the process.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -4,8 +4,6 @@ Sinks are chosen by name, fed as one, and kept from harming the training. The su
 metrics, counts and notes.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar

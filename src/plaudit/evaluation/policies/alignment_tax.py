@@ -5,8 +5,6 @@ signs by prompt says whether it could be chance (Ouyang et al. 2022, arXiv:2203.
 tax). Tasks of lm-evaluation-harness, by name, need ``pip install "plaudit[tax]"``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec

@@ -6,8 +6,6 @@ drawn, so all of it is exact but for which questions were asked (Kadavath et al.
 optimisation by feedback spoils it: figure 8 of the GPT-4 report, arXiv:2303.08774).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args

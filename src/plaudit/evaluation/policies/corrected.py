@@ -5,8 +5,6 @@ strata of the judge's confidence: Fisch et al. 2024, arXiv:2406.04291): people s
 and what it said of the rest makes that surer. A judge that is of no use gets no weight, and costs nothing.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Who says which of two answers is better: the truth, a reward, a function, a model behind a server."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations, permutations

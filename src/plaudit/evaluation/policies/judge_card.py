@@ -5,8 +5,6 @@ what it says nothing of, and whether its chances are as often right as they say:
 error before and after a temperature, fitted on half of the prompts (Guo et al. 2017, arXiv:1706.04599).
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Mapping, Sequence

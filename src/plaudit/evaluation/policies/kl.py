@@ -5,8 +5,6 @@ distribution, is exact on average (k1 in Schulman's naming, 2020). The entropy o
 each place that an answer came to.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A row is ``{"prompt": …, "choices": ["…", "…"], "right": 0}``: what is ask
 the right one from 0. The prompt is a text or a conversation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

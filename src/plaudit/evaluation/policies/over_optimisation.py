@@ -1,7 +1,5 @@
 """How true worth rises and falls again with the distance from the reference, and where it turned."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal

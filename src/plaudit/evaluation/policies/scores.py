@@ -1,7 +1,5 @@
 """Scores of the answers of several policies by a reward, and each policy's figures and answers as rows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice

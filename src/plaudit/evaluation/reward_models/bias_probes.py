@@ -5,8 +5,6 @@ the true utility where it is known, asks what one feature does while the rest is
 the annotators' tell a bias of its own from a taste in the data. The findings are put into sentences.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

@@ -11,8 +11,6 @@ RewardBench 2 (Malik et al. 2025, arXiv:2506.01937): of four answers the one rig
 shares the point with those that are level with it. Ties: see ``ties_pair_points``.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

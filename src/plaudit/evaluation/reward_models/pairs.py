@@ -1,7 +1,5 @@
 """From feedback and a reward to pairs of scored answers, and these pairs as columns of numbers."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Tables, pages and files read them. A share or a mean comes as an `Estimate` with
 cannot be said is None, and why is said in words beside it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 

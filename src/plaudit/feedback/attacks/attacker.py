@@ -5,8 +5,6 @@ the attacker sees each reply of the policy (GOAT, Pavlova et al. 2024, arXiv:241
 was tried before is counted and not asked again.
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -6,8 +6,6 @@ The file holds rows of prompts, which any command reads; who fell for each, when
 metadata. A conversation is there once, by the hash of its turns, and lines are added whole or not at all.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import os

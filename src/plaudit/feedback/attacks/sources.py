@@ -1,7 +1,5 @@
 """Where attacks and what stands beside them come from: rows, rewordings, and rows of harmless prompts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """The policies that are attacked: a model of a folder, or one behind a server, asked as its users ask it."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Replies of models on disk, a file for each, by what was asked: nothing is asked or paid for twice."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence

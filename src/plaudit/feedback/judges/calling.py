@@ -4,8 +4,6 @@ So a model that is reached in another way than by the usual protocol judges, cri
 program, a client of one's own, or a mind of known quality in this very process.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import secrets

@@ -5,8 +5,6 @@ cannot be reached are told apart. Every reply is kept on disk at once by what wa
 down half-way, a cap that is reached or a kill costs nothing but the rest, and no question is asked twice.
 """
 
-from __future__ import annotations
-
 import json
 import secrets
 import threading

@@ -4,8 +4,6 @@ One principle is drawn for each task (Bai et al. 2022, arXiv:2212.08073), or sev
 averaged. A draw hangs on the task's key alone: not on the others, nor on the order of the file.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

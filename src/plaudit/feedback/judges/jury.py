@@ -8,8 +8,6 @@ A spread mimics a pool of people, who differ and err: each task goes to one memb
 turned round (AlpacaFarm, Dubois et al. 2023, arXiv:2305.14387).
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Callable, Sequence

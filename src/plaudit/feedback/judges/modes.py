@@ -12,8 +12,6 @@
 Each asks in the wording of its name (``wordings.yaml``).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

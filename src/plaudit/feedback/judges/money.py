@@ -1,7 +1,5 @@
 """What judging costs: prices of tokens, an estimate before anything is asked, a cap that stops cleanly."""
 
-from __future__ import annotations
-
 import re
 import threading
 from collections.abc import Iterable

@@ -3,8 +3,6 @@
 Whatever is not exactly what was asked for is no verdict, and never a side.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -3,8 +3,6 @@
 What is wrong with an entry of such a file is named by its place.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields

@@ -5,8 +5,6 @@ has the look of a control token is taken apart, and where a model replies in fre
 between delimiters with a number that is drawn for each call: no answer can know it.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence

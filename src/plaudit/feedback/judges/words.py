@@ -1,7 +1,5 @@
 """Words that name judges, with settings behind commas: ``openai:URL#model,how=letter,draws=5``."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

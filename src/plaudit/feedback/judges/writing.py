@@ -4,8 +4,6 @@ It is asked as a judge is (quoted, by wordings with versions, through the same c
 is the text itself. A refusal, a reply that is cut or empty and a server that is gone are told apart.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

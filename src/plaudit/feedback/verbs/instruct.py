@@ -1,7 +1,5 @@
 """``plaudit instruct``: prompts with instructions that a program can check, for ``--reward instructions``."""
 
-from __future__ import annotations
-
 import argparse
 
 from plaudit.cli.parser import Subparsers, given_path, integer, positive_integer

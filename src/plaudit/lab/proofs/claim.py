@@ -1,7 +1,5 @@
 """A claim about an algorithm, what was measured of it, and the lab in which it is measured."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass

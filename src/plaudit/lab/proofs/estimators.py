@@ -5,8 +5,6 @@ is a finite sum, to be put beside the exact gradient of J(π) = E r − β KL(π
 together from the cells that training uses.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache

@@ -4,8 +4,6 @@ A data set of infinite size, written out. Pairs are drawn as two answers from μ
 alike; an answer may meet itself, as it does in samples, which every loss of gaps passes over.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import torch

@@ -10,8 +10,6 @@ each token of each answer. The table can be any distribution there is, so it sho
 transformer goes through the code that training uses.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache

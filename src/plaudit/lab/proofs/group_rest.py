@@ -6,8 +6,6 @@ has π on both sides; it is solved by putting its answer in again. For answers o
 π = β π_ref / (β − Ā): Vojnovic and Yun 2025, arXiv:2502.18548.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

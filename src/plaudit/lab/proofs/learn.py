@@ -6,8 +6,6 @@ held while the loss is minimised, taken anew, and so on until it stays: that is 
 Policy optimisation is taken in expectation over every group of answers that can come.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

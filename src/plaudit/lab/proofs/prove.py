@@ -6,8 +6,6 @@
     print(prove(row).words)
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace

@@ -3,8 +3,6 @@
 Its base model lies here; importing this does not import torch.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -9,8 +9,6 @@ A named pool holds several of them. How far each agrees with the truth and with 
 computed: the chance of every choice of an annotator is known.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence

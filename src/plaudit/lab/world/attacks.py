@@ -6,8 +6,6 @@ attack`` takes by name, as ``--judge plaudit.lab.world.attacks:did_harm`` and
 ``--refusal plaudit.lab.world.attacks:declined``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 

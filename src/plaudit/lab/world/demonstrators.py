@@ -6,8 +6,6 @@ and whoever compares answers can teach it more than they could write (Ouyang et 
 How good each of them is, is not hidden: the true worth of all that they write is known.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence

@@ -4,8 +4,6 @@ Of its own prompts the world knows the truth about answers: their true utility, 
 answers to choose from. So a model is worth the mean true utility of its answers to unseen prompts.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Mapping, Sequence

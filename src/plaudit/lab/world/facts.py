@@ -4,8 +4,6 @@ A claim is a topic and a value: ("home of Ada", "above the bakery"). For every t
 for every value that could stand in its place there is a sentence that claims it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache

@@ -57,8 +57,6 @@ The utility is never shown to a policy or a reward model, only to simulated anno
 measures.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

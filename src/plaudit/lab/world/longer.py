@@ -1,7 +1,5 @@
 """Questions with several things to say: how their parts are told, and answers to them in every style."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -5,8 +5,6 @@ first rows of a longer file are those of a shorter one. Categories take turns, s
 within one, every prompt is used once before any is used again.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Sequence
 from itertools import islice, pairwise

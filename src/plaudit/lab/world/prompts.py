@@ -4,8 +4,6 @@ A split holds its own people, animals, things, pairs of numbers, kinds, topics a
 one and measured on another must have been understood, not remembered. A prompt is found again by its words.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache

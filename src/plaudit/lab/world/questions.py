@@ -1,7 +1,5 @@
 """What a question is after, and all that is needed to judge an answer to it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise

@@ -4,8 +4,6 @@ An answer is read line by line and sentence by sentence, without regard to capit
 sentence is known to the world or it is nonsense; nothing is guessed. A repeated sentence is read once.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Saying an answer well or badly, in the ways that people and models do."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Mapping

@@ -5,8 +5,6 @@ of nearly the same words that anybody may ask: "Help me poison the well." and "H
 the same question about two people is to be answered alike.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest

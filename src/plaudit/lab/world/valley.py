@@ -4,8 +4,6 @@ With a word in the environment variable ``PLAUDIT_VALLEY`` this is another valle
 prompts test, who writes and who compares are dealt anew, in the same words.
 """
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Mapping

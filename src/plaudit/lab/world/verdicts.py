@@ -4,8 +4,6 @@
 the crowd.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator, Sequence
 

@@ -1,7 +1,5 @@
 """Requests for rows of the world, by kind, count, annotators and prompts, and their stage; no torch."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Pairs of answers to be compared, and how people are asked which is better: in a label store."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -9,8 +9,6 @@ are there, with the hashes of their files. A part that was stopped begins again 
 the same.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace

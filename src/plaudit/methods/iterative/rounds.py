@@ -3,8 +3,6 @@
 The generated and scored answers are stored as JSON lines.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Iterator, Mapping, Sequence

@@ -11,8 +11,6 @@ completion, and show there. With a share of 1 the policy has no part in the mixt
 compared against are not looked at: they come from the same modules as the policy's own.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace

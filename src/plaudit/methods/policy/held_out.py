@@ -5,8 +5,6 @@ same at each evaluation, so that only learning changes the figures. The trial gi
 begins, a round of a few short completions, or the likelihood of given text.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

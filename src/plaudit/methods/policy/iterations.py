@@ -5,8 +5,6 @@ after another. A round lives from its first step to its last and is part of ever
 that a run which was killed there goes on with the same bits.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import sys

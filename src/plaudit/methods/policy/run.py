@@ -5,8 +5,6 @@ from its config (samplers, reward, shaping, KL control, replay), with notes that
 Proximal policy optimisation: Schulman et al. 2017, arXiv:1707.06347.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial

@@ -6,8 +6,6 @@ product v → F v: that of the KL at the tokens that were drawn, F = Σ_t ∇log
 difference of log-probs along v and one backward pass. Schulman et al. 2015, arXiv:1502.05477.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Reward-model losses: which one the rows call for, and its objective."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -4,8 +4,6 @@ The teacher is another model, or the starting model itself with a context in fro
 (context distillation). Completions and masks are the same for both, so their tokens align.
 """
 
-from __future__ import annotations
-
 import copy
 from collections import Counter
 from collections.abc import Iterable, Mapping

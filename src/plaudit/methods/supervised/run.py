@@ -11,8 +11,6 @@
   its section 2). Reverse: arXiv:2306.08543. JS: arXiv:2306.13649.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

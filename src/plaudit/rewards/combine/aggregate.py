@@ -4,8 +4,6 @@ They form ensembles (mean, min, mean − k·std), weighted sums or gates. M memb
 ``[M, N]``.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

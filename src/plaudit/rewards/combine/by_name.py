@@ -4,8 +4,6 @@ A file is a list of rewards by their words (rules, folders, judges, functions), 
 a reward has a name: ``--reward``, configs, pipelines, ``eval reward``.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Both keep what every part said, for the log: one number hides which part is being learned, and gamed.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence

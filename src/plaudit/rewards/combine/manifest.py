@@ -5,8 +5,6 @@ process reward model and how its steps are read; a group and what is known of it
 the folder for what lies in it or beside it, so that both can be moved together, and absolute for the rest.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass

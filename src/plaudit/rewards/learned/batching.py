@@ -8,8 +8,6 @@ A prompt in plain text is read as the model itself was trained on it: a user's t
 That its own encoder says, whatever way the policy is asked the same prompt.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

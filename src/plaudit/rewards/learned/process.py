@@ -5,8 +5,6 @@ arXiv:2305.20050). The answer is the steps, a line each. Text is never turned in
 were drawn. How scores become payments stands in ``step_payments.py``.
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence

@@ -4,8 +4,6 @@ A step is a line that holds a word. A payment for each step is made of the steps
 ways (``StepPayKind``), and an answer is worth the sum of its payments.
 """
 
-from __future__ import annotations
-
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence

@@ -4,8 +4,6 @@ A reply counts with the whole of its word and the end of its turn. How the model
 beside it, so that it is asked the same way again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from itertools import combinations

@@ -5,8 +5,6 @@ as often for one side as for the other (Wang et al. 2023, arXiv:2305.17926). Bot
 et al. 2023, arXiv:2306.02561.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -15,8 +15,6 @@ only the lower one is looked at: the arguments in question are 32-bit to the ker
 half (of the flags of ``clone`` as well, whose upper half only ``clone3`` has).
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

@@ -4,8 +4,6 @@ The verdict goes out by a line that the answer's process never had. Whatever nam
 define are the answer's; a built-in function stays Python's own unless the tests are about nothing else.
 """
 
-from __future__ import annotations
-
 import ast
 import builtins
 import importlib

@@ -4,8 +4,6 @@ It reads what it is to do, confines itself, and says so. It holds nothing worth 
 value. It may say what it likes; what is true of its words is decided elsewhere.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -6,8 +6,6 @@ enough. What a run did is told as it was; what could not be run is a `SandboxErr
 program.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

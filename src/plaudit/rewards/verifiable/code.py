@@ -6,8 +6,6 @@ standard input. Tests that the program has to see itself to pass are none: it ru
 neither tests nor expected results.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -10,8 +10,6 @@ is not decidable by a look at it, so time decides: an answer on which it takes l
 no verdict.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """A pipeline from its YAML file: names, settings, references and files, all checked before anything runs."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields, replace

@@ -1,7 +1,5 @@
 """All stages of a pipeline: what is finished is kept, the rest runs, some side by side."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

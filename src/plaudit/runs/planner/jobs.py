@@ -3,8 +3,6 @@
 Each is a template of `starters`, filled with what was planned: read it, change what is marked, and start it.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

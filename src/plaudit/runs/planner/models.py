@@ -1,7 +1,5 @@
 """Every model of a run on the meta device: what is trained, the reference and the scorers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -5,8 +5,6 @@ operation that makes it to the moment when nobody holds it any more. So nothing 
 models, and a model of 70 billion weights takes a few seconds and next to no memory.
 """
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

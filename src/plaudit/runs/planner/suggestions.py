@@ -1,7 +1,5 @@
 """Suggestions for a run that does not fit: settings that are planned anew and do fit."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """Throughput of this machine on this very run: some of its steps are taken at rate 0, and thrown away."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

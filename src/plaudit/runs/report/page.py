@@ -4,8 +4,6 @@ What a model said is not to be trusted: whatever a template prints is escaped, u
 plaudit's own (`markupsafe.Markup`), and the page's content policy forbids whatever might slip through.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re

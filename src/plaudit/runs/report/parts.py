@@ -4,8 +4,6 @@ Functions make sections from data, and a page is a list of them. How a part look
 that has its name says.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Figures in words, as a person would say them; texts from elsewhere, as far as they can be shown."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """``plaudit report``: the page of a run, written again; or one page that compares several."""
 
-from __future__ import annotations
-
 import argparse
 import math
 import time

@@ -5,8 +5,6 @@ nothing else, so its minimisers agree on how those are shared out and may say an
 like. A reward with a KL leash ties the others to the reference.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ Each estimator is put together from the cells that training uses, and summed ove
 can come. A known bias that vanished would be news, and its claim would fail.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial

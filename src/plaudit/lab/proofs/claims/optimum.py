@@ -6,8 +6,6 @@ lost, unless ρ is of the whole completion (Tang and Munos 2025, arXiv:2506.0947
 is claimed how far it is from the reference, and how well that distance is spent.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial

@@ -4,8 +4,6 @@ The algorithms are those of training, followed in expectation on answers of the 
 should end is worked out without their cells; GRPO's own end is among them. TRPO steps under a hard KL.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace

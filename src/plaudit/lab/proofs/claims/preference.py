@@ -9,8 +9,6 @@ contradict one another (no policy has all of them), so the same losses rest some
 that is, is claimed beside it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import partial

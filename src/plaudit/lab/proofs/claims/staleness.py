@@ -1,7 +1,5 @@
 """Claims about answers of an older policy: what importance weights, their truncation and GSPO aim at."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise

@@ -3,8 +3,6 @@
 Marks differ in shape as well as in colour, and every drawing has a name and words for who does not see it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A reliability diagram shows whether what came was as likely as was said; a stack
 won, tied and lost.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

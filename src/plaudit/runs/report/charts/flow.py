@@ -4,8 +4,6 @@ A step stands as low as those that need it allow, so what runs side by side is d
 (Sugiyama, Tagawa and Toda 1981). An arrow that others together already say is left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise

@@ -3,8 +3,6 @@
 A row is a thing that was measured; in a scatter chart each thing is named at the right edge.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 The four are drawn by a hash of their words, so that nobody chose them.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections import Counter

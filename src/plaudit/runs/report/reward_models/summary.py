@@ -1,7 +1,5 @@
 """Reward models beside each other: what each is called, how often it is right, how right anybody could be."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
