@@ -4,8 +4,6 @@ A name is imported when it is first used.
 ``__init__.pyi`` is what type checkers and editors read; at run time the same lines say where a name lives.
 """
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import inspect

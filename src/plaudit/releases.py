@@ -4,8 +4,6 @@ A newer release may call things by other names, or compute other numbers. Nobody
 a run says so at its start, and an unexpected error at its end.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 

@@ -5,8 +5,6 @@ A distribution names its wing among its entry points, in the group ``plaudit.win
 It is imported whenever the command starts, what it points to only when somebody calls for it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache

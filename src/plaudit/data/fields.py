@@ -3,8 +3,6 @@
 A `Node` is a value of a raw row together with its path, so that any complaint names the field by itself.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -218,7 +216,7 @@ class Node:
     names: Mapping[str, str] | None = None
     """What a field is called in this row, where it has another name: a path such as ``input.messages``."""
 
-    def optional(self, field: str) -> Node | None:
+    def optional(self, field: str) -> "Node | None":
         """The field, or None where it is absent, null or an empty CSV cell."""
         if not isinstance(self.value, Mapping):
             raise self.wrong_type_error("an object")
@@ -228,7 +226,7 @@ class Node:
             return None
         return Node(value=value, path=f"{self.path}.{field}" if self.path else field, cells=self.cells)
 
-    def get(self, field: str) -> Node:
+    def get(self, field: str) -> "Node":
         """The field; a row without it is bad."""
         node = self.optional(field)
         if node is not None:
@@ -250,7 +248,7 @@ class Node:
     def _name_here(self, field: str) -> str:
         return field if self.names is None else self.names.get(field, field)
 
-    def items(self) -> tuple[Node, ...]:
+    def items(self) -> "tuple[Node, ...]":
         value = self._decoded()
         if not isinstance(value, list | tuple):
             raise self.wrong_type_error("a list")

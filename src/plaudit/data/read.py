@@ -3,8 +3,6 @@
 Bad rows go into a file of their own, with the reason beside each: nothing is silently dropped.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections import Counter
@@ -162,7 +160,7 @@ class Quarantine:
         # ASCII with escapes: a bad row may hold half a surrogate pair, which UTF-8 cannot write.
         self._file.stream.write(json.dumps(entry).encode("ascii") + b"\n")
 
-    def __enter__(self) -> Quarantine:
+    def __enter__(self) -> "Quarantine":
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -6,8 +6,6 @@ that sum itself. The first rank to fail gives the reason, the others end with at
 one of them stops all where they can be saved.
 """
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import json
@@ -110,7 +108,7 @@ def shard_module(
     module: nn.Module,
     blocks: Iterable[nn.Module],
     *,
-    ranks: Ranks,
+    ranks: "Ranks",
     compute: torch.dtype | None = None,
     exact: Iterable[nn.Module] = (),
 ) -> None:
@@ -238,21 +236,21 @@ class Ranks:
     """Over how many of them weights are divided; 0: over all."""
     sequence: SequenceRanks | None = None
     """Those that share each row's tokens with this one; None where each has whole rows."""
-    same_place: Ranks | None = None
+    same_place: "Ranks | None" = None
     """Those that have the same part of other rows, where rows are shared."""
 
     @property
-    def rows(self) -> Ranks:
+    def rows(self) -> "Ranks":
         """The ranks over which rows are divided, and their figures added up: of those that share, one."""
         return self.same_place or self
 
-    def with_separate_group(self) -> Ranks:
+    def with_separate_group(self) -> "Ranks":
         """The same ranks in a group of their own, in which a second thread may speak; all of them come."""
         if self.world_size == 1:
             return self
         return replace(self, group=dist.new_group(backend="gloo", timeout=_timeout()))
 
-    def sharding_over(self, count: int) -> Ranks:
+    def sharding_over(self, count: int) -> "Ranks":
         """The same ranks, of which ``count`` divide weights, and others hold copies; 0 for all."""
         if count and self.world_size % count:
             raise UserError(

@@ -4,8 +4,6 @@ A batch comes in micro-batches; each one's loss is already divided by the count 
 ranks, so gradients simply add up. Nothing moves unless every number is finite.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import signal
@@ -171,7 +169,7 @@ class GrowingBatch(Sequence[MicrobatchT]):
     and who makes them says at the end by what the sum has to be multiplied.
     """
 
-    def __init__(self, make: Callable[[GrowingBatch[MicrobatchT]], Iterator[MicrobatchT]]) -> None:
+    def __init__(self, make: "Callable[[GrowingBatch[MicrobatchT]], Iterator[MicrobatchT]]") -> None:
         """``make`` is given this batch, whose factor and metrics it sets at its end."""
         self._coming = make(self)
         self._here: list[MicrobatchT] = []
@@ -256,7 +254,7 @@ class _UnreadResult:
     checks: tuple[StepCheck, ...]
 
     @classmethod
-    def of(cls, result: ObjectiveResult) -> _UnreadResult:
+    def of(cls, result: ObjectiveResult) -> "_UnreadResult":
         return cls(
             origins=result.origin_N,
             finite_N=result.loss_N.isfinite(),

@@ -3,8 +3,6 @@
 What every metric means is said in metrics.yaml, which the table in docs/metrics.md is made of.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
@@ -70,7 +68,7 @@ class StepReport:
         return {**counters, **finite_or_none(self.values), "timing": finite_or_none(self.timing)}
 
     @classmethod
-    def from_json(cls, line: Mapping[str, object]) -> StepReport:
+    def from_json(cls, line: Mapping[str, object]) -> "StepReport":
         """The report that a line of metrics.jsonl was written from; old names of metrics are read too."""
         return cls(
             step=cast("int", line["step"]),

@@ -5,8 +5,6 @@ step (rename); the folder that holds the name is forced to the disk last. A faul
 it was and removes what was half written; after a kill, `remove_leftovers` does so at the next start.
 """
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os
@@ -53,7 +51,7 @@ class AtomicFile:
         with disk_errors_explained(self.path, needed=self._needed):
             self.stream.close()
 
-    def __enter__(self) -> AtomicFile:
+    def __enter__(self) -> "AtomicFile":
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:

@@ -5,8 +5,6 @@ A server may be slow, busy or gone: attempts are repeated with growing waits. Wh
 says what to do.
 """
 
-from __future__ import annotations
-
 import http.client
 import io
 import os
@@ -173,7 +171,7 @@ def post_in_pieces(url: str, retry_policy: RetryPolicy, body: bytes) -> Iterator
     return _pieces(attempt, pieces, time.monotonic() + retry_policy.seconds)
 
 
-def _pieces(attempt: _Attempt, pieces: queue.SimpleQueue[bytes | None], deadline: float) -> Iterator[bytes]:
+def _pieces(attempt: "_Attempt", pieces: queue.SimpleQueue[bytes | None], deadline: float) -> Iterator[bytes]:
     try:
         while (piece := pieces.get(timeout=max(0.0, deadline - time.monotonic()))) is not None:
             yield piece

@@ -12,8 +12,6 @@ beside whom is a matter of the **whole** batch; it is found beforehand, without 
 come in pieces.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -473,11 +471,11 @@ class SortedPartners:
     for_rejected_B: Float[Tensor, " B"]
     """The preferred answers' Δ of the same rank as each rejected answer's."""
 
-    def select(self, pairs: slice) -> SortedPartners:
+    def select(self, pairs: slice) -> "SortedPartners":
         """The partners of some of the pairs."""
         return self.map(lambda value_B: value_B[pairs])
 
-    def map(self, change: Callable[[Tensor], Tensor]) -> SortedPartners:
+    def map(self, change: Callable[[Tensor], Tensor]) -> "SortedPartners":
         """The partners with the same done to each of their values."""
         return SortedPartners(
             for_gap_B=change(self.for_gap_B),

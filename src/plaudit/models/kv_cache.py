@@ -6,8 +6,6 @@ begins at a later column and looks at none before it; columns that no answer loo
 Attention is given to transformers under a name of its own, as in ``backbone.py``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -111,7 +109,7 @@ class KVCache:
             self._layers[layer_index] = _LayerCache.from_prompts(parts[1], parts[2], answers)
         return torch.cat(outputs, dim=2)
 
-    def _decode(self, layer_cache: _LayerCache, rule: AttentionRule, query_NhD: Tensor) -> Tensor:
+    def _decode(self, layer_cache: "_LayerCache", rule: AttentionRule, query_NhD: Tensor) -> Tensor:
         """One softmax over the prompt's keys and the answer's own, in two products each."""
         rows, heads, size = query_NhD.shape
         key_length = self._columns + 1
@@ -204,7 +202,7 @@ class _LayerCache:
     value_NkTD: Tensor
 
     @staticmethod
-    def from_prompts(keys: Sequence[Tensor], values: Sequence[Tensor], answers: int) -> _LayerCache:
+    def from_prompts(keys: Sequence[Tensor], values: Sequence[Tensor], answers: int) -> "_LayerCache":
         """The storage after the prompts, each ``[1, k, length, D]``, are read; completions are empty."""
         key_PkLD, value_PkLD = _padded(keys), _padded(values)
         return _LayerCache(

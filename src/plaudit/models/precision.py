@@ -13,8 +13,6 @@ in float32: norms and softmax inside the layers (as transformers has them), a re
 loss.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -97,7 +95,7 @@ class Narrowed:
     """What begins and ends the copies of a layer."""
 
     @staticmethod
-    def by_shards(dtype: torch.dtype) -> Narrowed:
+    def by_shards(dtype: torch.dtype) -> "Narrowed":
         """Where divided weights are gathered in fewer digits already (`shard_module`)."""
         return Narrowed(dtype=dtype, rest=WeightGroup(dtype=dtype, weights=[], owners=[]))
 

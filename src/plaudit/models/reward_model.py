@@ -7,8 +7,6 @@ In a folder a reward model is a sequence classifier as transformers knows them, 
 token for padding alone (``padding.py``).
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sys
@@ -180,19 +178,19 @@ class RewardModel(LaidOutModel):
             raw = functional_call(score, copies, hidden.to(wide)) if copies else score(hidden.to(wide))
         return self.normalisation.apply(raw[..., 0])
 
-    def with_adapters(self, settings: LoraSettings, device: torch.device | None = None) -> RewardModel:
+    def with_adapters(self, settings: LoraSettings, device: torch.device | None = None) -> "RewardModel":
         """The same with fresh adapters, which learn with the head while all else is frozen (`with_lora`)."""
         return self._rewrap(load.with_lora(self.base, settings, device))
 
-    def with_adapter_of(self, folder: Path) -> RewardModel:
+    def with_adapter_of(self, folder: Path) -> "RewardModel":
         """The same with the adapter of a folder, and with the head that learnt beside it."""
         return self._rewrap(load.with_adapter(self.base, folder))
 
-    def merged(self) -> RewardModel:
+    def merged(self) -> "RewardModel":
         """A plain one with the adapters added into its weights; this one is used up."""
         return self._rewrap(load.merge_adapters(self.model))
 
-    def _rewrap(self, model: nn.Module) -> RewardModel:
+    def _rewrap(self, model: nn.Module) -> "RewardModel":
         return RewardModel(
             model,
             pooling=self.pooling,

@@ -4,8 +4,6 @@ The subject is the user's own tokenizer, rows, model, reward and sampler, those 
 by one, and the model's state is restored after each.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -81,7 +79,7 @@ class PreflightSubject:
     job: TrainingJob[Any] | None = None
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Every setting of the run; those of a group in a mapping of their own."""
-    memory: Result | None = None
+    memory: "Result | None" = None
     """Whether the run fits into the memory of its GPU; None where nobody estimated it."""
     trial: RolloutTrial | None = None
     """What is tried in place of the run's own micro-batches where these are made of fresh answers."""

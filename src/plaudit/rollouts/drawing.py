@@ -1,7 +1,5 @@
 """A token is drawn by one uniform number a row, inverted through its filtered distribution."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -176,7 +174,7 @@ class DrawingState:
     drawn_C1: Tensor
 
     @staticmethod
-    def allocate(*, rows: int, room: int, device: torch.device) -> DrawingState:
+    def allocate(*, rows: int, room: int, device: torch.device) -> "DrawingState":
         zeros = torch.zeros(rows, 1, dtype=torch.long, device=device)
         uniform_CT = torch.zeros(rows, room, dtype=torch.float64, device=device)
         return DrawingState(token_C=zeros[:, 0].clone(), uniform_CT=uniform_CT, drawn_C1=zeros)
@@ -253,7 +251,7 @@ class RecordedSteps:
     """How a step is recorded; None: steps are made one by one."""
     refusal: str | None = None
     """Why steps cannot be recorded here, once that was found out; they are made one by one then."""
-    _steps: dict[tuple[int, int], _Step] = field(default_factory=dict[tuple[int, int], "_Step"])
+    _steps: "dict[tuple[int, int], _Step]" = field(default_factory=dict[tuple[int, int], "_Step"])
 
     def run(self, *, rows: int, steps: int) -> SampledTokens:
         """So many tokens more for each of these rows, ``[steps, rows]``; nobody looks at them between."""
@@ -275,7 +273,7 @@ class RecordedSteps:
             whole_logp_N=step.whole_logp_KB[:steps, :rows],
         )
 
-    def _repeat(self, step: _Step) -> None:
+    def _repeat(self, step: "_Step") -> None:
         # The first one of a bucket is made as it is: kernels are chosen and compiled then, not in the record.
         if step.made and step.repeat is None and self.record is not None and self.refusal is None:
             try:
@@ -288,7 +286,7 @@ class RecordedSteps:
         else:
             step.repeat()
 
-    def _make(self, step: _Step) -> None:
+    def _make(self, step: "_Step") -> None:
         logits_BV = self.decoder.next_logits(self.state.token_C[: step.rows])
         step.write(self.state.draw(logits_BV, self.settings))
 
@@ -306,7 +304,7 @@ class _Step:
     repeat: Callable[[], None] | None = None
 
     @staticmethod
-    def allocate(rows: int, steps: int, device: torch.device) -> _Step:
+    def allocate(rows: int, steps: int, device: torch.device) -> "_Step":
         figures: Any = {"device": device, "dtype": torch.float32}
         return _Step(
             rows=rows,

@@ -4,8 +4,6 @@ Many completions grow side by side. Where enough have ended, the next in the que
 the others go on (continuous batching). Tokens are drawn in ``drawing.py``, one uniform number each.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -69,7 +67,10 @@ class _Batch:
     """Completions that grow side by side: the next in the queue take the places of those that have ended."""
 
     def __init__(
-        self, engine: GenerationEngine, completions: Sequence[_PartialCompletion], settings: SamplingSettings
+        self,
+        engine: "GenerationEngine",
+        completions: Sequence[_PartialCompletion],
+        settings: SamplingSettings,
     ) -> None:
         """Nothing is read yet; use it within the decoder's ``attention_context``."""
         self.rows: list[_PartialCompletion] = []
@@ -356,7 +357,7 @@ class LocalSampler:
         encoder: Encoder,
         weights: WeightsVersion | None = None,
         gather: Callable[[], None] | None = None,
-    ) -> LocalSampler:
+    ) -> "LocalSampler":
         """A sampler of a policy in memory: it generates with the weights of the moment.
 
         ``weights`` is counted on by whoever moves them; without it the version stays 0. Where the policy is
@@ -395,7 +396,7 @@ class LocalSampler:
         embedding: Any = policy.base.get_input_embeddings()
         self._vocabulary_size: int = embedding.weight.shape[0]
 
-    def mixed_with(self, reference: GeneratingReference, share: int | float) -> LocalSampler:
+    def mixed_with(self, reference: GeneratingReference, share: int | float) -> "LocalSampler":
         """A sampler of the mixture with a reference, which counts with this share (`mixture_logits`)."""
         # A shallow copy shares the counter of versions: the mixture moves when the policy does.
         engine, sampler = self._engine, copy(self)

@@ -9,8 +9,6 @@ Where every token counts the same (maximum likelihood), the gradient is known bu
 logits are still at hand: forward makes it then, with three products by the weight in place of four.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
@@ -130,7 +128,7 @@ class ProjectionGradients:
     """The gradient of the bias, in float32 or better; None where the head has none."""
 
     @staticmethod
-    def zeros(needed: Sequence[bool], head: Projection, hidden_MH: Tensor) -> ProjectionGradients:
+    def zeros(needed: Sequence[bool], head: Projection, hidden_MH: Tensor) -> "ProjectionGradients":
         """``needed`` is autograd's word on arithmetic, states, weight, bias and targets."""
         _, _, need_weight, need_bias, _ = needed
         return ProjectionGradients(
@@ -231,7 +229,7 @@ class BlockSums:
     top_Cm: Tensor
 
     @staticmethod
-    def allocate(head: Projection, hidden_mH: Tensor, target_m: Tensor) -> BlockSums:
+    def allocate(head: Projection, hidden_mH: Tensor, target_m: Tensor) -> "BlockSums":
         words_C = head.words(hidden_mH)
         shape, dtype = (4, len(words_C), len(target_m)), head.arithmetic.sum_dtype
         lse_Cm, mean_Cm, twice_Cm, top_Cm = hidden_mH.new_empty(shape, dtype=dtype)

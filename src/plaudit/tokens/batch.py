@@ -11,8 +11,6 @@ A row is known by its content hash, never by its tokens alone: two prompts of eq
 pictures. Where a row came from is no part of what it is.
 """
 
-from __future__ import annotations
-
 import sys
 from array import array
 from collections.abc import Callable, Mapping, Sequence
@@ -65,7 +63,7 @@ class Extra:
         assert self._id is not None
         return self._id
 
-    def select(self, rows: Sequence[int]) -> Extra:
+    def select(self, rows: Sequence[int]) -> "Extra":
         """The same of these completions only."""
         # `replace` begins without the cached hash, which was that of all rows.
         return replace(self, value=self.value[list(rows)])
@@ -98,7 +96,7 @@ class BatchExtra:
     axis: Axis
     prompt_I: Int[Tensor, " I"] | None
 
-    def to(self, device: torch.device | str) -> BatchExtra:
+    def to(self, device: torch.device | str) -> "BatchExtra":
         prompt_I = None if self.prompt_I is None else self.prompt_I.to(device)
         return BatchExtra(value=self.value.to(device), axis=self.axis, prompt_I=prompt_I)
 
@@ -285,11 +283,11 @@ class Example:
         extras = {name: extra for name, extra in self.extras.items() if extra.axis == "completion"}
         return {name: extra.select(indices) for name, extra in extras.items()}
 
-    def select(self, indices: Sequence[int]) -> Example:
+    def select(self, indices: Sequence[int]) -> "Example":
         """The same prompt with only these completions, in this order."""
         return self.with_completions_of(self, indices)
 
-    def with_completions_of(self, other: Example, indices: Sequence[int]) -> Example:
+    def with_completions_of(self, other: "Example", indices: Sequence[int]) -> "Example":
         """This prompt with these completions of another row."""
         return replace(
             self,
@@ -337,11 +335,11 @@ class TokenBatch:
     """What the model takes beside tokens, by the name of its argument."""
 
     # What `to` knows of the batch it moves; `replace` makes a batch that knows nothing of it.
-    _host: TokenBatch | None = field(default=None, init=False, repr=False, compare=False)
+    _host: "TokenBatch | None" = field(default=None, init=False, repr=False, compare=False)
     _trained_M: Tensor | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
-    def host(self) -> TokenBatch:
+    def host(self) -> "TokenBatch":
         """This batch in the memory of the host, where reading its numbers waits for no device."""
         if self.completion_NT.device.type == "cpu" and self._host is None:
             return self
@@ -363,14 +361,14 @@ class TokenBatch:
         assert self._trained_M is not None
         return self._trained_M
 
-    def training_only(self, which_m: Tensor) -> TokenBatch:
+    def training_only(self, which_m: Tensor) -> "TokenBatch":
         """The same batch with only these of its M trained tokens; ``which_m`` counts them on the host."""
         host = self.host
         mask_NT = torch.zeros_like(host.mask_NT)
         mask_NT.view(-1)[host.trained_M[which_m]] = True
         return replace(host, mask_NT=mask_NT).to(self.mask_NT.device)
 
-    def to(self, device: torch.device | str) -> TokenBatch:
+    def to(self, device: torch.device | str) -> "TokenBatch":
         """The same batch on another device; what it was made of on the host stays at hand."""
         target, is_on_host = torch.device(device), self.completion_NT.device.type == "cpu"
         if target.type == "cpu":
@@ -379,7 +377,7 @@ class TokenBatch:
         object.__setattr__(moved, "_host", self if is_on_host else self._host)
         return moved
 
-    def _moved(self, device: torch.device) -> TokenBatch:
+    def _moved(self, device: torch.device) -> "TokenBatch":
         values = {part.name: getattr(self, part.name) for part in fields(self) if part.init}
         tensors = {name: value for name, value in values.items() if isinstance(value, Tensor)}
         moved = dict(zip(tensors, move_together([*tensors.values()], device), strict=True))

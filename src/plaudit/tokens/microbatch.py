@@ -4,8 +4,6 @@ The same batch is always split in the same way. Packed end to end or padded on e
 the same log-probs; packing computes no padding and each prompt once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heapreplace
@@ -33,11 +31,11 @@ class Microbatch(Protocol):
         """How many tokens have to be computed."""
         ...
 
-    def rows(self) -> Sequence[Microbatch]:
+    def rows(self) -> "Sequence[Microbatch]":
         """Each row alone, still counted as part of the same batch."""
         ...
 
-    def shares(self, ranks: int, budget: int) -> Sequence[Sequence[Microbatch]] | None:
+    def shares(self, ranks: int, budget: int) -> "Sequence[Sequence[Microbatch]] | None":
         """For each rank its pieces of at most ``budget`` tokens; None where only a whole batch divides."""
         ...
 
@@ -192,10 +190,10 @@ class ForwardInputs:
     """What the model takes beside tokens, in the order in which it reads prompts: a row for each group of a
     packed row or each padded row, and items as often as their prompt stands there."""
 
-    def to(self, device: torch.device) -> ForwardInputs:
+    def to(self, device: torch.device) -> "ForwardInputs":
         return self.to_with(device, ())[0]
 
-    def to_with(self, device: torch.device, more: Sequence[Tensor]) -> tuple[ForwardInputs, list[Tensor]]:
+    def to_with(self, device: torch.device, more: Sequence[Tensor]) -> "tuple[ForwardInputs, list[Tensor]]":
         """The same on another device together with more tensors, in one copy."""
         tensors = {name: value for name in _TENSORS if (value := getattr(self, name)) is not None}
         moved = move_together([*tensors.values(), *more], device)

@@ -4,8 +4,6 @@ A block that no worker delivered, whatever became of it, is made here: so a faul
 caught, and nothing is ever missing.
 """
 
-from __future__ import annotations
-
 import json
 import mmap
 import os
@@ -93,7 +91,7 @@ class Workshop:
     """Counts rows over all processes, and shows how many there are."""
     on_disk: bool = False
     """Whether the rows have to stay on disk, however few they are."""
-    made: list[MadeRows] = field(default_factory=list["MadeRows"])
+    made: "list[MadeRows]" = field(default_factory=list["MadeRows"])
 
     def encode(self, count: int, encode: EncodeBlock[T]) -> tuple[Sequence[T], list[BlockReport]]:
         """The rows of all blocks in order, on disk, and what was said of each block."""
@@ -111,7 +109,7 @@ class Workshop:
         self.made.append(MadeRows(rows=rows, places=places))
         return rows, [block["report"] for _, block in where]
 
-    def _fork(self, parts: Sequence[_Part], blocks: Sequence[slice], encode: EncodeBlock[T]) -> None:
+    def _fork(self, parts: "Sequence[_Part]", blocks: Sequence[slice], encode: EncodeBlock[T]) -> None:
         everyone = dict(enumerate(blocks))
         shares = [{n: everyone[n] for n in range(w, len(blocks), len(parts))} for w in range(len(parts))]
         parent = os.getpid()
@@ -131,7 +129,7 @@ class Workshop:
                 with suppress(ChildProcessError):
                     os.waitpid(pid, 0)
 
-    def _wait(self, workers: list[int], parts: Sequence[_Part]) -> None:
+    def _wait(self, workers: list[int], parts: "Sequence[_Part]") -> None:
         size, last = -1, monotonic()
         while workers:
             for pid in list(workers):
@@ -165,7 +163,7 @@ def _fork_quietly() -> int:
         return os.fork()
 
 
-def _work(part: _Part, share: Mapping[int, slice], encode: EncodeBlock[T], parent: int) -> None:
+def _work(part: "_Part", share: Mapping[int, slice], encode: EncodeBlock[T], parent: int) -> None:
     status = 1
     try:
         # Ctrl-C is the parent's: it says what is to be done, and ends its workers.

@@ -1,7 +1,5 @@
 """Prompts to generate from, as tokens, with what a reward needs to score their completions."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -44,7 +42,7 @@ class EncodedPrompt:
         return self.id
 
     @property
-    def shown(self) -> tuple[int, ...] | EncodedPrompt:
+    def shown(self) -> "tuple[int, ...] | EncodedPrompt":
         """What a sampler is given: the tokens, or the prompt itself where it shows more than tokens."""
         return self if self.extras else self.prompt
 

@@ -3,8 +3,6 @@
 Here is also what many formats have in common: who judged a row, and where the prompt of a conversation ends.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypedDict
@@ -135,7 +133,7 @@ class RowFormat:
         nodes = {name: row.optional(name) for name in self.schema}
         return all(node is not None and self.schema[name].matches(node) for name, node in nodes.items())
 
-    def is_narrower_than(self, other: RowFormat) -> bool:
+    def is_narrower_than(self, other: "RowFormat") -> bool:
         if self.is_decisive:
             return True
         own_fields, other_fields = set(self.schema), set(other.schema)

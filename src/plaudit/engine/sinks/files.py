@@ -5,8 +5,6 @@ killed process loses nothing that it reported. A failure here ends the run: what
 be resumed exactly either.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -88,7 +86,7 @@ def read_notes(folder: Path) -> Iterator[str]:
     return (str(line["note"]) for line in _read_lines(folder / NOTES_FILE))
 
 
-def _read_lines(path: Path) -> Iterator[JsonlRecord]:
+def _read_lines(path: Path) -> "Iterator[JsonlRecord]":
     with path.open("rb") as file:
         for number, raw in enumerate(file, start=1):
             try:
@@ -222,7 +220,7 @@ class JsonlFile:
     def close(self) -> None:
         os.close(self._descriptor)
 
-    def __enter__(self) -> JsonlFile:
+    def __enter__(self) -> "JsonlFile":
         return self
 
     def __exit__(self, *_: object) -> None:

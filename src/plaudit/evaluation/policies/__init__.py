@@ -1,7 +1,5 @@
 """How good a policy is: beside others, in what it says and how, and how far it went for it."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +18,7 @@ class PolicyWord:
     shots: str | None = None
 
     @classmethod
-    def parse(cls, word: str) -> PolicyWord:
+    def parse(cls, word: str) -> "PolicyWord":
         """The parts of ``NAME=DIR,system=TEXT,shots=FILE``.
 
         >>> PolicyWord.parse("kind=base,system=Be kind, and brief.").system

@@ -4,8 +4,6 @@ A judge compares two answers to one prompt twice, each shown first once. Interva
 prompt is whose. Style is length, headers, lists and bold.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -69,7 +67,7 @@ class JudgedPair:
         return mean if mean is None or self.joined is None else self.joined
 
     @property
-    def swapped(self) -> JudgedPair:
+    def swapped(self) -> "JudgedPair":
         return JudgedPair(
             prompt=self.prompt,
             category=self.category,

@@ -10,8 +10,6 @@ is below 0.05 over the number of comparisons that could be made in the whole loo
 most.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -116,7 +114,7 @@ def measure_round(
     return files, figures
 
 
-def _history(config: LoopConfig, name: str, number: int) -> list[Measure]:
+def _history(config: LoopConfig, name: str, number: int) -> "list[Measure]":
     rounds = (
         exact_json.loads(measured_round(config, n).values.read_bytes())[name] for n in range(number + 1)
     )
@@ -125,7 +123,7 @@ def _history(config: LoopConfig, name: str, number: int) -> list[Measure]:
     ]
 
 
-def _people_measure(settings: LoopSettings, config: LoopConfig, this_round: MeasuredRound) -> Measure:
+def _people_measure(settings: LoopSettings, config: LoopConfig, this_round: MeasuredRound) -> "Measure":
     """Whether the model's own points order two answers as people do: 1, 0, and ½ for equal points."""
     assert settings.people is not None
     reading = read_records(settings.people, kinds=("comparison",), threshold=config.rows.threshold)
@@ -150,7 +148,7 @@ def _held_out_measure(
     this_round: MeasuredRound,
     folder: RunFolder | None,
     ranks: Ranks,
-) -> Measure | None:
+) -> "Measure | None":
     if settings.held_out_judge is None:
         return None
     reward, judge = _held_out_judge(settings.held_out_judge, str(ranks.device))
@@ -216,7 +214,7 @@ def _held_out_prompts(
     return prompts
 
 
-def _checked(measure: Measure, judge: str) -> Measure:
+def _checked(measure: "Measure", judge: str) -> "Measure":
     if measure.mean is None:
         raise UserError(
             f"{measure.name}: {judge} has no verdict on any of {len(measure.values)} rows, so nothing is "
@@ -228,7 +226,7 @@ def _checked(measure: Measure, judge: str) -> Measure:
 _KEYS = {HELD_OUT_JUDGE: "held_out", PEOPLE_LABELS: "people"}
 
 
-def _figures(histories: Sequence[Sequence[Measure]]) -> dict[str, Any]:
+def _figures(histories: "Sequence[Sequence[Measure]]") -> dict[str, Any]:
     figures: dict[str, Any] = {}
     for start, *_, newest in ((history[0], *history) for history in histories):
         mean, key = mean_with_interval(newest), _KEYS[newest.name]
@@ -239,7 +237,7 @@ def _figures(histories: Sequence[Sequence[Measure]]) -> dict[str, Any]:
     return figures
 
 
-def _sentence(number: int, histories: Sequence[Sequence[Measure]]) -> str:
+def _sentence(number: int, histories: "Sequence[Sequence[Measure]]") -> str:
     words: list[str] = []
     for history in histories:
         newest, mean = history[-1], mean_with_interval(history[-1])
@@ -258,7 +256,7 @@ def _sentence(number: int, histories: Sequence[Sequence[Measure]]) -> str:
     return f"{whose}: {'; '.join(words)}"
 
 
-def _fall_sentence(fall: Fall, number: int, best: int, on_fall: str) -> str:
+def _fall_sentence(fall: "Fall", number: int, best: int, on_fall: str) -> str:
     where = f"round {fall.best}" if fall.best else "the start"
     end = (
         f"the loop ends here, and its model is that of {f'round {best}' if best else 'the start'}"

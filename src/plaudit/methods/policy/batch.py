@@ -4,8 +4,6 @@ Its log-probs, values and advantages are fixed before the first move and stay so
 checkpoint, so a run that stops between two moves goes on with the same answers.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import random
@@ -62,7 +60,7 @@ class ExperienceTensors:
     old_coarse_NTC: Float[Tensor, "N T C"] | None = None
     """Their log-probs, and of all the others together."""
 
-    def rows(self, index_n: Int[Tensor, " n"], width: int, device: torch.device) -> ExperienceTensors:
+    def rows(self, index_n: Int[Tensor, " n"], width: int, device: torch.device) -> "ExperienceTensors":
         """The tensors of some completions, cut to the given width."""
         rows = {name: value[index_n, :width] for name, value in self.tensors().items()}
         # A round lies on the host, and a copy from there to a device need not be waited for.
@@ -181,7 +179,7 @@ class Round:
         }
 
     @classmethod
-    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> Round:
+    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> "Round":
         record: dict[str, Any] = json.loads(bytes(tensors["facts"].tolist()))
         return cls(
             number=record["number"],
@@ -223,7 +221,7 @@ class RoundMemory:
         return [*map(float, astuple(self))]
 
     @classmethod
-    def from_numbers(cls, numbers: Sequence[float]) -> RoundMemory:
+    def from_numbers(cls, numbers: Sequence[float]) -> "RoundMemory":
         beta, mean, *counts = numbers
         # A checkpoint of an earlier version does not say whether a prompt has told two answers apart.
         return cls(beta, mean, *map(int, counts if len(counts) == 5 else [*counts, -1]))

@@ -3,8 +3,6 @@
 State from earlier rounds is kept here: pass rates of prompts (curriculum) and groups to replay.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import random
@@ -100,7 +98,7 @@ class ScoredGroup:
     def step_payments(self) -> tuple[StepPayments | None, ...]:
         return self.steps or (None,) * len(self.rollouts)
 
-    def select(self, keep_mask: Sequence[bool]) -> ScoredGroup:
+    def select(self, keep_mask: Sequence[bool]) -> "ScoredGroup":
         indices = [k for k, keep in enumerate(keep_mask) if keep]
         return replace(
             self,
@@ -110,7 +108,7 @@ class ScoredGroup:
             steps=tuple(self.steps[k] for k in indices) if self.steps else (),
         )
 
-    def scored_only(self) -> ScoredGroup:
+    def scored_only(self) -> "ScoredGroup":
         return self.select([score is not None for score in self.scores])
 
 

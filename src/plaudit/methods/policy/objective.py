@@ -4,8 +4,6 @@ It runs records of cells (``row.py``) and knows no algorithm by name. What an an
 its round begins (``experience.py``); here a piece of it is looked at by the policy that moves.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -69,10 +67,10 @@ class PolicyMicrobatch:
     def tokens(self) -> int:
         return sum(ref.tokens for ref in self.groups)
 
-    def rows(self) -> tuple[PolicyMicrobatch, ...]:
+    def rows(self) -> "tuple[PolicyMicrobatch, ...]":
         return tuple(replace(self, groups=(ref,)) for ref in self.groups)
 
-    def shares(self, ranks: int, budget: int) -> tuple[tuple[PolicyMicrobatch, ...], ...]:
+    def shares(self, ranks: int, budget: int) -> "tuple[tuple[PolicyMicrobatch, ...], ...]":
         groups = [ref.group for ref in self.groups]
         divided = self.round.rank_microbatches(groups, ranks=ranks, tokens_at_once=budget)
         return tuple(tuple(replace(self, groups=refs) for refs in share) for share in divided)

@@ -5,8 +5,6 @@ score that is not a number is no verdict and stays one. A process reward scores 
 is paid at that step's last token; algorithms that cannot learn from such payments are refused.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -179,7 +177,7 @@ class ScoreShaper:
         self._scale = RunningScale(shift=False) if shape.scale else None
 
     @classmethod
-    def of(cls, algorithm: PolicyAlgorithm, shape: ShapeSettings, longest: int) -> ScoreShaper:
+    def of(cls, algorithm: PolicyAlgorithm, shape: ShapeSettings, longest: int) -> "ScoreShaper":
         settings = ScoreShape(
             missing_end=algorithm.missing_eos_penalty,
             soft_overlong=round(algorithm.overlong_buffer * longest),

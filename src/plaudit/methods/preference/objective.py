@@ -9,8 +9,6 @@ A batch may come in micro-batches and over ranks, so what is told of all of it (
 both sides are sorted, the mean Δ of answers to other prompts) is found before, in a look without gradient.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -120,7 +118,7 @@ class PreferenceMicrobatch:
     def tokens(self) -> int:
         return sum(row.tokens for row in self.judged)
 
-    def rows(self) -> tuple[PreferenceMicrobatch, ...]:
+    def rows(self) -> "tuple[PreferenceMicrobatch, ...]":
         singles: list[PreferenceMicrobatch] = []
         start = 0
         for row in self.judged:
@@ -132,7 +130,7 @@ class PreferenceMicrobatch:
             singles.append(replace(self, judged=(row,), context=context))
         return tuple(singles)
 
-    def shares(self, ranks: int, budget: int) -> tuple[tuple[PreferenceMicrobatch, ...], ...] | None:
+    def shares(self, ranks: int, budget: int) -> "tuple[tuple[PreferenceMicrobatch, ...], ...] | None":
         """For each rank its micro-batches of at most ``budget`` tokens; None for a sorted batch."""
         # The partners were found for these very pieces: other ones would part pairs from theirs.
         if self.context.matched is not None:

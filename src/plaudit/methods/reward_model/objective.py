@@ -4,8 +4,6 @@ Every row counts the same, and with it every prompt: all pairs of a ranking toge
 comparison (Ouyang et al. 2022, arXiv:2203.02155), and each answer goes through the model once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -64,10 +62,10 @@ class RewardMicrobatch:
     def tokens(self) -> int:
         return sum(row.tokens for row in self.judged)
 
-    def rows(self) -> tuple[RewardMicrobatch, ...]:
+    def rows(self) -> "tuple[RewardMicrobatch, ...]":
         return tuple(replace(self, judged=(row,)) for row in self.judged)
 
-    def shares(self, ranks: int, budget: int) -> tuple[tuple[RewardMicrobatch, ...], ...]:
+    def shares(self, ranks: int, budget: int) -> "tuple[tuple[RewardMicrobatch, ...], ...]":
         divided = split_rows(self.judged, muted, ranks=ranks, tokens_at_once=budget)
         return tuple(tuple(replace(self, judged=rows) for rows in share) for share in divided)
 
@@ -86,7 +84,7 @@ def microbatches_of(
 
 
 def comparison_result(
-    model: RewardModel, loss: PairLoss, language: LanguageTerm | None, microbatch: RewardMicrobatch
+    model: RewardModel, loss: PairLoss, language: "LanguageTerm | None", microbatch: RewardMicrobatch
 ) -> ObjectiveResult:
     """Σ loss(r₁, r₂) over the comparisons / comparisons of the whole batch."""
     scored = _score_rows(model, microbatch, language)
@@ -109,7 +107,7 @@ def comparison_result(
 
 
 def ranking_result(
-    model: RewardModel, loss: RankLoss, language: LanguageTerm | None, microbatch: RewardMicrobatch
+    model: RewardModel, loss: RankLoss, language: "LanguageTerm | None", microbatch: RewardMicrobatch
 ) -> ObjectiveResult:
     """Σ loss over the rankings / rankings of the whole batch; each answer is computed once."""
     scored = _score_rows(model, microbatch, language)
@@ -131,7 +129,7 @@ def ranking_result(
 
 
 def rating_result(
-    model: RewardModel, loss: RateLoss, language: LanguageTerm | None, microbatch: RewardMicrobatch
+    model: RewardModel, loss: RateLoss, language: "LanguageTerm | None", microbatch: RewardMicrobatch
 ) -> ObjectiveResult:
     """Σ loss over points on a scale / answers of the whole batch."""
     scored = _score_rows(model, microbatch, language)
@@ -142,7 +140,7 @@ def rating_result(
 
 
 def thumbs_result(
-    model: RewardModel, loss: RateLoss, language: LanguageTerm | None, microbatch: RewardMicrobatch
+    model: RewardModel, loss: RateLoss, language: "LanguageTerm | None", microbatch: RewardMicrobatch
 ) -> ObjectiveResult:
     """Σ loss over thumbs, or shares of them / answers of the whole batch; a reward above 0 is a thumb up."""
     scored = _score_rows(model, microbatch, language)
@@ -155,7 +153,7 @@ def thumbs_result(
 
 
 def step_result(
-    model: RewardModel, loss: StepLoss, language: LanguageTerm | None, microbatch: RewardMicrobatch
+    model: RewardModel, loss: StepLoss, language: "LanguageTerm | None", microbatch: RewardMicrobatch
 ) -> ObjectiveResult:
     """Σ loss over the steps / steps of the whole batch; a score above 0 calls a step right."""
     assert language is None, "no answer of such rows is preferred"
@@ -212,7 +210,7 @@ class _ScoredRows:
 
 
 def _score_rows(
-    model: RewardModel, microbatch: RewardMicrobatch, language: LanguageTerm | None
+    model: RewardModel, microbatch: RewardMicrobatch, language: "LanguageTerm | None"
 ) -> _ScoredRows:
     batch = batch_of([row.example for row in microbatch.judged]).to(model.device)
     counted_R = _counted_rows(microbatch, model.device)

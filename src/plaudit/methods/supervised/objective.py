@@ -1,7 +1,5 @@
 """The supervised objective: maximum likelihood of given completions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -43,10 +41,10 @@ class SupervisedMicrobatch:
     def tokens(self) -> int:
         return sum(example.tokens for example in self.examples)
 
-    def rows(self) -> tuple[SupervisedMicrobatch, ...]:
+    def rows(self) -> "tuple[SupervisedMicrobatch, ...]":
         return tuple(replace(self, examples=(example,)) for example in self.examples)
 
-    def shares(self, ranks: int, budget: int) -> tuple[tuple[SupervisedMicrobatch, ...], ...]:
+    def shares(self, ranks: int, budget: int) -> "tuple[tuple[SupervisedMicrobatch, ...], ...]":
         divided = split_examples(self.examples, ranks=ranks, tokens_at_once=budget)
         return tuple(tuple(replace(self, examples=examples) for examples in share) for share in divided)
 

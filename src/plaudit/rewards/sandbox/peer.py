@@ -11,8 +11,6 @@ class that the tests ask for by name are open: their operators are methods like 
 said to be equal or in order, what they are made of has to say so too.
 """
 
-from __future__ import annotations
-
 import builtins
 import contextlib
 import json
@@ -40,7 +38,7 @@ class CaptureError:
     error: BaseException | None = None
     """What was raised; None where nothing was."""
 
-    def __enter__(self) -> CaptureError:
+    def __enter__(self) -> "CaptureError":
         return self
 
     def __exit__(self, _: object, error: BaseException | None, trace: object) -> bool:

@@ -11,8 +11,6 @@ is undefined. The work of one verdict is counted, and what would take more of it
 the same.
 """
 
-from __future__ import annotations
-
 import math
 import operator
 import random
@@ -237,7 +235,7 @@ class Collection:
 
     brackets: str
     """Around ordered items; empty where their order does not matter."""
-    items: tuple[Statement, ...]
+    items: "tuple[Statement, ...]"
 
 
 @dataclass(slots=True)

@@ -6,8 +6,6 @@ Nothing is evaluated here and nothing is handed to Python's own ``eval``. Length
 reading takes at most a moment.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections import Counter
@@ -46,7 +44,7 @@ class Node:
 
     kind: str
     """The operation: ``+ * / ^ ! root log`` and functions; ``number``; else the name of a symbol."""
-    parts: tuple[Node, ...] = ()
+    parts: "tuple[Node, ...]" = ()
     value: Fraction | None = None
 
 
