@@ -1,7 +1,5 @@
 """What peers say, recorded in files: every run compares with it; where a peer is installed, it proves it."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """From Python: settings, algorithms of every form and rows as they are; what comes back; what is refused."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Mapping

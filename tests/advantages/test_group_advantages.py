@@ -1,7 +1,5 @@
 """Advantages within a group and against a baseline: their limits, and where they are 0."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st

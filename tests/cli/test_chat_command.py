@@ -1,7 +1,5 @@
 """``plaudit chat``: piped, and in a terminal with its keys."""
 
-from __future__ import annotations
-
 import io
 import os
 import pty
@@ -186,7 +184,7 @@ class Terminal:
         shown, _, self.seen = self.seen.partition(words)
         return shown
 
-    def __enter__(self) -> Terminal:
+    def __enter__(self) -> "Terminal":
         return self
 
     def __exit__(self, *_: object) -> None:

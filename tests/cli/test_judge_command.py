@@ -1,7 +1,5 @@
 """``plaudit judge`` from pairs to rows with soft labels, events, cards; and what it refuses."""
 
-from __future__ import annotations
-
 import json
 from contextlib import closing
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Loops on the command line: listed, helped, configured by file, and refused in words."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A browser without scripts: it reads the forms of a page and sends them as browsers do."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 from html.parser import HTMLParser

@@ -1,7 +1,5 @@
 """Stores for tests: with a clock that is set by hand, in a file or in a PostgreSQL of the test's own."""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ Each is what somebody may write wherever words are taken: a prompt, an answer, a
 them as text. All that they try is heard by a browser that listens: a dialog, a request, a broken policy.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import yaml

@@ -1,7 +1,5 @@
 """A project with people of every role, and browsers in which they are signed in."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any
@@ -54,7 +52,7 @@ class Forms:
 class Browser(Forms):
     """Somebody who is signed in."""
 
-    def __init__(self, office: Office, role: str, project: str = "p") -> None:
+    def __init__(self, office: "Office", role: str, project: str = "p") -> None:
         super().__init__(office.app)
         self.office = office
         joined = office.store.write(issue_token, project, role, name=f"{role} Name")

@@ -1,7 +1,5 @@
 """Every address with every role and without one, by a table of its own that a new address must join."""
 
-from __future__ import annotations
-
 import io
 import re
 import zipfile

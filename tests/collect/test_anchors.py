@@ -1,7 +1,5 @@
 """Scales with a word for each level: the words go out with the ratings."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

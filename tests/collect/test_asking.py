@@ -1,7 +1,5 @@
 """People as a judge: what was asked before is found again, and nobody waits for what is settled."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from statistics import fmean
 from typing import Any

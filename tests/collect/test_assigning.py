@@ -1,7 +1,5 @@
 """Who gets what: the choice as a table of cases, and the database's part of it in few steps at any size."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """``plaudit collect`` from a file of pairs to a trained reward and back, and what it refuses."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

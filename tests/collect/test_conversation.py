@@ -1,7 +1,5 @@
 """Talk and attack over HTTP, with a scripted OpenAI-compatible server on the other side."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -44,7 +42,7 @@ class Held:
         self.desk = make_desk(tasks=0, ask=ask, talks_to=f"{address}#chatty")
         self.server = serve_in_background(self.desk.store)
 
-    def __enter__(self) -> Held:
+    def __enter__(self) -> "Held":
         url = self.server.__enter__().url
         joined = self.desk.store.write(issue_token, "p", "annotator", name="Ada")
         self.person = LabelClient(url, joined.token, attempts=2, pause=0.01)

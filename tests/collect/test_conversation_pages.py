@@ -1,7 +1,5 @@
 """Pages of talk and attack: a conversation that the server keeps, with a model that is scripted."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable, Iterator

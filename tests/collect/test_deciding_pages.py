@@ -1,7 +1,5 @@
 """The pages of people and of decisions: names, standing, sessions, invites, the queue, gold and quality."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """The desk by its rules: leases, the cap, late work, order, exactly once, undo, escalation, gold."""
 
-from __future__ import annotations
-
 import pytest
 
 from plaudit.collect.adding import add_tasks, adjudicate

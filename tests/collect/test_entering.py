@@ -1,7 +1,5 @@
 """Coming in and going out by the pages: invites, sign-ins, links that work once, and what is refused."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Labels out: every kind as rows that read back, filters, positions, and the way from a row to its clicks."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace

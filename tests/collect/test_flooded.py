@@ -1,7 +1,5 @@
 """One stranger with many sockets, or with one that never ends, keeps nobody else from the app."""
 
-from __future__ import annotations
-
 import re
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """A label as the fields of a form and back, for every kind: nothing that may be said is lost on the way."""
 
-from __future__ import annotations
-
 from collections import ChainMap
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Whatever is sent, by whomever: no request is a fault of the server, and the store stays whole."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import re
@@ -57,7 +55,7 @@ def escaped(word: str) -> str:
 class Wire:
     """One connection that is opened again when the server shuts it."""
 
-    def __enter__(self) -> Wire:
+    def __enter__(self) -> "Wire":
         return self
 
     def __exit__(self, *error: object) -> None:

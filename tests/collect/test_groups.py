@@ -1,7 +1,5 @@
 """Groups that people say they belong to: asked, declined, set by an owner, and told in sums of five."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """What every answer carries, whoever gave it, and what cookies are made of."""
 
-from __future__ import annotations
-
 import re
 import socket
 from collections.abc import Iterator

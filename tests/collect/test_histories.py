@@ -1,7 +1,5 @@
 """Whatever happens at a desk, in any order: the cap, exactly once, both orders, and a log that tells all."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The store over real HTTP: who may ask what, what is refused and how, and that a repeated send is one."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import socket

@@ -1,7 +1,5 @@
 """Files as tasks: what each kind of row becomes, what never travels along, and what is refused by row."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

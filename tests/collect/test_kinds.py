@@ -1,7 +1,5 @@
 """Each kind's tasks and labels, and what of them is refused: by its field, with what was found."""
 
-from __future__ import annotations
-
 import json
 import math
 from typing import Any

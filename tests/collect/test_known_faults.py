@@ -1,7 +1,5 @@
 """Faults that were found in programs of this kind, by the names they were published under, and their kin."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import replace

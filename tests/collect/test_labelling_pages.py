@@ -1,7 +1,5 @@
 """The pages of whoever labels, without scripts: every kind, and everything that may go wrong on the way."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The pages of those who run a project, as a browser has them: who may open which, tasks, exports."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

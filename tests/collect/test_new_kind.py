@@ -1,7 +1,5 @@
 """A kind of task that plaudit does not have: one file and one template, from a task to an exported row."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The verbs of ``plaudit collect`` that are about people, through the real command."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

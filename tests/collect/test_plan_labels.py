@@ -1,7 +1,5 @@
 """``plaudit plan labels``: hours and money of people's work, stated or measured in a store."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """A project's file says what it means in few words, and whatever it cannot mean is refused by name."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

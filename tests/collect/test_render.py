@@ -1,7 +1,5 @@
 """What pages are made of: the words of three languages, untrusted texts, differences, static files."""
 
-from __future__ import annotations
-
 import re
 from types import SimpleNamespace
 from typing import Any

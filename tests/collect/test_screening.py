@@ -1,7 +1,5 @@
 """Who is kept after a trial: what is measured, who is ranked where, and that only a person decides."""
 
-from __future__ import annotations
-
 import json
 import random
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """What an annotator's browser receives tells nothing of gold, of models, or of what others said."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Sessions as a browser holds them: forged, brought along from outside, ended, and passwords in forms."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import hmac

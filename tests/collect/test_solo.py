@@ -1,7 +1,5 @@
 """``plaudit collect FILE --out ROWS``: one person, one browser, rows in the end; the next start goes on."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal

@@ -1,7 +1,5 @@
 """What the source of the app never does, whatever its tests happen to ask: found by reading it."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

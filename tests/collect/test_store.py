@@ -1,7 +1,5 @@
 """The store itself: versions, tampering, backups, erasing, people, and what a database can do to it."""
 
-from __future__ import annotations
-
 import multiprocessing
 import sqlite3
 from dataclasses import replace

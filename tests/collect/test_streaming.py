@@ -1,7 +1,5 @@
 """Answers of a server as they are written: at one pace, whatever the server does half-way."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """The server is killed while people label, and its database too: what was acknowledged is there once."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A browser without a screen: cookies, forms as pages hold them, and the headers that browsers send."""
 
-from __future__ import annotations
-
 import http.client
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -46,7 +44,7 @@ class Visitor:
     def cookie(self) -> str:
         return "__Host-plaudit" if self.behind else f"plaudit-{self.port}"
 
-    def sign_in(self, store: LabelStore, pseudonym: str, project: str = "p") -> Visitor:
+    def sign_in(self, store: LabelStore, pseudonym: str, project: str = "p") -> "Visitor":
         """Hold a session of a person, as if the sign-in page had just been passed."""
         self.cookies[self.cookie] = store.write(open_session, project, pseudonym, by="password").secret
         return self

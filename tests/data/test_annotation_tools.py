@@ -1,7 +1,5 @@
 """Exports of Label Studio and Argilla, as written by these tools: a record for each person or a refusal."""
 
-from __future__ import annotations
-
 import copy
 import json
 

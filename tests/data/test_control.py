@@ -1,7 +1,5 @@
 """A word in front says how good the answer is; after training the model answers by the word."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """``plaudit data`` from end to end, and its page."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

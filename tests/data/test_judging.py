@@ -1,7 +1,5 @@
 """What a verdict may say, and which row it becomes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Each layout is known by its schema alone and gives the records that it means."""
 
-from __future__ import annotations
-
 import copy
 from pathlib import Path
 

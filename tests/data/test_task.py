@@ -1,7 +1,5 @@
 """What a task carries beside the answers."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from plaudit.data.judging import Task

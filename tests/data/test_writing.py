@@ -1,7 +1,5 @@
 """What is written is read again as it was; what TRL cannot say is named."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import resource

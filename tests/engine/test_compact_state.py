@@ -1,7 +1,5 @@
 """AdamW with moments of 16 or 8 bits learns what AdamW of 32 bits learns."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A step waits for the device once: figures, norms and checks are read together, and all else stays there."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
@@ -224,10 +222,10 @@ def test_an_unread_figure_says_so() -> None:
 class OneRow:
     tokens = 1
 
-    def rows(self) -> list[OneRow]:
+    def rows(self) -> "list[OneRow]":
         return [self]
 
-    def shares(self, ranks: int, budget: int) -> list[list[OneRow]]:
+    def shares(self, ranks: int, budget: int) -> "list[list[OneRow]]":
         del budget
         return [[self] for _ in range(ranks)]
 

@@ -1,7 +1,5 @@
 """A run's lineage names content, not files: the same content is the same, any change is another."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

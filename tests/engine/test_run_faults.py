@@ -1,7 +1,5 @@
 """What a user can get wrong about a run, each with a message that says what, where and what to do."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import replace
 from pathlib import Path

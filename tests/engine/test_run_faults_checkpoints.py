@@ -1,7 +1,5 @@
 """A damaged checkpoint is passed over, said, and the run still ends with the same bits."""
 
-from __future__ import annotations
-
 import shutil
 import signal
 from dataclasses import replace

@@ -3,8 +3,6 @@
 ``python -m tests.engine.toy FOLDER`` makes both there: ``base/`` and ``rows.jsonl``.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import sys

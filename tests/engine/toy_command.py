@@ -4,8 +4,6 @@ A real process that can really be killed. A server imports what a run needs, onc
 and a fork of it calls the command's own ``main``; `cold` starts Python anew, as a user does.
 """
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """Run folders with plausible figures, written as a trainer writes them: through the sinks."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Pairs of answers with rewards and preferences as a test wants them."""
 
-from __future__ import annotations
-
 from plaudit.evaluation.reward_models.pairs import ScoredPair
 
 

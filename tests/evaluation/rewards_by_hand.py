@@ -1,7 +1,5 @@
 """Rewards that a user could write, named on the command line as module:function."""
 
-from __future__ import annotations
-
 from plaudit.data.records import Text, plain_text
 
 

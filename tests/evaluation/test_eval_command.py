@@ -1,7 +1,5 @@
 """``plaudit eval reward`` from end to end: real models, the world's truth, files, refusals in words."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Prompts with checkable instructions: they ask what their checkers are told, and nothing held out."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A chat model of a folder as a judge: the chances of whole words, as transformers alone has them."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -6,8 +6,6 @@ network. ``<!-- not run: reason -->`` in front of a block leaves it out. ``<!-- 
 stands for any lines or, inside a line, for any characters.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The benchmark of policy optimisation: our side on a tiny folder, and that both sides say the same."""
 
-from __future__ import annotations
-
 import json
 from argparse import Namespace
 from functools import partial

@@ -1,7 +1,5 @@
 """The benchmarks run: our side on a tiny folder, its report, the tables, and the page that keeps them."""
 
-from __future__ import annotations
-
 import json
 import runpy
 import subprocess

@@ -1,7 +1,5 @@
 """The ``plaudit`` command from outside: messages, exit codes, and how it is stopped."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

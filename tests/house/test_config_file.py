@@ -1,7 +1,5 @@
 """A config in a YAML file: what is refused, and that what is written reads back the same."""
 
-from __future__ import annotations
-
 import string
 from itertools import pairwise
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The docs checker finds indexed names without a docstring, records without an example and dead links."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The findings of the field: rules that decide them, readers of runs, and all of it on a few rows."""
 
-from __future__ import annotations
-
 import json
 import math
 import random

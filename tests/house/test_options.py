@@ -1,7 +1,5 @@
 """Command-line options from a config class."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What is registered stands where one looks for it: steps of CONTRIBUTING.md that no other test asks for."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Callable, Iterable

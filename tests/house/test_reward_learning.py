@@ -1,7 +1,5 @@
 """How the shipped reward is learnt: what its stages differ in, its tables, and all of it on a few rows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The simulator of rounds: closed forms, what can only be faster, and the signs of published rows."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The site: every page is reached from the navigation, and what is made of the code is whole."""
 
-from __future__ import annotations
-
 import doctest
 import json
 import re

@@ -1,7 +1,5 @@
 """The command and the package start at once: no torch before it is needed."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

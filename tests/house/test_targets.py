@@ -13,8 +13,6 @@ TEXT = '''"""A module.
 Two lines more.
 """
 
-from __future__ import annotations
-
 # Why, and
 # why not.
 LIMIT = 3  # noqa: PLR2004

@@ -4,8 +4,6 @@ Nothing else is installed with them, and the network is asked for nothing but th
 Python that runs the tests plaudit also works, on their libraries: all that only the package carries is read.
 """
 
-from __future__ import annotations
-
 import email
 import functools
 import os

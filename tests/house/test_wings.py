@@ -1,7 +1,5 @@
 """Wings plug in: the core stands without those that it does not know, and a stranger's is heard."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The studies of docs/reward-models.md run from rows to tables, here with a hundredth of their rows."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 from pathlib import Path

@@ -4,8 +4,6 @@ The real client talks to it by ``HF_ENDPOINT``. Safetensors and Parquet files ar
 (a redirect, the size and the hash in headers), all others directly.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Answers drawn at random, and what a row makes of tokens, written out as its cells say."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Surrogates: by hand, against plain Python, their gradients' signs, finite differences, padding, parts."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

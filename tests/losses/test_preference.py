@@ -1,7 +1,5 @@
 """Losses of pairs: signs, the papers' limits, huge figures; tests/oracles has their formulas."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

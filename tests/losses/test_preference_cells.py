@@ -1,7 +1,5 @@
 """What comes before a loss: links by their divergence, measures, price, hold, weight."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 

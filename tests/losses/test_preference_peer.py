@@ -8,8 +8,6 @@ it is given: ORPO's odds, and the alpha divergences, which it refuses in double 
 What the peer says is recorded in ``peer_values/preference.json``: every run compares with it.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Every row of the table against its formula, written out once more from sums and means of tokens."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Rankings: every pair and every order counted one by one, ties, rows of unequal length."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -1,7 +1,5 @@
 """Win, tie or loss: two models of when people see no difference, at their limits and by their pulls."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Divergences of a student from its teacher: what they seek, their limits, words that are never said."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """AOT: sorted batches against torch.sort over the whole batch, in one piece and in several."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch.nn.functional import logsigmoid

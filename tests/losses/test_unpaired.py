@@ -1,7 +1,5 @@
 """KTO and BCO on single answers: signs, weights, limits, huge figures; tests/oracles has their formulas."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st

@@ -1,7 +1,5 @@
 """What is asked about one prompt is held out together: no question of a trained prompt measures memory."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path

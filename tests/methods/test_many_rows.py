@@ -1,7 +1,5 @@
 """Many rows: read on all cores, kept for the next run, on disk where they are more than memory holds."""
 
-from __future__ import annotations
-
 import errno
 import math
 import os

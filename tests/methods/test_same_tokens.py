@@ -1,7 +1,5 @@
 """Rows of equal tokens that show different pictures are never merged, cached, replayed or drawn as one."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import replace

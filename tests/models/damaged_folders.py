@@ -1,7 +1,5 @@
 """Model folders as they reach a user: torn, half copied, edited, of another kind, or made to do harm."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

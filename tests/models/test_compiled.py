@@ -1,7 +1,5 @@
 """Layers whose parts are compiled say what they said before, for any length, and are compiled once."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from typing import Any

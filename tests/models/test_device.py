@@ -1,7 +1,5 @@
 """A device is what the user names, or nothing starts: a name that is none must not become the CPU."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

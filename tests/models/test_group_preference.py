@@ -1,7 +1,5 @@
 """Group preferences: no order matters, targets are alone, and a few judgements of a new group are enough."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A few judgements of a group that was never seen are enough to predict its others."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -5,8 +5,6 @@ its place, so that all of plaudit's own arithmetic (where segments lie, whose ke
 second runs as it is, forward. The tests marked ``gpu`` run both kernels themselves.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """Packed, packed without sharing, padded left or right: the same log-probs and the same gradients."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

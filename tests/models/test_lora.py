@@ -1,7 +1,5 @@
 """LoRA: fresh adapters change nothing, they alone learn, and a merged model says what the two said."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """What a policy says beside log-probs, and the plain model inside it."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

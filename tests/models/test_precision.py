@@ -4,8 +4,6 @@ Float64 weights computed with in float32 stand for float32 and bfloat16: all els
 difference shows.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A reward model learns: all of it, or its head and adapters; with layers computed again, and merged."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

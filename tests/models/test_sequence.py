@@ -1,7 +1,5 @@
 """Rows whose tokens several ranks share score as whole rows do, and teach the same; a rank is a thread."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace

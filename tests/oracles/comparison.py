@@ -1,7 +1,5 @@
 """One comparison, and how plain lists become tensors."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from random import Random

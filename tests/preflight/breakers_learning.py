@@ -1,7 +1,5 @@
 """Ways to break what a step does, each through the job of a real run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any

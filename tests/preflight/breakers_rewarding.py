@@ -1,7 +1,5 @@
 """Ways to break a reward: functions of a user's own, wrappers that mix scores up, reward models misread."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Files of rows from which nothing could be learnt, or whose figures would mislead."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Ways to break a sampler, each through the real one: a copy of its weights, other tokens, other settings."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Ways to break what a model computes, each through the real model of a run."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import replace
 from typing import Any

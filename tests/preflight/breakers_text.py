@@ -1,7 +1,5 @@
 """Ways to break text and tokens: encoders, samplers, cuts and batches that are wrong by a little."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Everything that tests of text and tokens break, and which checks must see it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from plaudit.tokens import batch, encode, microbatch

@@ -1,7 +1,5 @@
 """What the tests of checks share: a healthy subject of every kind of run, made as the run itself makes it."""
 
-from __future__ import annotations
-
 import atexit
 import shutil
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """A run that is looked over before its first step: it goes the same way, or it does not begin."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a step does: healthy runs pass, each way to break one is named, and nothing is left changed."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

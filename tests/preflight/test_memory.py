@@ -19,7 +19,7 @@ from plaudit.engine.settings import MemorySettings
 from plaudit.errors import UserError
 from plaudit.methods.registry import config_type
 from plaudit.preflight.check import Result
-from plaudit.runs.planner import cost, machine
+from plaudit.runs.planner import cost, fit
 from plaudit.runs.planner.machine import Machine, format_bytes
 from tests.engine.toy import make_model, write_rows
 from tests.preflight.subjects import Method, rows_for
@@ -78,7 +78,7 @@ def fitted(method: Method, folder: Path, room: int, **changed: Any) -> Result:
     config = replace(config, **changed)
     if method in ("grpo", "ppo"):
         config = replace(config, draw=replace(config.draw, max_tokens=64))
-    return machine.fit_of(cost.plan_on(method, config, Machine(memory=room, device_kind="cuda")))
+    return fit.fit_of(cost.plan_on(method, config, Machine(memory=room, device_kind="cuda")))
 
 
 def planned(method: Method, folder: Path, memory: int) -> dict[str, Any]:
@@ -129,7 +129,7 @@ def gpu_of(monkeypatch: pytest.MonkeyPatch) -> Any:
     """From a number of bytes to a machine on which the CPU passes for a GPU with so many."""
 
     def with_memory(size: int) -> None:
-        monkeypatch.setattr(machine, "gpu_memory", lambda _: size)
+        monkeypatch.setattr(fit, "gpu_memory", lambda _: size)
 
     return with_memory
 
@@ -273,10 +273,10 @@ def test_python_is_refused_too_and_an_algorithm_of_ones_own_has_no_plan(tmp_path
 
 def test_the_memory_of_a_gpu_is_all_that_it_has(monkeypatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (3, 80))
-    assert machine.gpu_memory(torch.device("cuda")) == 80
-    assert machine.gpu_memory(torch.device("cpu")) is None
+    assert fit.gpu_memory(torch.device("cuda")) == 80
+    assert fit.gpu_memory(torch.device("cpu")) is None
     cpu = single_process(torch.device("cpu"))
-    assert machine.estimate_fit("sft", None, cpu)[0].details == "the run computes on no GPU"
+    assert fit.estimate_fit("sft", None, cpu)[0].details == "the run computes on no GPU"
 
 
 @pytest.mark.gpu

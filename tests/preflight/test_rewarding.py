@@ -1,7 +1,5 @@
 """Checks of the reward: they hold for rules, functions and reward models, and each fault is named."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

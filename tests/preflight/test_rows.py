@@ -1,7 +1,5 @@
 """Checks of the data: they show figures, and refuse only what would teach nothing or mislead."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Callable, Sequence

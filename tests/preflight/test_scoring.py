@@ -1,7 +1,5 @@
 """What a model computes: healthy ones pass, and each way to break one is seen and named."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

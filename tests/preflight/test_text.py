@@ -1,7 +1,5 @@
 """Checks of text and tokens hold on healthy rows of every family of templates, and each fault is named."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

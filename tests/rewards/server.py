@@ -1,7 +1,5 @@
 """A small HTTP server that does what a test tells it to."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable, Iterator

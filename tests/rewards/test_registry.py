@@ -1,7 +1,5 @@
 """A reward by one word; a word that means nothing is answered with what there is."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What a reward says of itself is what checks go by, also for a combination of a user's own."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The files behind words of rewards and judges: from any folder, by content, and in no circle."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Requests take the places of those that have ended, and are answered as they would be by themselves."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace

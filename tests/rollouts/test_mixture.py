@@ -1,7 +1,5 @@
 """What is drawn from a mixture of two models has the chances of the mixture that is written out."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Steps in pages, recorded and looked at now and then, draw the answers of steps made one by one."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What is drawn is told as tokens, with the log-probs it was drawn with; nothing is made from text again."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import asdict, replace

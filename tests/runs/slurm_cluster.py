@@ -1,7 +1,5 @@
 """A Slurm of two nodes on this machine while a block lasts: Debian's ``slurm-wlm`` and ``munge``."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The plain way: all logits at once, in PyTorch's own functions. What ``score_tokens`` must equal."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -1,7 +1,5 @@
 """Few digits where they are cheap, many where they count: log-probs are float32 or better."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

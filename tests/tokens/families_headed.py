@@ -3,8 +3,6 @@
 The expected texts are written by hand, where all turns look alike by that of one: what is asked and trained.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from tests.tokens.family import Family, alike

@@ -1,7 +1,5 @@
 """Small real tokenizers of four kinds, and a model folder of a family's shape."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The token batch: shapes, masks, groups; what no model can score is refused when it is built."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

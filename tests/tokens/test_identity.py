@@ -1,7 +1,5 @@
 """What identifies a row: its content to the last bit of its extras, and never where it came from."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import pytest

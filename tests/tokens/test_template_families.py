@@ -1,7 +1,5 @@
 """Every family of templates × single turn, every answer, only the last, a system turn: exact texts."""
 
-from __future__ import annotations
-
 import pytest
 
 from plaudit.data.records import Demonstration, Message, assistant_turn, user_turn

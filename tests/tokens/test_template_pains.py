@@ -1,7 +1,5 @@
 """What users of other systems suffered from, one test an issue: masks, BOS and EOS, padding, cuts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Whatever people write: the prompt is what is asked, the text comes back, the mask is the answer."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from pathlib import Path

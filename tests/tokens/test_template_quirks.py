@@ -1,7 +1,5 @@
 """Templates that rewrite, refuse, open or drop: a right result or words that say what is wrong."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What cannot be trained is refused in words: rows, templates, folders, settings."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

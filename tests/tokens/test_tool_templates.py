@@ -1,7 +1,5 @@
 """Tools, calls and results in chat templates: tokens as in transformers, masks on the assistant's turns."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

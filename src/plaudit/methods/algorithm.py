@@ -65,7 +65,9 @@ class Algorithm:
     @property
     def record(self) -> str:
         """The name of the record that it makes, as its annotation has it; told without making one."""
-        return str(inspect.unwrap(self.function).__annotations__.get("return", "")).rpartition(".")[2]
+        annotation = inspect.unwrap(self.function).__annotations__.get("return", "")
+        # The class itself where a module does not defer its annotations.
+        return getattr(annotation, "__name__", str(annotation).rpartition(".")[2])
 
     @property
     def data(self) -> Literal["pairs", "thumbs"]:

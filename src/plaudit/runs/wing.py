@@ -27,7 +27,7 @@ WING = Wing(
         "DeepSpeed": "plaudit.runs.deepspeed:import_deepspeed",
         "ZeroAdamW": "plaudit.runs.deepspeed:ZeroAdamW",
         "curves_page": "plaudit.runs.report.run.page:curves_page",
-        "memory_fit": "plaudit.runs.planner.machine:estimate_fit",
+        "memory_fit": "plaudit.runs.planner.fit:estimate_fit",
         "model_card": "plaudit.runs.report.run.card:model_card",
         "pipeline_page": "plaudit.runs.report.pipeline.page:write_report",
         "reward_pages": "plaudit.runs.report.reward_models.page:write_reward_evaluations",

@@ -1,7 +1,5 @@
 """A person's window on the pages, in a real browser that reports all that no page of plaudit may do."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from typing import Any
@@ -53,7 +51,7 @@ class Seat:
             self.context.add_init_script(_REPORTS_OF_THE_POLICY)
         self.page = self.context.new_page()
 
-    def sign_in(self, store: LabelStore, pseudonym: str, project: str = "p") -> Seat:
+    def sign_in(self, store: LabelStore, pseudonym: str, project: str = "p") -> "Seat":
         """Hold a session of a person, as if the sign-in page had just been passed."""
         secret = store.write(open_session, project, pseudonym, by="password").secret
         name = f"plaudit-{urlsplit(self.url).port}"

@@ -1,7 +1,5 @@
 """A task of each kind, what is to be said of it, and three ways to say it on the page."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Words of others stay words: texts that took other programs over, on every page, in a real browser."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every kind of task in a real browser: by mouse, by keyboard alone, without JavaScript, at every width."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

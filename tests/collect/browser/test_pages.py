@@ -1,7 +1,5 @@
 """Every page of the app in a real browser: nothing scrolls sideways, and axe-core finds nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

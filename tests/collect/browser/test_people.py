@@ -1,7 +1,5 @@
 """People at work in real browsers: from an invite to the last task, and what goes wrong on the way."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import cycle, islice
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The pictures of the docs: each page of the app at both widths, small enough to lie in the repository."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

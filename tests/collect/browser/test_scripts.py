@@ -1,7 +1,5 @@
 """What the scripts of a task's page add: keys, drafts, repeated sends, drag, answers as they come."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator

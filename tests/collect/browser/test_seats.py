@@ -1,7 +1,5 @@
 """The window that the other tests look through: it hears of all that it should hear of."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler

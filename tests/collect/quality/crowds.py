@@ -1,7 +1,5 @@
 """Crowds of the world in a store, and as rows of labels without one."""
 
-from __future__ import annotations
-
 import json
 import random
 import secrets

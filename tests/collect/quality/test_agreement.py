@@ -1,7 +1,5 @@
 """Agreement: published values, independent implementations, intervals, and what is undefined."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Biases, drift and proposals: what was planted comes out, within its interval, and statsmodels agrees."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

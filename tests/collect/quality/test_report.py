@@ -1,7 +1,5 @@
 """The report of whole projects: simulated crowds in a store, every kind, what is kept, and soft rows."""
 
-from __future__ import annotations
-
 import json
 import random
 import subprocess

@@ -1,7 +1,5 @@
 """Skill: planted people come out, special cases are crowd-kit's methods, and the crowd with spammers."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Snapshots: the same figures as of the store, nobody's reasons, plain Parquet, and what is refused."""
 
-from __future__ import annotations
-
 import errno
 import json
 from contextlib import closing

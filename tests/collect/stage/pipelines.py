@@ -1,7 +1,5 @@
 """Small pipelines of the world that collect labels on answers of the shipped model."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """``plaudit run --wait`` serves the stores in which people answer, and goes on when they have."""
 
-from __future__ import annotations
-
 import re
 import signal
 from contextlib import closing

@@ -1,7 +1,5 @@
 """A stage that collects: answers are drawn once, people or a pool judge them, and their labels are rows."""
 
-from __future__ import annotations
-
 import shutil
 from collections import Counter
 from contextlib import closing

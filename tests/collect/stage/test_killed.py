@@ -1,7 +1,5 @@
 """A stage that collects, killed wherever: the same command ends with the rows of one that was not killed."""
 
-from __future__ import annotations
-
 import signal
 import sqlite3
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Starts ``torchrun`` as a user does, and says how it ended."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

@@ -5,8 +5,6 @@ what is under test: the ranks have the environment that ``torchrun`` gives; what
 in test_faults.py. Each rank writes what came of each command to ``said-PLAN.rank<n>.json``.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import os

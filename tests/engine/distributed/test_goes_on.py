@@ -4,8 +4,6 @@ Stopped on two ranks it goes on exactly on two, to the bit; on another number of
 differs: 1e-10 relative in float64.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache

@@ -1,7 +1,5 @@
 """The same on GPUs: one of them learns what a CPU learns, and two over NCCL what one learns."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -5,8 +5,6 @@ tokens, so that ranks differ in how many they would need. What is left is the or
 float64 and 1e-4 in float32, in which a path of its own is taken by rounding.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache

@@ -5,8 +5,6 @@ pieces hold 60 tokens, so that gradients accumulate. What is left is the order o
 float64 and 1e-5 in float32.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

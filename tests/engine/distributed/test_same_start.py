@@ -1,7 +1,5 @@
 """Ranks that are not started with the same end before the first step, and say what differs on which rank."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import dataclass
 from pathlib import Path

@@ -4,8 +4,6 @@ Rows are ragged and packed, so that a rank's part begins anywhere in a row. What
 1e-9 relative in float64.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache

@@ -5,8 +5,6 @@
 started the ranks again, they are plain AdamW.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """Duels for tests: by hand, and drawn from a judge whose taste is known."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from plaudit.evaluation.policies.win_rate import JudgedPair

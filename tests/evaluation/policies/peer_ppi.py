@@ -1,7 +1,5 @@
 """What ppi-python says of means; run by its own Python (``make bench-peer``)."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import sys

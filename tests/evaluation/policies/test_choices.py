@@ -1,7 +1,5 @@
 """Rows of questions with choices: read as they are meant, or refused with file, row, field and what to do."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 

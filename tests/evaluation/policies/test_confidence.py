@@ -1,7 +1,5 @@
 """Calibration of policies: by hand, as others compute it, and on questions whose answer is drawn as said."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

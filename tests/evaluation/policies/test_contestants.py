@@ -1,7 +1,5 @@
 """Prompted policies and the rows' own answers, as contestants beside models."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

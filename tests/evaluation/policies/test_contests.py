@@ -1,7 +1,5 @@
 """One policy against another: by hand, from the other side, and against enumeration."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

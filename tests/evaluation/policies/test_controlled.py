@@ -1,7 +1,5 @@
 """Length-controlled win rates: planted truths, other fitters, and what cannot be told."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Shares behind a judge that errs: equal to ppi-python, and as often right as they say."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

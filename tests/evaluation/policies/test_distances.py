@@ -1,7 +1,5 @@
 """KL and entropy against the sums over every answer that a tiny model can give."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import exp, sqrt
 

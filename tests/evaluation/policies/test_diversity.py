@@ -1,7 +1,5 @@
 """Diversity: by hand, blind to length, and the same when it is drawn as when all is looked at."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sacrebleu.metrics.bleu import BLEU

@@ -1,7 +1,5 @@
 """Answers are drawn with the same numbers for every policy, and kept as they were drawn."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import replace
 

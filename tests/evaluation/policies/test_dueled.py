@@ -1,7 +1,5 @@
 """What two readings of one pair come to."""
 
-from __future__ import annotations
-
 import pytest
 
 from plaudit.evaluation.policies.win_rate import verdict_array, with_verdict

@@ -1,7 +1,5 @@
 """Policies of the world from end to end: figures, contests, files, the command and what it refuses."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil

@@ -1,7 +1,5 @@
 """Tasks by name: what lm-evaluation-harness logs, read as items, and a real run where it is installed."""
 
-from __future__ import annotations
-
 import json
 from importlib.util import find_spec
 

@@ -1,7 +1,5 @@
 """A judge's card finds what was set: accuracy, a liking for a place or for length, how sure it is."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean

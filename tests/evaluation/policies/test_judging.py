@@ -1,7 +1,5 @@
 """Who judges: the truth, a reward's chance, a function in both orders; and who is related to whom."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Over-optimisation curves: planted coefficients, another fitter, and no word beyond what was measured."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.optimize import curve_fit

@@ -1,7 +1,5 @@
 """pass@k and avg@k: the estimator against every choice of k answers, and the command on a real model."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from itertools import combinations, product
 

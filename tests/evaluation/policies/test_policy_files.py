@@ -1,7 +1,5 @@
 """What an evaluation of policies leaves behind comes back equal, or is refused before it is written."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

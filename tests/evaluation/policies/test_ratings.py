@@ -1,7 +1,5 @@
 """Bradley-Terry ratings: against a maximum likelihood of our own, and where there are none."""
 
-from __future__ import annotations
-
 from itertools import combinations
 from math import log
 

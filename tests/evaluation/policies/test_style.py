@@ -1,7 +1,5 @@
 """Style-controlled win rates: what is counted, planted tastes, and faults of others that are not copied."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

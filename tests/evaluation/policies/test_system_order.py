@@ -1,7 +1,5 @@
 """Whether judges put policies in the same order, and how much of that luck would do."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.stats import rankdata

@@ -1,7 +1,5 @@
 """The alignment tax: item by item, by hand, and of a model that was damaged."""
 
-from __future__ import annotations
-
 import shutil
 
 import numpy as np

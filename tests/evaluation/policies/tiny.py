@@ -1,7 +1,5 @@
 """Language models so small that every answer of two tokens can be written out, and questions for them."""
 
-from __future__ import annotations
-
 from itertools import product
 from pathlib import Path
 

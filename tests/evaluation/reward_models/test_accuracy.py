@@ -1,7 +1,5 @@
 """Accuracy by hand, its slices, and whether its interval covers what it should."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """RewardBench and RewardBench 2, worked by hand."""
 
-from __future__ import annotations
-
 from math import tanh
 
 import pytest

@@ -1,7 +1,5 @@
 """Best-of-n: the estimator against all choices and orders of answers, and the curve of known rewards."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Log-loss, Brier score and calibration error: by hand, and as scikit-learn has them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.calibration import calibration_curve

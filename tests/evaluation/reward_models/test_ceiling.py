@@ -1,7 +1,5 @@
 """The ceiling from repeated judgements: by hand, and around the known one of simulated annotators."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

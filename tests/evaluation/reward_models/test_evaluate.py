@@ -1,7 +1,5 @@
 """One model on one file: what is counted, what is left out and said, and what goes to the files."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

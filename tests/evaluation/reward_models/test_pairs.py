@@ -1,7 +1,5 @@
 """From records and a reward to scored pairs: what is asked, in which order, and what has no verdict."""
 
-from __future__ import annotations
-
 import pytest
 
 from plaudit.data.records import Comparison, Ranking

@@ -1,7 +1,5 @@
 """Planted biases are found, absent ones are not, and the model's own are told from its annotators' taste."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Regressions of preferences: as statsmodels has them, and what becomes of features that cannot be fitted."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from statsmodels.discrete.discrete_model import Logit

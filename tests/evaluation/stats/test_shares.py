@@ -1,7 +1,5 @@
 """Shares with intervals by prompts: by their definition, and on rows whose truth is set."""
 
-from __future__ import annotations
-
 from math import sqrt
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Whole runs: the policy learns, and on comparisons it never meets the true reward."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The pendulum obeys mechanics, and nothing about it needs luck to be repeated."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Folders of exercises with figures that a test decides."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path

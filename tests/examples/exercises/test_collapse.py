@@ -1,7 +1,5 @@
 """The exercise collapse: what it says of folders whose truth is known."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The exercise confidence: what it says of policies whose calibration is known."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Every exercise on the shelf: its config reads, its words are whole, and in full its claims hold."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

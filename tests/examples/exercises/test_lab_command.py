@@ -1,7 +1,5 @@
 """The exercises from outside: the list, what is refused, a small exercise up to its page."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal

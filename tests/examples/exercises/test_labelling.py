@@ -1,7 +1,5 @@
 """The exercise labelling: what it says of labels whose habits are known, from files and from a store."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from contextlib import closing

@@ -1,7 +1,5 @@
 """The exercise objectives: what it says of answers whose parts are known."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The exercise over-optimisation: what it says of folders whose truth is known."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The pages of the lab: what stands on them, and that nothing on them obeys what a model or a config said."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

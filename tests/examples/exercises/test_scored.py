@@ -1,7 +1,5 @@
 """What rewards say of pairs, as claims read it: what was preferred, how far, how sure, on which prompts."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from math import exp, log

@@ -1,7 +1,5 @@
 """The archive of what ever worked: whole lines, no conversation twice, damage named by its line."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Shares and paired differences of attacks beside closed forms, published figures and statsmodels."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 from typing import Any

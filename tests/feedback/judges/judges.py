@@ -1,7 +1,5 @@
 """Judges on a real server of this machine: one that keeps to the rules, and what tests ask it."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 It is given the server's address and questions as JSON, and prints what it found behind ``ANSWERS``.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from typing import Any

@@ -1,7 +1,5 @@
 """A Python function as a model that judges: ``call:file.py:function``, and a mind in this process."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Principles of a file: what is drawn for a task, by which law, and what a file may not say."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A judge behind an OpenAI-compatible server: both orders, a strict parser, orders that are not obeyed."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """What a judge said is kept: nothing is asked twice, and servers that go down, or take nothing, are told."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from typing import Any

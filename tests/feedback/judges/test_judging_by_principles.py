@@ -1,7 +1,5 @@
 """Judging by a constitution: which principle is asked, what several make together, in every way to ask."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Mapping, Sequence

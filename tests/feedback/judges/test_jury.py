@@ -1,7 +1,5 @@
 """Several judges as one: log-odds averaged, weighted by accuracy, and how their errors go together."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """What judging costs: an estimate first, a cap that stops cleanly, and nothing paid for twice."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

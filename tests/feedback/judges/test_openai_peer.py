@@ -1,7 +1,5 @@
 """The official OpenAI client speaks to ``examples.mind_server`` as to any other server."""
 
-from __future__ import annotations
-
 import math
 import os
 import subprocess

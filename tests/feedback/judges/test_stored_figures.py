@@ -1,7 +1,5 @@
 """Every judge says what it said when there were three protocols: figures stored before there was one."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """vLLM as the server of a judge: its letters' chances are those that the same folder gives here."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """Servers that ask to be left alone are, and requests whose replies were lost count against the cap."""
 
-from __future__ import annotations
-
 import threading
 import time
 from email.utils import formatdate

@@ -1,7 +1,5 @@
 """How a judge says what it thinks: letters by log-probs or draws, clamped reasons, points, the truth."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

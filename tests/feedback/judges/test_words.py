@@ -1,7 +1,5 @@
 """Every word that names a judge, in whichever command: one protocol, and what a verdict carries."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Models that write: texts, why there is none, what is sent, and which words cannot write."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

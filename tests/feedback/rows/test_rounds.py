@@ -1,7 +1,5 @@
 """Critique and revision in rounds: what is asked, what is kept, and what is left out and counted."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

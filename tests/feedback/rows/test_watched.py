@@ -1,7 +1,5 @@
 """What is watched before and after: marks as data, openings, sameness."""
 
-from __future__ import annotations
-
 import pytest
 
 from plaudit.errors import UserError

@@ -1,7 +1,5 @@
 """The stage that attacks policies: sealed, found again, a part of the page; what it takes is checked."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

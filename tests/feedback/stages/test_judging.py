@@ -1,7 +1,5 @@
 """A stage that judges: rows by a model, of rows or of a policy's answers, by the helper of the pipeline."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A stage that revises: rows of either kind, kept until settings, helper or constitution change; its page."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from pathlib import Path

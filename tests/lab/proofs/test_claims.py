@@ -1,7 +1,5 @@
 """Every claim holds, every algorithm has one, and a loss that is not what it says is caught."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Expected gradients over every group: claims hold elsewhere too, and a wrong estimator is caught."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache, partial
 

@@ -1,7 +1,5 @@
 """The exact expected loss, against loops that write it out, and where learning ends."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Where rows of policy optimisation end: claims hold elsewhere too, and a row that is another is caught."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

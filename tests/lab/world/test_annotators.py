@@ -1,7 +1,5 @@
 """Simulated annotators: how often they choose what, what bends them, and what else they say."""
 
-from __future__ import annotations
-
 import math
 import subprocess
 import sys

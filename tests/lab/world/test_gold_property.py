@@ -1,7 +1,5 @@
 """What must hold of every answer: manners gain nothing, and no mixture is better than its better half."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import fields
 

@@ -1,7 +1,5 @@
 """Longer answers: every style does what its name says, and nothing but what is wanted helps."""
 
-from __future__ import annotations
-
 import random
 import re
 

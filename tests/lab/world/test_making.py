@@ -1,7 +1,5 @@
 """Rows from the world: whose prompts, in which order, and judged by whom."""
 
-from __future__ import annotations
-
 import math
 import subprocess
 import sys

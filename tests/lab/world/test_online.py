@@ -1,7 +1,5 @@
 """Simulated people over HTTP: what comes of it is what the same pool says when it is asked directly."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """Named pools: who agrees with the truth, who with one another, and how much can be learnt from them."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections import Counter

@@ -1,7 +1,5 @@
 """Rows that teach a judge by points: word for word what such a judge is asked, and the truth."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """``plaudit world`` from end to end."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import subprocess

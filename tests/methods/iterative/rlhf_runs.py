@@ -1,7 +1,5 @@
 """Runs of ``plaudit train rlhf`` through the command, in this process."""
 
-from __future__ import annotations
-
 import io
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass

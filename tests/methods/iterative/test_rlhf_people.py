@@ -1,7 +1,5 @@
 """People compare in a label store: pairs are asked there, waited for, and what was said is learnt."""
 
-from __future__ import annotations
-
 import json
 import secrets
 import shutil

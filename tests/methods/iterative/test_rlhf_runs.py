@@ -1,7 +1,5 @@
 """``plaudit train rlhf``: compare, learn the reward from all so far, improve the policy; and again."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Policy runs through the command, in this process: a tiny model whose words are tokens, and rules."""
 
-from __future__ import annotations
-
 import io
 import json
 from contextlib import redirect_stderr, redirect_stdout

@@ -4,8 +4,6 @@ Nothing of plaudit's cells, batches or layouts is used: the model is that of tra
 answer; what is known before the policy moves are lists of numbers.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -70,7 +68,7 @@ Loss = Callable[[Now, Now | None], Tensor]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paper:
-    advantage: Callable[[Known, Sequence[Known], Paper], list[float]]
+    advantage: "Callable[[Known, Sequence[Known], Paper], list[float]]"
     loss: Loss
     over: Literal["tokens", "answers", "fixed"]
     kl: Literal["reward", "loss", "none"] = "none"

@@ -1,7 +1,5 @@
 """What the tests of the policy trainer share: a script that is answered, a tiny policy, what it learns."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache, partial

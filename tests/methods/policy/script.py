@@ -1,7 +1,5 @@
 """Answers that are known beforehand, who says them and who scores them: for tests of the policy trainer."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

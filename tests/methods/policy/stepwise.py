@@ -1,7 +1,5 @@
 """The script of the policy trainer's tests, its answers paid step by step; and what papers make of that."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace

@@ -1,7 +1,5 @@
 """Details that are easily wrong: what is measured against what, and what a bad round does."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

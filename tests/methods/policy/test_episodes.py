@@ -1,7 +1,5 @@
 """A policy learns from episodes: from its own tokens alone, by what the environment says they were worth."""
 
-from __future__ import annotations
-
 import json
 import signal
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Whatever ends a run that is not the run itself is a failure in words: status 2, no model."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

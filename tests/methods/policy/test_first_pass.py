@@ -1,7 +1,5 @@
 """The first move of a round needs no pass of its own: log-probs and values of before came of the same one."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

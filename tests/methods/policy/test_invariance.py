@@ -1,7 +1,5 @@
 """How a batch lies in memory, or on ranks, changes nothing; a round begins where the policy stands."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """What is remembered of earlier rounds: pass rates that choose prompts, and answers that come again."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace

@@ -4,8 +4,6 @@ The preference goes in circles, so that no reward stands for it: a pair is hande
 P(y ≻ y′) for a score and 0 for the rival's. Every answer to every answer is written out with its chance.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """TRPO's step: its curvature is that of the drawn tokens, its KL keeps the limit, nothing else moves."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import fields, replace

@@ -1,7 +1,5 @@
 """What a move of a policy run minimises: its paper's formula, written out from plain passes; float64."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

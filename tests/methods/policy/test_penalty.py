@@ -1,7 +1,5 @@
 """PPO's penalty is steered by the KL that a round's moves have come to, in a loop that closes."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

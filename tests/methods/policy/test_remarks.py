@@ -1,7 +1,5 @@
 """Sentences about familiar things in policy runs: each when its history is there, not otherwise, once."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

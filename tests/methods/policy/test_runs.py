@@ -1,7 +1,5 @@
 """Policy runs through the command: every row of the table runs, and what it should do it does."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Sequence

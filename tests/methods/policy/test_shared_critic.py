@@ -1,7 +1,5 @@
 """A critic on the policy's own layers: the gradient of both losses, from one pass."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Process rewards: each step is paid at its last token; what a move then minimises, from plain passes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace

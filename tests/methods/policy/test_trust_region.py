@@ -1,7 +1,5 @@
 """TR-PPO's trigger is the KL of whole distributions, and no clip of the ratio by another name."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

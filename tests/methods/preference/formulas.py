@@ -1,7 +1,5 @@
 """Preference losses as their papers write them, of one pair or ranking after the other, in tensors."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

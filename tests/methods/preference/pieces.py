@@ -1,7 +1,5 @@
 """What the tests of the preference trainer share: rows of random tokens, plain passes, commands."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Before the first step: a reference that is not the policy is caught, and which of three things it is."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """What a step of a preference run minimises: the paper's sum, written out from plain passes; float64."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal

@@ -1,7 +1,5 @@
 """A row of one's own through the public function; notes about rows; references of short runs."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

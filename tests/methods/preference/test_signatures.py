@@ -1,7 +1,5 @@
 """Options, YAML keys and algorithms of one's own: all of them come from a function's signature."""
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any

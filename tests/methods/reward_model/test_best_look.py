@@ -1,7 +1,5 @@
 """The best look's model is the result of a reward run, and overfitting is told of and not made up."""
 
-from __future__ import annotations
-
 import json
 import random
 import signal

@@ -1,7 +1,5 @@
 """Several reward models of the same rows: different members, one reward, and nothing is trained twice."""
 
-from __future__ import annotations
-
 import json
 import statistics
 from collections.abc import Callable

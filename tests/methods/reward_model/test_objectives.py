@@ -1,7 +1,5 @@
 """What a step of a reward run minimises: the paper's sums, however the batch is divided; float64."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import replace

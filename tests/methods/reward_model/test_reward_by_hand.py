@@ -1,7 +1,5 @@
 """The page of the reward model: it makes the weights that its trainer makes, head and all."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A student takes over its teacher's distributions: another model's, or its own with a context in front."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Fine-tuning whose checkpoint is chosen by what a reward says of answers to held-out prompts."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

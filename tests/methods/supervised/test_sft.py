@@ -1,7 +1,5 @@
 """A supervised run through its own entry: what is saved is asked as it was trained."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

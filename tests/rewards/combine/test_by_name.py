@@ -1,7 +1,5 @@
 """Rules, learned rewards and judges as one reward by a file and a word."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Sources asked in order, or weighed; what every part said is kept."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """The taste of a group as a reward: the comparisons that are shown decide what is preferred."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

@@ -1,7 +1,5 @@
 """The implicit reward is how much likelier the policy finds an answer than its reference does."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A reward model asked about texts says what transformers says, whatever else is asked along with them."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """A ranker asks in both orders, so the place of an answer does not decide; pairs make winners and scores."""
 
-from __future__ import annotations
-
 import math
 import random
 from dataclasses import replace

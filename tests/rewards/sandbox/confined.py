@@ -1,7 +1,5 @@
 """The sandbox of the tests: short limits; skipped by name where this machine cannot confine a program."""
 
-from __future__ import annotations
-
 import functools
 
 import pytest

@@ -1,7 +1,5 @@
 """The attack suite, first part: what a program tries to read, to change, or to connect to."""
 
-from __future__ import annotations
-
 import os
 import socket
 from concurrent.futures import ThreadPoolExecutor

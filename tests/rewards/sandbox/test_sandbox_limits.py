@@ -1,7 +1,5 @@
 """The attack suite, third part: time, memory, disk, threads; nothing stays behind."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

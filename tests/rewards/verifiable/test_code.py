@@ -1,7 +1,5 @@
 """Unit tests as a reward: what passes, what fails, and every way to pass without solving that we know of."""
 
-from __future__ import annotations
-
 import ast
 import json
 import time

@@ -1,7 +1,5 @@
 """Instructions that programs check: by hand, beside their published checkers, and what makes no verdict."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A small pipeline on a tiny model that every stage really runs: rows, SFT, a reward, REINFORCE."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """A config is checked as a whole before anything runs; what is wrong is told with line and stage."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

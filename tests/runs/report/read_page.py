@@ -1,7 +1,5 @@
 """A page as its reader meets it: parsed, with the text under each heading."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re

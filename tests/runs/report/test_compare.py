@@ -1,7 +1,5 @@
 """Runs beside each other: only what differs in settings, figures side by side, curves over each other."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Templates: their layout leaves no trace, what they print is text, what they lack is an error."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from importlib import resources

@@ -1,7 +1,5 @@
 """Folders of pipelines with plausible figures, written as `plaudit run` leaves them."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

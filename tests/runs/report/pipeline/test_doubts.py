@@ -1,7 +1,5 @@
 """Each warning comes where its threshold is crossed, and not before; where nothing is wrong, none comes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace

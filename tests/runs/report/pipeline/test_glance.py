@@ -1,7 +1,5 @@
 """The page's first look says what was measured, and no more, of a policy that no result has picked."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import replace

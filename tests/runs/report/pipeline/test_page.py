@@ -1,7 +1,5 @@
 """The page of a pipeline says what its folder holds, in its order, and stands alone."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What models, stages, judges and people are called, and what models said, can do nothing to the page."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace

@@ -1,7 +1,5 @@
 """Evaluations with plausible figures, to be shown on a page."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import log
 

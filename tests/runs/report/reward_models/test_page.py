@@ -1,7 +1,5 @@
 """The page of reward models tells what was found, what was not, and how all of it was made."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

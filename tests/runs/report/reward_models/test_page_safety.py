@@ -1,7 +1,5 @@
 """What models, files and annotators are called, and what models said, can do nothing to the page of it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
