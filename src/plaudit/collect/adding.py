@@ -170,6 +170,12 @@ def close_task(change: Transaction, name: str, wanted: str, *, reason: object, a
     return change.record(entry).seq
 
 
+def open_task(change: Transaction, name: str, wanted: str, *, reason: str, actor: str) -> int:
+    """Give a task that was closed out again."""
+    entry = Entry(project=name, actor=actor, kind="task-opened", subject=wanted, body={"reason": reason})
+    return change.record(entry).seq
+
+
 ADJUDICATION_REASONS = ("unclear-task", "guideline-gap", "error", "taste")
 """Why people were divided: the second makes the list of what the guidelines leave open."""
 

@@ -25,7 +25,7 @@ from plaudit.collect.project import Project
 from plaudit.collect.store import LabelStore, Transaction
 from plaudit.collect.tables import task
 from plaudit.collect.waiting import Wait, waiting_error
-from plaudit.data.judging import Task, Verdict, probable_verdict
+from plaudit.data.judging import Task, Verdict, first_probability, probable_verdict
 from plaudit.data.records import text_to_json
 from plaudit.errors import UserError
 
@@ -112,10 +112,10 @@ class People:
         if wait is not None:
             raise waiting_error(wait)
 
-    def export(self, tasks: Collection[str], out: Path) -> Snapshot:
+    def export(self, tasks: Collection[str], out: Path, *, group: str = "people") -> Snapshot:
         """Write what was said of these tasks, with its snapshot; raises while labels are missing."""
         self.refuse_waiting(tasks)
-        return export(self.store, self.project, out, tasks=tasks)
+        return export(self.store, self.project, out, tasks=tasks, filters=Filters(group=group))
 
     def verdicts(self, tasks: Sequence[Task], seed: int | str) -> list[Verdict | None]:
         """What people say of pairs: of several labels the share that prefers the first; None where none does.
@@ -126,12 +126,25 @@ class People:
         bodies = [task_body(task) for task in tasks]
         ids = self.ask(bodies)
         self.refuse_waiting(ids)
+        by_task = self.labels(ids)
+        return [_verdict(body, by_task.get(own, ())) for own, body in zip(ids, bodies, strict=True)]
+
+    def labels(self, tasks: Collection[str]) -> dict[str, list[Any]]:
+        """The rows of people's labels that count, by task."""
         with self.store.looking() as look:
-            found, _ = selected_labels(look.connection, self.project, Filters(), ids)
+            found, _ = selected_labels(look.connection, self.project, Filters(), tasks)
         by_task: dict[str, list[Any]] = {}
         for row in found:
             by_task.setdefault(row.task, []).append(row)
-        return [_verdict(body, by_task.get(own, ())) for own, body in zip(ids, bodies, strict=True)]
+        return by_task
+
+    def shares(self, tasks: Mapping[str, Mapping[str, Any]]) -> dict[str, float | None]:
+        """Of pairs that people labelled, the share that prefers the first answer of the body; None: no side.
+
+        The tasks are bodies by their ids.
+        """
+        verdicts = {own: _verdict(tasks[own], rows) for own, rows in self.labels(tasks).items()}
+        return {own: None if v is None else first_probability(v) for own, v in verdicts.items()}
 
 
 def task_body(
