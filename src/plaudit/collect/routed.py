@@ -71,9 +71,11 @@ class Voice:
 
 
 def ask_judge(queried: Any, tasks: Sequence[Task]) -> Voice:
-    """Ask an `QueriedJudge` about pairs; one that never says how sure it is is refused."""
-    found: Sequence[Verdict | NoVerdict] = outcomes(queried.judge, tasks, 0)
-    first_B = np.array([np.nan if isinstance(o, NoVerdict) else first_probability(o) for o in found], float)
+    """Ask a `QueriedJudge` about pairs; one that never says how sure it is is refused."""
+    verdicts: Sequence[Verdict | NoVerdict] = outcomes(queried.judge, tasks, 0)
+    first_B = np.array(
+        [np.nan if isinstance(o, NoVerdict) else first_probability(o) for o in verdicts], float
+    )
     reported_B = first_B[np.isfinite(first_B) & (first_B != 0.5)]
     if reported_B.size >= _FEWEST and np.isin(reported_B, _SIDES).all():
         raise UserError(
@@ -81,7 +83,7 @@ def ask_judge(queried: Any, tasks: Sequence[Task]) -> Voice:
             "by letters with log-probs (how=letter), or by points"
         )
     judged = [
-        Judged(task=own, outcome=o, cost=queried.cost(own)) for own, o in zip(tasks, found, strict=True)
+        Judged(task=each, outcome=o, cost=queried.cost(each)) for each, o in zip(tasks, verdicts, strict=True)
     ]
     return Voice(judging=queried.judging, first_B=first_B, judged=judged)
 
@@ -104,8 +106,8 @@ def ask_in_order(
         refuse_waiting(sample)
         _route(people, _distinct(bodies_of()), {*sample}, routing, f"routed/{key}")
         ids = people.ask(bodies_of(), draw=key)
-    with people.store.looking() as look:
-        event = log.by_key(look.connection, people.project, f"routed/{key}")
+    with people.store.looking() as moment:
+        event = log.by_key(moment.connection, people.project, f"routed/{key}")
     assert event is not None, "it is written before the tasks have their name"
     assert event.body is not None, "nobody's words are in it"
     return ids, _sentences(event.body)
@@ -139,25 +141,25 @@ def _marked(body: Body, probability: float) -> Body:
 
 
 def _route(people: People, bodies: Mapping[str, Body], sample: set[str], routing: Routing, key: str) -> None:
-    with people.store.looking() as look:
-        there = adding.ids_by_content(look, people.project, bodies.values())
-    if missing := len(sample - {there[own] for own in bodies if own in there}):
+    with people.store.looking() as moment:
+        there = adding.ids_by_content(moment, people.project, bodies.values())
+    if missing := len(sample - {there[content] for content in bodies if content in there}):
         raise UserError(
             f"{missing} of the {len(sample)} tasks of the sample are not among those that are asked now, so "
             "it is no sample of them: answers were drawn anew; name another project, or another seed"
         )
-    shares = people.shares({there[own]: body for own, body in bodies.items() if own in there})
-    labelled_B = np.array([there.get(own) in sample for own in bodies])
+    shares = people.shares({there[content]: body for content, body in bodies.items() if content in there})
+    labelled_B = np.array([there.get(content) in sample for content in bodies])
     # No label at all, or nobody could compare them: a judge that prefers one does not agree.
-    people_B = np.array([number_of(shares.get(there.get(own, ""))) for own in bodies])
+    people_B = np.array([number_of(shares.get(there.get(content, ""))) for content in bodies])
     tasks = [task_of(body) for body in bodies.values()]
     voices, retained = _ask_all(routing, tasks, labelled_B, people_B)
-    is_answered = {own for own in bodies if there.get(own) in shares}
+    is_answered = {content for content in bodies if there.get(content) in shares}
     keepers = {
-        own: (voice.judging.actor, each.threshold)
+        content: (voice.judging.actor, each.threshold)
         for voice, each in zip(voices, retained, strict=True)
-        for own, is_retained in zip(bodies, each.retained_B, strict=True)
-        if is_retained and own not in is_answered
+        for content, is_retained in zip(bodies, each.retained_B, strict=True)
+        if is_retained and content not in is_answered
     }
     _close_and_open(people, bodies, keepers)
     ids = dict(zip(bodies, people.ask([*bodies.values()]), strict=True))
@@ -167,7 +169,7 @@ def _route(people: People, bodies: Mapping[str, Body], sample: set[str], routing
         for voice, count, each in zip(voices, queried, retained, strict=False)
     ]
     body = {**asdict(routing.promise), "sample": len(sample), "judges": facts, "tasks": [*ids.values()]}
-    body["kept"] = {ids[own]: judge for own, (judge, _) in keepers.items()}
+    body["kept"] = {ids[content]: judge for content, (judge, _) in keepers.items()}
     with people.store.changing() as change:
         if log.by_key(change.connection, people.project, key) is None:
             place = {"project": people.project, "subject": people.project, "key": key}
@@ -180,7 +182,7 @@ def _ask_all(
     routing: Routing, tasks: Sequence[Task], labelled_B: np.ndarray, people_B: np.ndarray
 ) -> tuple[list[Voice], list[Retained]]:
     # Each judge is asked what those before it passed on.
-    voices, found, queried = list[Voice](), list[Retained](), np.arange(len(tasks))
+    voices, retained, queried = list[Voice](), list[Retained](), np.arange(len(tasks))
     judges = offered("queried_judges", of="feedback")(
         routing.judges, device=routing.device, most_money=routing.most_money
     )
@@ -189,14 +191,14 @@ def _ask_all(
             break
         voice = ask_judge(judge, [tasks[int(place)] for place in queried])
         agrees_B = voice.agrees(people_B[queried])
-        own = keep_sure(voice.sure_B, agrees_B, labelled_B[queried], routing.promise)
+        sure = keep_sure(voice.sure_B, agrees_B, labelled_B[queried], routing.promise)
         retained_B, passed_B = np.zeros((2, len(tasks)), bool)
-        retained_B[queried], passed_B[queried] = own.retained_B, own.passed_B
-        figures = {name: getattr(own, name) for name in ("threshold", "tested", "agreeing")}
-        found.append(Retained(retained_B=retained_B, passed_B=passed_B, **figures))
+        retained_B[queried], passed_B[queried] = sure.retained_B, sure.passed_B
+        figures = {name: getattr(sure, name) for name in ("threshold", "tested", "agreeing")}
+        retained.append(Retained(retained_B=retained_B, passed_B=passed_B, **figures))
         voices.append(voice)
         queried = np.flatnonzero(passed_B)
-    return voices, found
+    return voices, retained
 
 
 def _figures(retained: Retained) -> dict[str, Any]:
@@ -237,15 +239,15 @@ def _close_and_open(
             adding.add_tasks(
                 change, people.project, _fresh(change, people, bodies, part, keepers), actor=PLAUDIT
             )
-            there = adding.ids_by_content(change, people.project, [bodies[own] for own in part])
+            there = adding.ids_by_content(change, people.project, [bodies[content] for content in part])
             states = {row.id: row.state for row in change.connection.execute(_STATES, {"p": people.project})}
-            for own in (own for own in part if own in there):
-                where = {"name": people.project, "wanted": there[own], "actor": PLAUDIT}
-                state, keeper = states[there[own]], keepers.get(own)
+            for content in (content for content in part if content in there):
+                where = {"name": people.project, "wanted": there[content], "actor": PLAUDIT}
+                state, keeper = states[there[content]], keepers.get(content)
                 if keeper is not None and state == "open":
                     reason = f"{keeper[0]} is sure enough of it (at least {keeper[1]:.3f})"
                     adding.close_task(change, **where, reason=reason)
-                elif keeper is None and state == "closed" and there[own] in before:
+                elif keeper is None and state == "closed" and there[content] in before:
                     adding.open_task(change, **where, reason="no judge is sure enough of it")
 
 
@@ -256,9 +258,9 @@ def _fresh(
     part: Sequence[str],
     keepers: Mapping[str, tuple[str, float | None]],
 ) -> list[Body]:
-    retained = [own for own in part if own in keepers]
-    there = adding.ids_by_content(change, people.project, [bodies[own] for own in retained])
-    return [bodies[own] for own in retained if own not in there]
+    retained = [content for content in part if content in keepers]
+    there = adding.ids_by_content(change, people.project, [bodies[content] for content in retained])
+    return [bodies[content] for content in retained if content not in there]
 
 
 def _sentences(route: Mapping[str, Any]) -> list[str]:

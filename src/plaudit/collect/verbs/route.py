@@ -104,20 +104,20 @@ def _labelled(
     store: LabelStore, project: str, *, trusted: bool
 ) -> tuple[list[Body], list[float | None], int]:
     # The tasks of the random sample that people labelled, what they say of each, and how many have no label.
-    with store.looking() as look:
-        settings = look.settings(project)
-        rows = look.connection.execute(_WORK, {"p": project}).all()
+    with store.looking() as moment:
+        settings = moment.settings(project)
+        rows = moment.connection.execute(_WORK, {"p": project}).all()
     if settings.ask != "pair":
         raise UserError(f"project {project} asks for {settings.ask}, and judges before people judge pairs")
     bodies = {row.id: json.loads(row.body) for row in rows}
     shares = People(store=store, project=project).shares(bodies)
-    chosen = [own for own in bodies if own in shares]
+    chosen = [name for name in bodies if name in shares]
     if not chosen:
         raise UserError(
             f"{store.where}: nobody has labelled in project {project}, so nothing says how far judges agree "
             "with people: let people label a random sample first"
         )
-    drawn = chosen if trusted else [own for own in chosen if bodies[own].get("method") == "random"]
+    drawn = chosen if trusted else [name for name in chosen if bodies[name].get("method") == "random"]
     if not drawn:
         raise UserError(
             f"{store.where}: the {len(chosen)} labelled tasks of project {project} do not say that they were "
@@ -129,7 +129,7 @@ def _labelled(
     if not left and probability is not None:
         # A stage adds the others when judges have been asked; the chance says how many they are.
         left = round(len(drawn) / probability) - len(drawn)
-    return [bodies[own] for own in drawn], [shares[own] for own in drawn], left
+    return [bodies[name] for name in drawn], [shares[name] for name in drawn], left
 
 
 def _timed(judge: Any, tasks: Sequence[Any]) -> tuple[Voice, float]:
