@@ -338,7 +338,7 @@ def test_a_snapshot_says_what_it_is_of(make_desk, tmp_path):
     assert len(snapshot.guidelines) == 1
     filters = Filters(items=True)
     assert len(export(desk.store, "p", tmp_path / "items.jsonl", filters=filters).guidelines) == 2
-    with pytest.raises(UserError, match="expected people or ai"):
+    with pytest.raises(UserError, match="expected people, ai or routed"):
         Filters(group="robots")
 
 

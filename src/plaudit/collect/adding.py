@@ -159,8 +159,8 @@ def _checked(number: int, body: object, settings: Project) -> dict[str, Any]:
 def content_key(body: Mapping[str, Any]) -> str:
     """What is asked, whoever asks it for whatever reason, and whichever answer stands first."""
     answers = sorted(canonical(candidate["text"]) for candidate in body.get("candidates", ()))
-    own = [body.get(name) for name in KINDS[body["kind"]].own]
-    return digest([body["prompt"], answers, own])
+    mine = [body.get(name) for name in KINDS[body["kind"]].own]
+    return digest([body["prompt"], answers, mine])
 
 
 def ids_by_content(change: Transaction, name: str, bodies: Iterable[Mapping[str, Any]]) -> dict[str, str]:
@@ -184,6 +184,12 @@ def close_task(change: Transaction, name: str, wanted: str, *, reason: object, a
     task_of(change, name, wanted)
     body = {"reason": checked_text("reason", reason, empty=False)}
     entry = Entry(project=name, actor=actor, kind="task-closed", subject=wanted, body=body)
+    return change.record(entry).seq
+
+
+def open_task(change: Transaction, name: str, wanted: str, *, reason: str, actor: str) -> int:
+    """Give a task that was closed out again."""
+    entry = Entry(project=name, actor=actor, kind="task-opened", subject=wanted, body={"reason": reason})
     return change.record(entry).seq
 
 
@@ -275,8 +281,8 @@ def gold_of_reviewers(look: Transaction, name: str, *, least: int = 3, agreement
     for wanted, votes in _votes_of_reviewers(look, name).items():
         body = views.body_of(task_of(look, name, wanted))
         answers = [known_answer(label, body, order, settings) for label, order in votes.values()]
-        known = Counter(canonical(answer) for answer in answers if answer is not None)
-        best, most = known.most_common(1)[0] if known else ("null", 0)
+        settled = Counter(canonical(answer) for answer in answers if answer is not None)
+        best, most = settled.most_common(1)[0] if settled else ("null", 0)
         if len(votes) < least:
             left_open.append((wanted, f"{len(votes)} of {least} reviewers have answered it"))
         elif most < agreement * len(votes):

@@ -76,8 +76,8 @@ def known_answer(label: Label, body: Body, order: Order, project: Project) -> di
     >>> known_answer({"strength": 2}, {"kind": "pair"}, [0, 1], Project(name="p"))
     {'better': 1}
     """
-    known = KINDS[body["kind"]].known
-    return None if known is None else known(label, order, project)
+    settled = KINDS[body["kind"]].known
+    return None if settled is None else settled(label, order, project)
 
 
 def agreed_flags(label: Label, body: Body, order: Order) -> tuple[int, int] | None:
@@ -89,11 +89,11 @@ def agreed_flags(label: Label, body: Body, order: Order) -> tuple[int, int] | No
     >>> agreed_flags({"flags": [["harmful"], []]}, known, [1, 0]), agreed_flags({}, known, [0, 1])
     ((2, 2), (1, 2))
     """
-    known = (body.get("gold") or {}).get("flags")
-    if known is None:
+    settled = (body.get("gold") or {}).get("flags")
+    if settled is None:
         return None
-    given = label.get("flags", [[]] * len(known))
-    agreed = [{*flags} == {*known[order[place]]} for place, flags in enumerate(given)]
+    given = label.get("flags", [[]] * len(settled))
+    agreed = [{*flags} == {*settled[order[place]]} for place, flags in enumerate(given)]
     return sum(agreed), len(agreed)
 
 

@@ -25,7 +25,7 @@ from plaudit.collect.project import Project
 from plaudit.collect.store import LabelStore, Transaction
 from plaudit.collect.tables import task
 from plaudit.collect.waiting import Wait, waiting_error
-from plaudit.data.judging import Task, Verdict, probable_verdict
+from plaudit.data.judging import Task, Verdict, first_probability, probable_verdict
 from plaudit.data.records import text_to_json
 from plaudit.errors import UserError
 from plaudit.evaluation.stats import Resampling
@@ -83,8 +83,8 @@ class People:
 
     def requested(self, draw: str) -> tuple[str, ...] | None:
         """The ids of the tasks that were asked under this name; None where none were."""
-        with self.store.looking() as look:
-            return self._drawn(look, draw)
+        with self.store.looking() as reading:
+            return self._drawn(reading, draw)
 
     def _drawn(self, look: Transaction, draw: str) -> tuple[str, ...] | None:
         event = log.by_key(look.connection, self.project, _draw_key(draw))
@@ -97,8 +97,8 @@ class People:
         as they are unless a reviewer has decided by then, and one that was closed.
         """
         wanted_ids = {*tasks}
-        with self.store.looking() as look:
-            rows = look.connection.execute(_STANDING, {"p": self.project}).all()
+        with self.store.looking() as reading:
+            rows = reading.connection.execute(_STANDING, {"p": self.project}).all()
         # Here and not in the question: databases bound how many ids it may have.
         rows = [row for row in rows if row.id in wanted_ids]
         missing = sum(max(row.wanted - row.done, 0) for row in rows if row.state == "open")
@@ -113,21 +113,19 @@ class People:
         if wait is not None:
             raise waiting_error(wait)
 
-    def export(self, tasks: Collection[str], out: Path) -> Snapshot:
+    def export(self, tasks: Collection[str], out: Path, *, group: str = "people") -> Snapshot:
         """Write what was said of these tasks, with its snapshot; raises while labels are missing."""
         self.refuse_waiting(tasks)
-        return export(self.store, self.project, out, tasks=tasks)
+        return export(self.store, self.project, out, tasks=tasks, filters=Filters(group=group))
 
     def verdicts(self, tasks: Sequence[Task], seed: int | str) -> list[Verdict | None]:
         """What people say of pairs: of several labels the share that prefers the first; None where none does.
 
         Raises while labels are missing; the seed means nothing to people.
         """
-        bodies, rows = self._labels_of(tasks)
-        by_task: dict[str, list[Any]] = {}
-        for row in rows:
-            by_task.setdefault(row.task, []).append(row)
-        return [_verdict(body, by_task.get(own, ())) for own, body in bodies]
+        ids, bodies = self._answered(tasks)
+        by_task = self.labels(ids)
+        return [_verdict(body, by_task.get(mine, ())) for mine, body in zip(ids, bodies, strict=True)]
 
     def sentence(self, tasks: Sequence[Task]) -> str:
         """Who judged these pairs, and how far they agree; raises while labels are missing."""
@@ -135,10 +133,12 @@ class People:
         from plaudit.collect.quality.agreement import agreements
         from plaudit.collect.quality.gathering import gather_rows
 
-        _, rows = self._labels_of(tasks)
-        with self.store.looking() as look:
-            settings = look.settings(self.project)
-            names = {member["pseudonym"]: member["standing"] for member in project_people(look, self.project)}
+        rows = [row for labels in self.labels(self._answered(tasks)[0]).values() for row in labels]
+        with self.store.looking() as reading:
+            settings = reading.settings(self.project)
+            names = {
+                member["pseudonym"]: member["standing"] for member in project_people(reading, self.project)
+            }
         who = sorted({row.annotator for row in rows})
         standings = Counter(names.get(name, "reviewer") for name in who)
         counts = ", ".join(f"{count} {standing}" for standing, count in sorted(standings.items()))
@@ -149,14 +149,29 @@ class People:
             agreement += "" if figures.alpha.value is None else f" (α {figures.alpha.value:.2f})"
         return f"{len(rows)} labels by {len(who)} people ({counts}): {', '.join(who)}; {agreement}"
 
-    def _labels_of(self, tasks: Sequence[Task]) -> tuple[list[tuple[str, dict[str, Any]]], Sequence[Any]]:
+    def _answered(self, tasks: Sequence[Task]) -> tuple[tuple[str, ...], list[dict[str, Any]]]:
         self.begin(Project(name=self.project))
         bodies = [task_body(task) for task in tasks]
         ids = self.ask(bodies)
         self.refuse_waiting(ids)
-        with self.store.looking() as look:
-            rows, _ = selected_labels(look.connection, self.project, Filters(), ids)
-        return [*zip(ids, bodies, strict=True)], rows
+        return ids, bodies
+
+    def labels(self, tasks: Collection[str]) -> dict[str, list[Any]]:
+        """The rows of people's labels that count, by task."""
+        with self.store.looking() as reading:
+            result, _ = selected_labels(reading.connection, self.project, Filters(), tasks)
+        by_task: dict[str, list[Any]] = {}
+        for row in result:
+            by_task.setdefault(row.task, []).append(row)
+        return by_task
+
+    def shares(self, tasks: Mapping[str, Mapping[str, Any]]) -> dict[str, float | None]:
+        """Of pairs that people labelled, the share that prefers the first answer of the body; None: no side.
+
+        The tasks are bodies by their ids.
+        """
+        verdicts = {mine: _verdict(tasks[mine], rows) for mine, rows in self.labels(tasks).items()}
+        return {mine: None if v is None else first_probability(v) for mine, v in verdicts.items()}
 
 
 def task_body(

@@ -152,8 +152,8 @@ class LabelClient:
         lines, counts = [json.dumps(row, ensure_ascii=False) for row in rows], {"added": 0, "repeated": 0}
         for start in range(0, len(lines), _TASKS_AT_ONCE):
             body = "\n".join(lines[start : start + _TASKS_AT_ONCE]).encode()
-            found = self._send("POST", "/tasks", body)
-            counts = {name: count + found[name] for name, count in counts.items()}
+            result = self._send("POST", "/tasks", body)
+            counts = {name: count + result[name] for name, count in counts.items()}
         return counts
 
     def status(self) -> dict[str, Any]:
@@ -196,8 +196,8 @@ class LabelClient:
 
     def _change(self, path: str, assignment: str, key: str | None, **words: Any) -> dict[str, Any]:
         # A change, with a key of its own that stays the same however often it is sent.
-        own = key or secrets.token_urlsafe(12)
-        return self._send("POST", path, {"assignment": assignment, "key": own, **words})
+        mine = key or secrets.token_urlsafe(12)
+        return self._send("POST", path, {"assignment": assignment, "key": mine, **words})
 
     def _send(self, method: str, path: str, body: object = None) -> Any:
         return json.loads(self._request(method, path, body))

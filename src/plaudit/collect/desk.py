@@ -263,9 +263,11 @@ def next_task(change: Transaction, name: str, person: str, key: str | None = Non
     held = change.connection.execute(_OWN_OPEN, names).all() if row.holds else []
     # Each fresh key leases anew: without a limit one person could hold every task.
     full = held and (key is None or len(held) >= assigning.MOST_OPEN)
-    found = None if full else _new_lease(change, name, row, key) or _taken_up_again(change, name, person, key)
-    if found is not None:
-        return found
+    result = (
+        None if full else _new_lease(change, name, row, key) or _taken_up_again(change, name, person, key)
+    )
+    if result is not None:
+        return result
     # Nothing new: whoever lost a reply, or came back, still holds what was given before.
     if held:
         return lease_of(change, own_assignment(change, name, person, held[0].id))
@@ -360,9 +362,9 @@ def _moments(change: Transaction) -> dict[str, str]:
 def _new_lease(change: Transaction, name: str, row: Any, key: str | None) -> Lease | None:
     settings, person = change.settings(name), _annotator(row)
     for purpose in assigning.purposes(person, settings):
-        found = _FINDERS[purpose](change, name, person, settings)
-        if found is not None:
-            wanted, order = found
+        result = _FINDERS[purpose](change, name, person, settings)
+        if result is not None:
+            wanted, order = result
             return _lease(change, person, wanted, purpose=purpose, order=order, key=key)
     return None
 

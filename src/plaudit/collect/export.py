@@ -31,6 +31,7 @@ from plaudit.files import atomic
 from plaudit.files.data_sets import snapshot_path
 
 SNAPSHOT_VERSION = 1
+GROUPS = ("people", "ai", "routed")
 
 
 class EmptyExportError(UserError):
@@ -52,15 +53,16 @@ class Filters:
     settled: bool = False
     """Only tasks that want no more labels."""
     group: str = "people"
-    """Whose labels: people's, or those of models (``ai``); they are never mixed."""
+    """Whose labels: people's, those of models (``ai``), or people's and behind them what judges kept under a
+    route (``routed``); each row says whose it is."""
     annotator: str | None = None
     """Only labels of this person or judge; None is everybody of the group."""
     by: str | None = None
     """A group that the project asks people for: rows name its value, and only large enough ones are left."""
 
     def __post_init__(self) -> None:
-        if self.group not in ("people", "ai"):
-            raise UserError(f"group {self.group!r}: expected people or ai")
+        if self.group not in GROUPS:
+            raise UserError(f"group {self.group!r}: expected people, ai or routed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,27 +134,25 @@ def export(
     with _moment(store, project, position) as (connection, seq, link):
         settings = _settings(store, connection, project, position)
         status = project_status(Transaction(connection, store.now), project)
-        found, left_out = selected_labels(connection, project, chosen, tasks)
+        retained = retained_by_judges(store, project, seq)
+        result, left_out = selected_labels(connection, project, chosen, tasks, retained=retained)
     if chosen.by is not None:
-        found = _of_groups(found, chosen, settings, left_out, soft=soft)
-    rows, events, votes = (_soft_rows if soft else _rows)(found, settings, chosen)
-    if silent := len(found) - len({*events}.union(*votes)):
+        result = _of_groups(result, chosen, settings, left_out, soft=soft)
+    rows, events, votes = (_soft_rows if soft else _rows)(result, settings, chosen)
+    if silent := len(result) - len({*events}.union(*votes)):
         left_out["that say nothing of the answers"] = silent
     if not rows:
         raise EmptyExportError(f"{store.where}: nothing of project {project} to export ({_counts(left_out)})")
     out.parent.mkdir(parents=True, exist_ok=True)
     write_records(rows, out)
     snapshot = Snapshot(
-        store=store.where,
-        project=project,
-        seq=seq,
-        link=link,
+        **{"store": store.where, "project": project, "seq": seq, "link": link},
         filters=asdict(chosen) | _also(soft, tasks),
         rows=len(rows),
         sha256=file_hash(out),
         tasks=status.tasks,
         labels=status.labels,
-        guidelines=tuple(sorted({row.guidelines for row in found})),
+        guidelines=tuple(sorted({row.guidelines for row in result})),
         left_out=left_out,
         events=tuple(events),
         votes=tuple(votes),
@@ -175,7 +175,7 @@ def _counts(left_out: Mapping[str, int]) -> str:
 
 def snapshot_to_dict(snapshot: Snapshot) -> dict[str, Any]:
     lists = {name: list(value) for name, value in asdict(snapshot).items() if isinstance(value, tuple)}
-    return asdict(snapshot) | lists | {"votes": [list(own) for own in snapshot.votes]}
+    return asdict(snapshot) | lists | {"votes": [list(mine) for mine in snapshot.votes]}
 
 
 def _also(soft: bool, tasks: Collection[str] | None) -> dict[str, Any]:
@@ -230,11 +230,25 @@ def _rows(found: Sequence[Any], settings: Project, filters: Filters) -> Rows:
     rows, events = list[Record](), list[int]()
     for row in found:
         body, label, order = (json.loads(text) for text in (row.body, row.label, row.shown))
-        group = filters.group if filters.by is None else _value(row, filters.by)
+        whose = "ai" if row.purpose == "judged" else "people"
+        group = whose if filters.by is None else _value(row, filters.by)
         own = rows_of(body, label, order, annotator=row.annotator, group=group, project=settings)
         rows += own
         events += [row.seq] * len(own)
     return rows, events, []
+
+
+def retained_by_judges(store: LabelStore, project: str, position: int) -> dict[str, str]:
+    """Who keeps which task by the routes up to a position: the task's id and the judge."""
+    retained = dict[str, str]()
+    with store.looking() as reading:
+        for event in _events_of(reading.connection, project, project):
+            if event.kind == "routed" and event.seq <= position and event.body is not None:
+                # A later route stands in place of an earlier one, for the tasks that it is about.
+                listed = {*event.body["tasks"]}
+                retained = {task: judge for task, judge in retained.items() if task not in listed}
+                retained |= event.body["kept"]
+    return retained
 
 
 def _export_body(snapshot: Snapshot) -> dict[str, Any]:
@@ -254,19 +268,19 @@ def _write_and_record(store: LabelStore, snapshot: Snapshot, out: Path, actor: s
 @contextmanager
 def _moment(store: LabelStore, project: str, position: int | None) -> Iterator[tuple[Connection, int, str]]:
     # The project as it is, or as it was at a position, with the last event that it consisted of.
-    with store.looking() as look:
-        newest = log.last(look.connection)[0]
+    with store.looking() as reading:
+        newest = log.last(reading.connection)[0]
         wanted = newest if position is None else position
         if not 0 < wanted <= newest:
             raise UserError(f"{store.where}: position {position} is not there; the log has 1 to {newest}")
-        seq, link = last_of_labels(look.connection, project, wanted)
+        seq, link = last_of_labels(reading.connection, project, wanted)
         # Nothing of the project came later, so the tables as they are say how it was.
-        if seq == last_of_labels(look.connection, project, newest)[0]:
-            yield look.connection, seq, link
+        if seq == last_of_labels(reading.connection, project, newest)[0]:
+            yield reading.connection, seq, link
             return
         # In memory: who only looks at the past writes nothing into the store.
         with in_memory() as past:
-            _replay(look.connection, past, project, seq)
+            _replay(reading.connection, past, project, seq)
             yield past, seq, link
 
 
@@ -288,9 +302,17 @@ def _remains(connection: Connection, project: str, position: int) -> Iterator[tu
 
 
 def selected_labels(
-    connection: Connection, project: str, filters: Filters, tasks: Collection[str] | None = None
+    connection: Connection,
+    project: str,
+    filters: Filters,
+    tasks: Collection[str] | None = None,
+    *,
+    retained: Mapping[str, str] | None = None,
 ) -> tuple[Sequence[Any], dict[str, int]]:
-    """The rows of labels that filters let through, in the order of their tasks, and what they leave out."""
+    """The rows of labels that filters let through, in the order of their tasks, and what they leave out.
+
+    ``retained``: the judge who keeps each task, of the group ``routed``.
+    """
     rows = connection.execute(_LABELS, {"p": project}).all()
     if tasks is not None:
         wanted = {*tasks}
@@ -300,7 +322,7 @@ def selected_labels(
     )
     selected, left_out = list[Any](), dict[str, int]()
     for row in rows:
-        reason = _reason_left_out(row, filters, decided)
+        reason = _reason_left_out(row, filters, decided, (retained or {}).get(row.task))
         if reason is None:
             selected.append(row)
         else:
@@ -308,10 +330,11 @@ def selected_labels(
     return selected, left_out
 
 
-def _reason_left_out(row: Any, filters: Filters, decided: set[str]) -> str | None:
-    is_model = row.purpose == "judged"
+def _reason_left_out(row: Any, filters: Filters, decided: set[str], keeper: str | None) -> str | None:
+    is_model, routed = row.purpose == "judged", filters.group == "routed"
     reasons = {
-        "of another group": is_model != (filters.group == "ai"),
+        "of another group": is_model != (filters.group == "ai") and not routed,
+        "of judges who do not keep the task": routed and is_model and row.annotator != keeper,
         "of another annotator": filters.annotator not in (None, row.annotator),
         "of an item whose answer is known": row.purpose in ("gold", "qualify", "repeat")
         and not filters.items,
@@ -359,7 +382,7 @@ def trace_row(store: LabelStore, rows: Path, number: int) -> list[Event]:
     refuse_other_store(store, rows, snapshot)
     with store.looking() as look:
         labels = snapshot.votes[number - 1] if snapshot.votes else (snapshot.events[number - 1],)
-        events = [event for seq in labels for event in _history(look.connection, snapshot.project, seq)]
+        events = [event for seq in labels for event in _history(look.connection, snapshot, seq)]
         key = f"export/{log.digest(_export_body(snapshot))}"
         exported = log.by_key(look.connection, snapshot.project, key)
     by_seq = {event.seq: event for event in (*events, *([] if exported is None else [exported]))}
@@ -397,14 +420,22 @@ def _events_of(connection: Connection, project: str, *subjects: str) -> list[Eve
     return [log.event_of_row(row) for row in rows]
 
 
-def _history(connection: Connection, project: str, seq: int) -> list[Event]:
-    # All events of a label's task and assignment, and the settings that it was given under.
+def _history(connection: Connection, snapshot: Snapshot, seq: int) -> list[Event]:
+    # All events of a label's task and assignment, and the settings and the route that it was given under.
+    project = snapshot.project
     event = log.by_seq(connection, seq)
     assert event is not None
     of_label, of_project = (_events_of(connection, project, subject) for subject in (event.subject, project))
     tasks = {lease.body["task"] for lease in of_label if lease.kind == "leased" and lease.body}
-    settings = [found for found in of_project if found.kind == "project-set" and found.seq < seq]
-    return [*settings[-1:], *_events_of(connection, project, event.subject, *tasks)]
+    settings = [result for result in of_project if result.kind == "project-set" and result.seq < seq]
+    routes = [
+        result
+        for result in of_project
+        if result.kind == "routed"
+        and result.seq <= snapshot.seq
+        and event.subject in (result.body or {})["kept"]
+    ]
+    return [*settings[-1:], *routes[-1:], *_events_of(connection, project, event.subject, *tasks)]
 
 
 def places_preferred(rows: Path) -> list[tuple[str, int]] | None:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from plaudit.collect.asking import People
     from plaudit.collect.export import Snapshot
     from plaudit.collect.progress import Timing
+    from plaudit.collect.routed import Routing
+    from plaudit.collect.routing import Promise
     from plaudit.collect.store import LabelStore
     from plaudit.runs import PipelineContext, Stage
 
@@ -68,7 +71,16 @@ class CollectSettings:
     answers: int | None = None
     """Answers that are drawn for a task: 2 of a pair, 3 to 9 to rank (none: 4), 1 to 9 to rate (none: 1)."""
     judges: tuple[str, ...] = (PEOPLE,)
-    """Who answers, one word: people, or a pool of simulated ones: crowd, experts, hurried …"""
+    """Who answers: people, or a pool of simulated ones: crowd, experts, hurried …; before them models that
+    keep what they are sure of, cheap to dear: openai:http://host/v1#model."""
+    agreement: float | None = None
+    """How often what models keep has to agree with people, such as 0.85; none: no model judges."""
+    risk: float = 0.1
+    """The chance that it agrees less often all the same."""
+    sample: FromOne = 300
+    """How many tasks people label first where models judge, drawn by chance."""
+    most_money: float | None = None
+    """Stop asking models before more is spent; needs prices, as price=0.15/0.6 behind a comma."""
     overlap: int | None = None
     """How many people judge each task; none: as the project has it, and one without one."""
     project: Path | None = None
@@ -91,9 +103,7 @@ class CollectSettings:
             )
         if (self.model is None) != (self.prompts is None):
             raise UserError("a model answers prompts: give model and prompts together")
-        known = (PEOPLE, *_pools())
-        if len(self.judges) != 1 or self.judges[0] not in known:
-            raise UserError(f"judges {', '.join(self.judges)}: give one word of {', '.join(known)}")
+        self._check_judges()
         check_bounds(self)
         if self.data is not None and self.answers is not None:
             raise UserError("answers are how many are drawn, and data has its own; leave one of them out")
@@ -113,7 +123,43 @@ class CollectSettings:
     @property
     def pool(self) -> str | None:
         """The pool of simulated people; None where people are asked."""
-        return None if self.judges == (PEOPLE,) else self.judges[0]
+        return None if self.judges[-1] == PEOPLE else self.judges[-1]
+
+    @property
+    def routing(self) -> Routing | None:
+        """Which judges are asked before people; None where people are asked everything."""
+        if self.agreement is None:
+            return None
+        from plaudit.collect.routed import Routing
+
+        names = ("sample", "seed", "device", "most_money")
+        own = {name: getattr(self, name) for name in names}
+        return Routing(judges=self.judges[:-1], promise=self._promise, **own)
+
+    def _check_judges(self) -> None:
+        known, listed = (PEOPLE, *_pools()), ", ".join(self.judges)
+        if not self.judges or self.judges[-1] not in known or (set(self.judges[:-1]) & {*known}):
+            raise UserError(
+                f"judges {listed}: give one word of {', '.join(known)}, and before it, if any, models that "
+                "judge what they are sure of (openai:http://host/v1#model)"
+            )
+        if len(set(self.judges)) < len(self.judges):
+            raise UserError(f"judges {listed}: name each of them once, cheap to dear")
+        if (len(self.judges) > 1) != (self.agreement is not None):
+            raise UserError(
+                f"judges {listed}: models before people keep what they are sure of, so say with agreement "
+                "how often that has to agree with people; agreement and models go together"
+            )
+        if self.agreement is not None:
+            self._promise.refuse_small(self.sample)
+
+    @property
+    def _promise(self) -> Promise:
+        # Here and not above, since scipy takes its time.
+        from plaudit.collect.routing import Promise
+
+        assert self.agreement is not None, "models judge"
+        return Promise(agreement=self.agreement, risk=self.risk, judges=len(self.judges) - 1)
 
     def count(self, ask: str) -> int:
         """How many answers a task of a kind has."""
@@ -134,6 +180,11 @@ class CollectSettings:
                 f"{self.ask or ', '.join(_ANSWERS)}"
             )
         self.count(project.ask)
+        if self.agreement is not None and project.ask != "pair":
+            raise UserError(
+                f"judges {', '.join(self.judges)}: models judge pairs before people do, and {project.ask} is "
+                "asked; leave them out, with agreement"
+            )
         return project if self.overlap is None else replace(project, overlap=self.overlap)
 
 
@@ -172,26 +223,40 @@ def collect(settings: CollectSettings, place: Place) -> tuple[Snapshot, tuple[st
         project = _begin(people, wanted, settings)
         draw, notes = _draw_key(settings, project.ask, place), list[str]()
         # By the draw's name first: who comes back after a wait loads no model.
-        ids = people.requested(draw)
-        if ids is None:
-            bodies, notes = _bodies(settings, project, place)
+        ids, routing = people.requested(draw), settings.routing
+        answer = partial(_answer, people, settings, place)
+        bodies_of = cache(partial(_bodies, settings, project, place))
+        if routing is not None:
+            from plaudit.collect.routed import ask_in_order
+
+            ids, notes = ask_in_order(people, lambda: bodies_of()[0], draw, routing, answer)
+        elif ids is None:
+            bodies, notes = bodies_of()
             ids = people.ask(bodies, draw=draw)
-        if settings.pool is not None and people.wait(ids) is not None:
-            _let_pool_answer(store, project.name, settings.pool, seed=settings.seed, invites=place.invites)
-            wait = people.wait(ids)
-            # A pool that has nothing left to do will not answer tomorrow either.
-            if wait is not None:
-                size = len(_pools()[settings.pool]())
-                raise UserError(
-                    f"{wait.sentence}, and nobody of {settings.pool} ({size} people) can give them: let "
-                    "fewer judge each task (overlap), or look who was suspended (plaudit collect status)"
-                )
-        snapshot = people.export(ids, place.folder / "rows.jsonl")
+        answer(ids)
+        group = "people" if routing is None else "routed"
+        snapshot = people.export(ids, place.folder / "rows.jsonl", group=group)
     sentence = (
         f"{snapshot.rows} rows of {len({*snapshot.events})} labels on {len({*ids})} tasks of project "
         f"{project.name}, as of event {snapshot.seq} of {snapshot.store}"
     )
     return snapshot, (sentence, *notes)
+
+
+def _answer(people: People, settings: CollectSettings, place: Place, tasks: Collection[str]) -> None:
+    # Let a pool answer, where one is named; raises while labels are missing.
+    if settings.pool is not None and people.wait(tasks) is not None:
+        where = {"seed": settings.seed, "invites": place.invites}
+        _let_pool_answer(people.store, people.project, settings.pool, **where)
+        wait = people.wait(tasks)
+        # A pool that has nothing left to do will not answer tomorrow either.
+        if wait is not None:
+            size = len(_pools()[settings.pool]())
+            raise UserError(
+                f"{wait.sentence}, and nobody of {settings.pool} ({size} people) can give them: let "
+                "fewer judge each task (overlap), or look who was suspended (plaudit collect status)"
+            )
+    people.refuse_waiting(tasks)
 
 
 def _begin(people: People, wanted: Project, settings: CollectSettings) -> Project:
@@ -325,6 +390,11 @@ def _labelling_lines(context: PipelineContext, stage: Stage) -> Iterator[str]:
         yield "what its labels cost is known when the rows are there"
         return
     project = settings.settings_of_project(stage.name)
+    if settings.agreement is not None:
+        yield (
+            f"a random sample of {settings.sample:,} first; then plaudit collect route says what judges "
+            "would keep; what follows is the most that people are asked"
+        )
     timing = _timing(store_of(context.folder, stage), project.name)
     measured = None if timing is None else timing.median_seconds
     request = LabellingRequest(
@@ -369,6 +439,7 @@ def _collect(settings: CollectSettings, out: Path, stage: Stage, context: Pipeli
     )
     snapshot, sentences = collect(settings, place)
     options = {"store": snapshot.store, "project": snapshot.project, "out": out / "rows.jsonl"}
+    options |= {} if settings.agreement is None else {"group": "routed"}
     command = command_line("plaudit collect export", **options, position=snapshot.seq)
     return StageResult(sentences=sentences, command=command)
 
@@ -432,7 +503,11 @@ COLLECT = StageKind(
     name="collect",
     produces="rows",
     settings=CollectSettings,
-    accepts={"model": ("model",), "prompts": ("rows",), "data": ("rows",), "project": ()},
+    accepts={
+        **{"model": ("model",), "prompts": ("rows",), "data": ("rows",), "project": ()},
+        "judges": ("reward",),
+    },
+    words={"judges": (PEOPLE, *_pools())},
     run=_collect,
     check=_check,
     cost=_labelling_lines,

@@ -206,6 +206,11 @@ def _task_closed(connection: Connection, event: Event) -> None:
     settle(connection, event.project, event.subject)
 
 
+def _task_opened(connection: Connection, event: Event) -> None:
+    connection.execute(_TASK_CLOSE, {"p": event.project, "t": event.subject, "new_state": "open"})
+    settle(connection, event.project, event.subject)
+
+
 def _leased(connection: Connection, event: Event) -> None:
     row = _lease_row(event, "open")
     connection.execute(_ASSIGNMENT_IN, row)
@@ -397,6 +402,7 @@ CHANGES: Mapping[str, Callable[[Connection, Event], None]] = {
     "project-set": _project_set,
     "task-added": _task_added,
     "task-closed": _task_closed,
+    "task-opened": _task_opened,
     "leased": _leased,
     "released": _released,
     "prolonged": _prolonged,

@@ -15,7 +15,7 @@ from plaudit.engine.ranks import of_all_ranks
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.judge import check_judge, divided_outcomes, family_note, judge_notes
 from plaudit.evaluation.policies.judge_card import calibrated, read_card
-from plaudit.feedback.asking import JudgeRowsSettings
+from plaudit.feedback.asking import AskingSettings, JudgeRowsSettings
 from plaudit.feedback.judged_rows import (
     JudgedRows,
     answer_tasks_of,
@@ -118,6 +118,39 @@ def judging_of(judge: Judge) -> Judging:
     return Judging(judge=judge.name, version=str(getattr(judge, "version", "")), sampling=sampling)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueriedJudge:
+    """A judge of pairs that says how sure it is, with what it costs."""
+
+    judge: Judge
+    judging: Judging
+    purse: Purse
+
+    def estimate(self, tasks: Sequence[Task]) -> str:
+        return estimate_sentence(self.judge, tasks, 0)
+
+    def cost(self, task: Task) -> dict[str, float]:
+        return cost_of(self.judge, task, 0)
+
+
+def queried_judges(
+    words: Sequence[str], *, device: str = "auto", most_money: float | None = None
+) -> list[QueriedJudge]:
+    """Judges by their words, asked by letters where these say nothing else, out of one purse."""
+    for word in words:
+        check_judge(word, has_gold=False)
+    asking = AskingSettings(device=device, most_money=most_money)
+    settings = replace(asking.judge_settings(), ask=asking.asking(how="letter"))
+    judges = [in_both_orders(judge_named(word, settings)) for word in words]
+    return [QueriedJudge(judge=each, judging=judging_of(each), purse=settings.purse) for each in judges]
+
+
+def cost_of(judge: Judge, task: Task, seed: int) -> dict[str, float]:
+    """The tokens and the price of what was replied to the questions about a task."""
+    costs = [model.spent(task) for model, own in models_in(judge, [task], seed) if own]
+    return {"tokens": sum(tokens for tokens, _ in costs), "price": sum(price for _, price in costs)}
+
+
 def write_judged_rows(judged: JudgedRows, path: Path) -> None:
     """Write the rows; where nothing was said of any pair there is nothing to write."""
     if not judged.rows:
@@ -181,4 +214,11 @@ def _temperature(card: Path, judge: Judge) -> float:
     if found.temperature is None:
         why = "; ".join(note for note in found.notes if note.startswith("no temp")) or "it gives sides alone"
         raise UserError(f"{card}: this card has no temperature to calibrate by ({why})")
+    agreement = found.agreement
+    if agreement is not None and agreement.low is not None and agreement.low <= 0.5:
+        raise UserError(
+            f"{card}: {found.judge} agrees with people in {agreement.value:.1%} of pairs, and perhaps in "
+            f"{agreement.low:.1%}, no better than a coin, so it is no labeller: take another judge, or make "
+            "a card on more pairs"
+        )
     return found.temperature

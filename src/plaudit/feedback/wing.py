@@ -32,6 +32,7 @@ WING = Wing(
         "question_text": "plaudit.feedback.judges.modes:question_text",
         "points_question": "plaudit.feedback.judges.modes:points_question",
         "read_constitution": "plaudit.feedback.judges.constitution:read_constitution",
+        "queried_judges": "plaudit.feedback.row_judging:queried_judges",
         "self_judge": "plaudit.feedback.judge_kinds:self_judge",
         "refuse_mute_judge": "plaudit.feedback.judge_kinds:refuse_mute_judge",
     },

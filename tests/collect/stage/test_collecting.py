@@ -254,7 +254,7 @@ def test_a_store_is_named_from_where_the_command_is_given(tmp_path, monkeypatch)
 
 
 WRONG: list[tuple[Row, str]] = [
-    ({"judges": "crwod"}, "judges crwod: give one word of people, experts, crowd"),
+    ({"judges": "crwod"}, "did you mean crowd?"),
     ({"judges": ["people", "crowd"]}, "give one word of people"),
     ({"answers": 3}, "answers 3: pair takes 2"),
     ({"ask": "rank", "answers": 10}, "answers 10: rank takes 3 to 9"),

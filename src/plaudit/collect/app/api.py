@@ -101,11 +101,11 @@ JOIN_RULES: Mapping[str, FieldRule] = {"invite": TEXT, "name": TEXT, "key": MAYB
 
 
 def _next(call: Call) -> dict[str, Any]:
-    found = call.store.write(next_task, *call.person, call.given.get("key"))
-    if isinstance(found, Nothing):
-        return {"task": None, "reason": found.reason, "until": found.until}
+    result = call.store.write(next_task, *call.person, call.given.get("key"))
+    if isinstance(result, Nothing):
+        return {"task": None, "reason": result.reason, "until": result.until}
     # Not the task's id: it is the same for all, and two people could compare their notes.
-    lease = {name: value for name, value in asdict(found).items() if name != "task"}
+    lease = {name: value for name, value in asdict(result).items() if name != "task"}
     return {"task": lease}
 
 
@@ -165,9 +165,9 @@ def _page(call: Call, usual: int) -> int:
 def _guidelines(call: Call) -> dict[str, Any]:
     project = call.store.project(call.who.project)
     answered = [
-        {"question": found.text, "answer": found.answer}
-        for found in call.store.read(review.questions, project.name)
-        if found.answer
+        {"question": result.text, "answer": result.answer}
+        for result in call.store.read(review.questions, project.name)
+        if result.answer
     ]
     return {"version": guidelines_version(project), "text": project.guidelines, "questions": answered}
 
@@ -229,11 +229,11 @@ def _status(call: Call) -> dict[str, Any]:
 
 
 def _people(call: Call) -> dict[str, Any]:
-    found = call.store.read(project_people, call.who.project)
+    result = call.store.read(project_people, call.who.project)
     # A reviewer decides about pseudonyms; whose they are is the owner's to know.
     if "manage" not in call.who.scopes:
-        found = [{name: value for name, value in row.items() if name != "person"} for row in found]
-    return {"people": found}
+        result = [{name: value for name, value in row.items() if name != "person"} for row in result]
+    return {"people": result}
 
 
 def _set_standing(call: Call) -> dict[str, Any]:
@@ -252,8 +252,8 @@ def _invite(call: Call) -> dict[str, Any]:
 
 
 def _queue(call: Call) -> dict[str, Any]:
-    found = call.store.read(review_queue, call.who.project)
-    return {"tasks": [{**item, "body": _without_sources(item["body"])} for item in found]}
+    result = call.store.read(review_queue, call.who.project)
+    return {"tasks": [{**item, "body": _without_sources(item["body"])} for item in result]}
 
 
 def _without_sources(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -38,20 +38,20 @@ def _queue_page(
     visit: Visit, details: TaskDetails, *, left: int, done: str = "", error: FieldError | None = None
 ) -> Shown:
     project, form = visit.store.project(visit.who.project), visit.form
-    shown = _shown(details, project)
+    display = _shown(details, project)
     given = label_rows(visit, details, project)
     rows = [row for row in given if row.given.purpose == "work" and not row.given.surplus]
-    texts = _texts(shown)
+    texts = _texts(display)
     return manage_page(
         visit,
         "manage_queue.html",
         task=details,
-        shown=shown,
+        shown=display,
         # People are divided over some kinds alone, but an address may name a task of any.
-        original=plain_text(text_of(shown["draft"])) if shown["draft"] else "",
+        original=plain_text(text_of(display["draft"])) if display["draft"] else "",
         edit=True,
         turns=[],
-        question=say_question(shown, speaker(visit.language)),
+        question=say_question(display, speaker(visit.language)),
         spread=_spread(rows),
         labels=len(rows),
         # In the order of their words: the order in which they came would tell who wrote which.
@@ -60,7 +60,7 @@ def _queue_page(
         left=left,
         done=done,
         key=form.value("key") or fresh_key(),
-        values={name: [*given] for name, given in form.fields.items()} or values_of(shown, {}),
+        values={name: [*given] for name, given in form.fields.items()} or values_of(display, {}),
         marks=None if visit.query.get("differences") != "yes" or texts is None else differences(*texts),
         can_differ=texts is not None,
         reason=form.value("decision_reason") or "",
@@ -87,9 +87,9 @@ def _shown(details: TaskDetails, project: Project) -> dict[str, Any]:
     """The task as a reviewer sees it: as an annotator would, in the task's own order."""
     order = range(len(details.body.get("candidates", ())))
     absent = {"language": "", "markdown": False, "category": "", "draft": "", "ties": True, "anchors": {}}
-    shown = shown_task(details.body, order, project)
+    display = shown_task(details.body, order, project)
     # Whoever decides about a task has chosen to read it, so that nothing is blurred.
-    return {**absent, **shown, "blurred": False}
+    return {**absent, **display, "blurred": False}
 
 
 def _texts(shown: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -154,9 +154,9 @@ def _quality(visit: Visit) -> Answer:
 
 
 def _questions(visit: Visit, *, error: FieldError | None = None) -> Answer:
-    found = visit.store.read(review.questions, visit.who.project)
+    result = visit.store.read(review.questions, visit.who.project)
     # Those that wait first.
-    ordered = sorted(found, key=lambda question: (bool(question.answer), -question.seq))
+    ordered = sorted(result, key=lambda question: (bool(question.answer), -question.seq))
     values = {"questions": ordered, "key": fresh_key(), "done": visit.query.get("done", "")}
     return manage_page(visit, "manage_questions.html", error=error, form=visit.form, **values)
 

@@ -105,25 +105,25 @@ def _wanted(visit: Visit) -> Any:
 
 def _notices(visit: Visit) -> list[tuple[str, str]]:
     """What the last step came to, by words that an address may name."""
-    found = list[tuple[str, str]]()
+    result = list[tuple[str, str]]()
     after, named = visit.query.get("after"), visit.query.get("notice", "")
     if after is not None:
         before = visit.store.read(own.own_answer, *visit.person, after)
         if before is not None and before.surplus:
-            found.append(("notice-surplus", "warn"))
+            result.append(("notice-surplus", "warn"))
     if named in _NOTICES:
-        found.append((f"notice-{named}", _NOTICES[named]))
-    return found
+        result.append((f"notice-{named}", _NOTICES[named]))
+    return result
 
 
 def _lesson(visit: Visit) -> dict[str, Any] | None:
     """What was right of the qualifying item just answered, where the project lets people learn from it."""
     after = visit.query.get("after")
-    found = None if after is None else visit.store.read(own.lesson_of, *visit.person, after)
-    if found is None:
+    result = None if after is None else visit.store.read(own.lesson_of, *visit.person, after)
+    if result is None:
         return None
-    known = say_known(found.gold, found.order, visit.language)
-    return {"known": known, "reason": found.reason, "is_right": found.is_right}
+    settled = say_known(result.gold, result.order, visit.language)
+    return {"known": settled, "reason": result.reason, "is_right": result.is_right}
 
 
 def _task_page(
@@ -135,16 +135,16 @@ def _task_page(
 ) -> Shown:
     edit = task.label is not None
     absent = {"language": "", "markdown": False, "blurred": False, "category": "", "draft": "", "anchors": {}}
-    shown = {**absent, "ties": True, **task.shown}
-    draft = plain_text(text_of(shown["draft"])) if shown["draft"] else ""
+    display = {**absent, "ties": True, **task.shown}
+    draft = plain_text(text_of(display["draft"])) if display["draft"] else ""
     turns = _turns(visit, task) if _kind(task).conversation is not None else []
     compared = _kind(task).compared_texts
     texts = None if compared is None else compared(task.shown, task.values)
     speak = speaker(visit.language)
     progress = visit.store.read(own.own_progress, *visit.person)
     values = {
-        "shown": shown,
-        "question": say_question(shown, speak),
+        "shown": display,
+        "question": say_question(display, speak),
         "assignment": task.assignment,
         "guidelines": task.guidelines,
         "key": fresh_key(),
@@ -168,14 +168,14 @@ def _task_page(
 
 
 def _fault(visit: Visit, error: refusals.FieldError) -> PageFault:
-    found = field_of_form(error)
-    known = _FAULTS
+    result = field_of_form(error)
+    settled = _FAULTS
     for kind in KINDS.values():
-        known = {**known, **kind.faults}
-    key = known.get(found.field.partition("-")[0])
+        settled = {**settled, **kind.faults}
+    key = settled.get(result.field.partition("-")[0])
     # What has no words of its own is rare: a text that is too long, or a page that was tampered with.
     message = str(error) if key is None else words(visit.language)[key]
-    return PageFault(field=found.field, message=message)
+    return PageFault(field=result.field, message=message)
 
 
 def _turns(visit: Visit, task: Task) -> list[dict[str, Any]]:
@@ -201,9 +201,9 @@ def _passed(visit: Visit, answered: int) -> list[tuple[str, str]]:
     """The good news, on the first page behind the last item."""
     if visit.who.standing != "active":
         return []
-    found = visit.store.read(own.qualification, *visit.person)
+    result = visit.store.read(own.qualification, *visit.person)
     # By the count and not by a mark that is kept: it is read once, and hardly ever twice.
-    is_news = found.state == "passed" and found.answered == answered == found.needed
+    is_news = result.state == "passed" and result.answered == answered == result.needed
     return [("notice-qualified", "good")] if is_news else []
 
 
@@ -434,7 +434,7 @@ def _revise(visit: Visit) -> Answer:
 def _history(visit: Visit) -> Answer:
     before = visit.query.get("before", "")
     number = int(before) if is_number(before) else None
-    found = visit.store.read(answering.own_history, *visit.person, _LISTED, number)
+    result = visit.store.read(answering.own_history, *visit.person, _LISTED, number)
     entries = [
         {
             "assignment": answer["assignment"],
@@ -443,9 +443,9 @@ def _history(visit: Visit) -> Answer:
             "question": _beginning(answer["shown"], answer["label"]),
             "said": say_label(answer["shown"], answer["label"], visit.language),
         }
-        for answer in found
+        for answer in result
     ]
-    older = found[-1]["receipt"] if len(found) == _LISTED else None
+    older = result[-1]["receipt"] if len(result) == _LISTED else None
     values = {"entries": entries, "older": older, "notices": _notices(visit)}
     return Shown(template="history.html", values=values)
 

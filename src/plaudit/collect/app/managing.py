@@ -81,7 +81,7 @@ def _overview(visit: Visit) -> Answer:
 
 def _tasks(visit: Visit) -> Answer:
     state, words = visit.query.get("state") or None, visit.query.get("words", "")
-    found = review.search_tasks(
+    result = review.search_tasks(
         visit.store,
         visit.who.project,
         state=state,
@@ -91,7 +91,9 @@ def _tasks(visit: Visit) -> Answer:
         items=visit.may("manage"),
     )
     states = [name for name in TASK_STATES if visit.may("manage") or name != "item"]
-    return manage_page(visit, "manage_tasks.html", found=found, state=state or "", words=words, states=states)
+    return manage_page(
+        visit, "manage_tasks.html", found=result, state=state or "", words=words, states=states
+    )
 
 
 def task_of_visit(visit: Visit) -> TaskDetails:
@@ -148,8 +150,8 @@ def _behind(body: Mapping[str, Any]) -> str:
         for place, candidate in enumerate(body.get("candidates", ()))
         if "source" in candidate
     }
-    found = {name: body[name] for name in names if name in body} | ({"sources": sources} if sources else {})
-    return json.dumps(found, ensure_ascii=False, indent=2) if found else ""
+    result = {name: body[name] for name in names if name in body} | ({"sources": sources} if sources else {})
+    return json.dumps(result, ensure_ascii=False, indent=2) if result else ""
 
 
 def _closing_reason(visit: Visit, details: TaskDetails) -> str:
@@ -183,7 +185,7 @@ def _gold_page(visit: Visit, *, make: bool = False) -> Answer:
     # Looked at and made by the same page: what is left open stands on both.
     source = visit.form.value if make else visit.query.get
     values = {name: source(name) or usual for name, usual in (("reviewers", "3"), ("agreement", "0.75"))}
-    project, added, found, error = visit.who.project, None, None, None
+    project, added, result, error = visit.who.project, None, None, None
     try:
         least = int(values["reviewers"]) if is_number(values["reviewers"]) else 0
         try:
@@ -191,12 +193,12 @@ def _gold_page(visit: Visit, *, make: bool = False) -> Answer:
         except ValueError:
             share = 0.0
         with visit.store.changing() if make else visit.store.looking() as change:
-            found = gold_of_reviewers(change, project, least=least, agreement=share)
+            result = gold_of_reviewers(change, project, least=least, agreement=share)
             if make:
-                added = add_tasks(change, project, found.bodies, actor=visit.who.pseudonym)
+                added = add_tasks(change, project, result.bodies, actor=visit.who.pseudonym)
     except UserError as fault:
         error = fault
-    return manage_page(visit, "manage_gold.html", error=error, given=values, found=found, added=added)
+    return manage_page(visit, "manage_gold.html", error=error, given=values, found=result, added=added)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

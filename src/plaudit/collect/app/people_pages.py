@@ -121,8 +121,8 @@ def _end_sessions(visit: Visit) -> Answer:
 
 def _export_person(visit: Visit) -> Answer:
     row = _person_row(visit)
-    found = visit.store.read(export_person, visit.who.project, row["pseudonym"])
-    content = json.dumps(found, ensure_ascii=False, indent=2).encode()
+    result = visit.store.read(export_person, visit.who.project, row["pseudonym"])
+    content = json.dumps(result, ensure_ascii=False, indent=2).encode()
     return File(name=f"{row['pseudonym']}.json", content=content, media_type="application/json")
 
 

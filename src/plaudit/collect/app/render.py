@@ -104,13 +104,13 @@ def visible(text: str) -> str:
 
 @cache
 def words(language: str) -> Mapping[str, str]:
-    found = dict[str, str]()
+    result = dict[str, str]()
     folder = resources.files("plaudit.collect.app").joinpath("words", language)
     for file in sorted(folder.iterdir(), key=lambda file: file.name):
         read = json.loads(file.read_text("utf-8"))
-        assert not found.keys() & read.keys(), f"{file}: keys of another file: {found.keys() & read.keys()}"
-        found |= read
-    return found
+        assert not result.keys() & read.keys(), f"{file}: keys of another file: {result.keys() & read.keys()}"
+        result |= read
+    return result
 
 
 @cache
@@ -156,10 +156,10 @@ def best_language(accepted: str) -> str:
         # Whatever is no number is liked least: a header is a stranger's.
         liked.append((float(digits) if _WEIGHT.fullmatch(digits) else 0.0, code))
     # The sort is stable: of the same weight the first is meant.
-    known = [
+    settled = [
         code for weight, code in sorted(liked, key=lambda pair: -pair[0]) if code in LANGUAGES and weight
     ]
-    return known[0] if known else "en"
+    return settled[0] if settled else "en"
 
 
 def plural(language: str, n: int) -> str:
@@ -193,14 +193,14 @@ def _text(context: Context, value: Any, markdown: bool = False) -> Markup:
     speak, turns = context["w"], list[Markup]()
     for message in turns_of(text_of(value)):
         role = message.role if message.role in _ROLES else "tool"
-        shown = _words_of(plain_text((message,)), markdown)
-        shown += Markup("").join(
+        display = _words_of(plain_text((message,)), markdown)
+        display += Markup("").join(
             Markup('<p class="quiet">{}</p>').format(speak("picture", address=source))
             for source in pictures((message,))
         )
         turns.append(
             Markup('<li class="turn {}"><p class="role">{}</p>{}</li>').format(
-                role, speak(f"role-{role}"), shown
+                role, speak(f"role-{role}"), display
             )
         )
     return Markup('<ol class="turns">{}</ol>').format(Markup("").join(turns))

@@ -127,21 +127,21 @@ async def read_body(request: Request, most: int) -> bytes:
 
 def read_object(content: bytes, rules: Mapping[str, FieldRule]) -> dict[str, Any]:
     """The fields of a JSON object; an unknown one is refused by name, with the nearest known."""
-    found = parse_json(content, "the request") if content else {}
-    if not isinstance(found, dict):
-        raise refusals.FieldError(field="request", found=describe_value(found), expected="a JSON object")
-    return check_fields(found, rules)
+    result = parse_json(content, "the request") if content else {}
+    if not isinstance(result, dict):
+        raise refusals.FieldError(field="request", found=describe_value(result), expected="a JSON object")
+    return check_fields(result, rules)
 
 
 def read_query(query: Iterable[tuple[str, str]], rules: Mapping[str, FieldRule]) -> dict[str, Any]:
     """The words behind the question mark of an address, as numbers where numbers are wanted."""
-    found = dict[str, Any]()
+    result = dict[str, Any]()
     for name, text in query:
-        if name in found:
+        if name in result:
             raise refusals.FieldError(field=name, found="the same name twice", expected="each name once")
         wants_number = name in rules and rules[name].types == INTEGER.types
-        found[name] = int(text) if wants_number and is_number(text) else text
-    return check_fields(found, rules)
+        result[name] = int(text) if wants_number and is_number(text) else text
+    return check_fields(result, rules)
 
 
 def is_number(text: str) -> bool:

@@ -59,20 +59,21 @@ def say_label(shown: Mapping[str, Any], label: Mapping[str, Any], language: str)
 def say_known(gold: Mapping[str, Any], order: Sequence[int], language: str) -> list[Markup]:
     """What is known of a task's answers, a line each, with the letters under which they were shown."""
     voice, lines = Spoken(language), list[Markup]()
-    for name, known in gold.items():
+    for name, settled in gold.items():
         if name in ("better", "best"):
-            lines.append(voice.speak("lesson-best", answer=LETTERS[order.index(known)]))
+            lines.append(voice.speak("lesson-best", answer=LETTERS[order.index(settled)]))
         elif name == "labels":
             steps = (
-                voice.put("{}: {}", n, voice.speak(f"steps-{word}")) for n, word in enumerate(known, start=1)
+                voice.put("{}: {}", n, voice.speak(f"steps-{word}"))
+                for n, word in enumerate(settled, start=1)
             )
             lines.append(voice.join(", ", steps))
         else:
             # Flags are a list of words of each answer, points from and to how many.
             of_place = [
-                map(voice.own, known[candidate])
+                map(voice.own, settled[candidate])
                 if name == "flags"
-                else [voice.put("{}–{}", *(f"{end:g}" for end in known[candidate]))]
+                else [voice.put("{}–{}", *(f"{end:g}" for end in settled[candidate]))]
                 for candidate in order
             ]
             parts = (

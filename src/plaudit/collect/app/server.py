@@ -146,7 +146,7 @@ def _answer(store: LabelStore, endpoint: Endpoint, request: Request, content: by
         # Words of the address reach the database as fields do.
         for name, word in request.path_params.items():
             checked_text(name, word)
-        found = endpoint.handler(Call(store=store, who=who, given=given, path=request.path_params))
+        result = endpoint.handler(Call(store=store, who=who, given=given, path=request.path_params))
     except NotYoursError as error:
         # The audit trail: who tried what is not theirs.
         if error.tried_in is not None:
@@ -154,9 +154,9 @@ def _answer(store: LabelStore, endpoint: Endpoint, request: Request, content: by
                 record_refusal, error.tried_in, who.pseudonym, f"{endpoint.method} {endpoint.path}: {error}"
             )
         raise
-    if isinstance(found, bytes):
-        return Response(found, endpoint.status, media_type="application/jsonl")
-    return _json(asdict(found) if isinstance(found, Receipt) else found, endpoint.status)
+    if isinstance(result, bytes):
+        return Response(result, endpoint.status, media_type="application/jsonl")
+    return _json(asdict(result) if isinstance(result, Receipt) else result, endpoint.status)
 
 
 def _read_fields(endpoint: Endpoint, request: Request, content: bytes) -> dict[str, Any]:

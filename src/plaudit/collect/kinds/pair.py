@@ -87,8 +87,8 @@ def _say(shown: kind.Shown, label: kind.Label, voice: kind.Voice) -> str:
 
 def _summary(label: kind.Label, order: kind.Order, settings: kind.Settings, voice: kind.Voice) -> str:
     both = [voice.speak("manage-both-bad")] if label.get("both_bad") else []
-    for place, shown in sorted(zip(order, range(2), strict=True)):
-        if given := kind.points_words(label, shown, voice):
+    for place, display in sorted(zip(order, range(2), strict=True)):
+        if given := kind.points_words(label, display, voice):
             both.append(voice.put("{}: {}", kind.LETTERS[place], voice.join(", ", given)))
     if label.get("none"):
         return voice.join(" · ", (voice.speak("manage-no-preference"), *both))

@@ -231,6 +231,11 @@ def _add_rows_verbs(verbs: Subparsers) -> None:
     )
     snapshot.add_argument("--out", type=given_path, required=True, metavar="FILE", help=".parquet")
     _of_store(snapshot, "quality:keep_snapshot")
+    route = verbs.add_parser(
+        "route", help="say what judges before people would keep and cost, by labels of a random sample"
+    )
+    _add_route_options(route)
+    _of_store(route, "route:show_route")
     trace = verbs.add_parser("trace", help="from a row back to what people did, or from there to rows")
     trace.add_argument("rows", type=given_path, metavar="ROWS", help="what export wrote")
     trace.add_argument("row", type=positive_integer, nargs="?", metavar="N", help="the row; the first is 1")
@@ -243,6 +248,21 @@ def _add_rows_verbs(verbs: Subparsers) -> None:
     backup.add_argument("target", metavar="TARGET", help="a new file, or the address of an empty database")
     _of_store(check, "store:check_store", of_project=False)
     _of_store(backup, "store:back_up", of_project=False)
+
+
+def _add_route_options(route: argparse.ArgumentParser) -> None:
+    add = route.add_argument
+    add("--judge", action="append", required=True, metavar="JUDGE", help="a model; again for a dearer one")
+    levels = [0.8, 0.85, 0.9, 0.95]
+    add("--agreement", type=float, nargs="+", default=levels, metavar="X", help="wanted of what judges keep")
+    add("--risk", type=float, default=0.1, metavar="X", help="chance that it is less (default: 0.1)")
+    add("--random", action="store_true", help="the labelled tasks are a random sample, though none says so")
+    add("--tasks", type=positive_integer, metavar="N", help="of how many (default: what is open)")
+    add("--seconds", type=float, metavar="S", help="that people take for a label (default: assumed)")
+    add("--pay", type=float, metavar="P", help="an hour of people, in whatever money (default: 20)")
+    add("--most-money", type=float, metavar="X", help="stop before more is spent; needs prices")
+    add("--estimate", action="store_true", help="say what asking about the sample costs, and ask nothing")
+    add("--json", type=given_path, metavar="FILE", help="write the table there")
 
 
 def _add_export_options(export: argparse.ArgumentParser) -> None:
@@ -264,7 +284,8 @@ def _add_export_options(export: argparse.ArgumentParser) -> None:
         action="store_true",
         help="one row a pair, with the chance that people prefer the answer, in place of one a label",
     )
-    add("--group", choices=["people", "ai"], default="people", help="whose labels (default: people)")
+    group_help = "whose labels; routed: people's and what judges kept (default: people)"
+    add("--group", choices=["people", "ai", "routed"], default="people", help=group_help)
     by_help = "rows name the value of this group that people were asked for, as `train group` reads it"
     add("--by", metavar="NAME", help=by_help)
     add("--position", type=positive_integer, metavar="N", help="as the store was at this event")

@@ -380,6 +380,8 @@ _EVENTS: Mapping[str, Callable[[str, Mapping[str, Any]], str]] = {
     "project-set": _project_words,
     "task-added": _task_words,
     "task-closed": lambda subject, body: f"closed task {subject}: {shorten(body['reason'])}",
+    "task-opened": lambda subject, body: f"opened task {subject} again: {shorten(body['reason'])}",
+    "routed": lambda subject, body: f"judges keep {len(body['kept'])} of {len(body['tasks'])} tasks",
     "leased": _lease_words,
     "released": lambda subject, body: (
         f"the time of {subject} ended"

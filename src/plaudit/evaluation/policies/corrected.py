@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from plaudit.data.read import read_records
 from plaudit.data.records import Comparison, Rating, Text, plain_text, preference_probability, turns_of
@@ -56,6 +56,19 @@ class JudgedSample:
         """1/chance of what is labelled, 0 of the rest."""
         probabilities = np.ones(len(self.people)) if self.probabilities is None else self.probabilities
         return np.where(self.labelled, 1 / probabilities, 0.0)
+
+
+def with_halves(sample: JudgedSample, same_B: Bool[np.ndarray, " B"]) -> JudgedSample:
+    """Pairs of the same words twice are a half to people too, and nobody can be asked about them."""
+    rest_B = sample.labelled[~same_B]
+    if not same_B.any() or not rest_B.any():
+        return sample
+    of_rest = rest_B.mean() if sample.probabilities is None else sample.probabilities
+    return replace(
+        sample,
+        people=np.where(same_B, 0.5, sample.people),
+        probabilities=np.where(same_B, 1.0, of_rest),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,9 +299,7 @@ def by_people(raw: Estimate, sample: JudgedSample, source: str) -> Correction | 
         labels=found.labels,
         worth=found.worth,
         tuning=found.tuning,
-        note=""
-        if sample.probabilities is None
-        else f"weighted by 1/chance, as {source} says they were chosen",
+        note="" if sample.probabilities is None else "weighted by 1/chance of being labelled",
     )
 
 

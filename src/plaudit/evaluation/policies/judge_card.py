@@ -33,6 +33,7 @@ from plaudit.evaluation.policies.corrected import (
     PeopleLabels,
     by_people,
     win_rate_correction,
+    with_halves,
 )
 from plaudit.evaluation.policies.judge import judge_notes, judged_against_people, sees_order
 from plaudit.evaluation.policies.result import Contest
@@ -217,6 +218,7 @@ def contest_correction(
         keys = [[(PAIR, duel.prompt, duel.mine, duel.theirs)] for duel in judged]
         prompts = group_index([duel.prompt for duel in judged])
         sample = people.sample([float(duel.verdict or 0) for duel in judged], keys, prompts)
+        sample = with_halves(sample, np.array([duel.mine == duel.theirs for duel in judged]))
         if (found := by_people(raw, sample, people.source)) is not None:
             return found
     if card is None or card.agreement is None:

@@ -156,13 +156,11 @@ def _judge_rows(args: argparse.Namespace) -> None:
 def _store(args: argparse.Namespace, ready: RowJudging, found: Sequence[Verdict | NoVerdict]) -> None:
     from plaudit.collect.judging import Judged, export_judgements, record_judgements
     from plaudit.collect.store import open_store
-    from plaudit.feedback.row_judging import models_in
+    from plaudit.feedback.row_judging import cost_of
 
     judging, judged = ready.judging, list[Judged]()
     for task, outcome in zip(ready.tasks, found, strict=True):
-        costs = [model.spent(task) for model, own in models_in(ready.judge, [task], args.seed) if own]
-        tokens, price = sum(tokens for tokens, _ in costs), sum(price for _, price in costs)
-        judged.append(Judged(task=task, outcome=outcome, cost={"tokens": tokens, "price": price}))
+        judged.append(Judged(task=task, outcome=outcome, cost=cost_of(ready.judge, task, args.seed)))
     with closing(open_store(args.store, create=True)) as store:
         recorded = record_judgements(store, args.project, judging, judged)
         there = f", {recorded.repeated} were there already" if recorded.repeated else ""

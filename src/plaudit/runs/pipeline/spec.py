@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
-from plaudit.config import Setting, SettingPath, resolve
+from plaudit.config import Setting, SettingPath, did_you_mean, resolve
 from plaudit.errors import UserError
 from plaudit.evaluation.policies import WRITTEN
 from plaudit.files import hub
@@ -227,7 +227,7 @@ def file_in_word(word: str) -> Path | None:
 
 
 _PATH_SETTINGS = ("policies", "policy", "against", "members")
-_JUDGE_SETTINGS = ("judge", "models", "refusal", "by")
+_JUDGE_SETTINGS = ("judge", "judges", "models", "refusal", "by")
 """These take whoever compares two answers, beside those who score one."""
 _NO_REWARD_SETTINGS = (
     *("held_out", "model", "comparisons", "targets", "templates", "marks"),
@@ -256,11 +256,11 @@ def absolute_word(
     if not rows and word not in ("gold", "people", WORLD, WRITTEN):
         word = word_from(word, Path.cwd())
     if setting.key not in _NO_REWARD_SETTINGS and word not in ("gold", "people", WORLD):
-        _check_scorer(word, setting.key)
+        _check_scorer(word, setting.key, own)
     return word
 
 
-def _check_scorer(word: str, key: str) -> None:
+def _check_scorer(word: str, key: str, own: tuple[str, ...]) -> None:
     # Look rules, functions and judges up now, so that a slip of the pen does not show after an hour.
     from plaudit.evaluation.policies.judge import check_judge
     from plaudit.rewards.comparing import compares_pairs
@@ -274,7 +274,8 @@ def _check_scorer(word: str, key: str) -> None:
         elif "://" not in word:
             resolve_reward(word)
     except UserError as error:
-        raise UserError(f"{key}: {error}") from error
+        words = f"; or {', '.join(own)}{did_you_mean(word, own)}" if own else ""
+        raise UserError(f"{key}: {error}{words}") from error
 
 
 def _must_be_path(word: str, setting: Setting) -> bool:
