@@ -127,9 +127,7 @@ RECORDS = (
         function="preference.run:preference",
     ),
     _RecordEntry(
-        records=("PolicyAlgorithm",),
-        config="policy.config:PolicyConfig",
-        function="policy.run:policy",
+        records=("PolicyAlgorithm",), config="policy.config:PolicyConfig", function="policy.run:policy"
     ),
 )
 """The records that an algorithm can be given as: of which config, and what trains by them."""

@@ -220,9 +220,7 @@ def score(reward: Any, prompt: Any, answers: Sequence[str]) -> tuple[float | Non
     asker = load_any_reward(reward.folder if isinstance(reward, TrainingResult) else reward, "auto", "auto")
     # As turns, prompt and answers alike: a reward that was learnt from conversations reads no other kind.
     task = Task(
-        prompt=_turns(prompt),
-        answers=tuple(map(assistant_turn, answers)),
-        ended=(True,) * len(answers),
+        prompt=_turns(prompt), answers=tuple(map(assistant_turn, answers)), ended=(True,) * len(answers)
     )
     return asker.scores([task])[0]
 

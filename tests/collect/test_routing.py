@@ -1,7 +1,5 @@
 """Judges before people: the promise over many trials, and the table before all is asked."""
 
-from __future__ import annotations
-
 import json
 from contextlib import closing
 from pathlib import Path

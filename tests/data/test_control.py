@@ -115,7 +115,7 @@ def test_rows_without_any_use_or_with_one_word_alone_are_refused():
 def test_levels_are_parts_of_equal_size():
     lesson = with_control_words(ratings(6.0, 1.0, 5.0, 2.0, 4.0, 3.0), LEVELS)
     assert [row.prompt.split()[0] for row in lesson.demonstrations] == [
-        *("<reward_2>", "<reward_0>", "<reward_2>", "<reward_0>", "<reward_1>", "<reward_1>"),
+        *("<reward_2>", "<reward_0>", "<reward_2>", "<reward_0>", "<reward_1>", "<reward_1>")
     ]
     assert lesson.word_counts == {"<reward_0>": 2, "<reward_1>": 2, "<reward_2>": 2}
     assert lesson.best_word == "<reward_2>"

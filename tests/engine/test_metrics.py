@@ -21,12 +21,7 @@ from plaudit.engine.metrics import (
     values_of,
 )
 from plaudit.engine.sinks.base import BestValue, summarise
-from plaudit.engine.step_report import (
-    StepReport,
-    lower_is_better,
-    metric_docs,
-    old_metric_names,
-)
+from plaudit.engine.step_report import StepReport, lower_is_better, metric_docs, old_metric_names
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 

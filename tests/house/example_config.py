@@ -1,7 +1,5 @@
 """A config with a setting of every kind, for the tests of options."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal

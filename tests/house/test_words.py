@@ -93,10 +93,7 @@ def test_the_page_decides_which_words_are_refused(tmp_path, capsys):
 
 @pytest.mark.parametrize(
     ("word", "complaint"),
-    [
-        ("rollout", "'rollout' is explained 2 times"),
-        ("told", "'told' is explained, and refused in names"),
-    ],
+    [("rollout", "'rollout' is explained 2 times"), ("told", "'told' is explained, and refused in names")],
 )
 def test_a_word_has_one_meaning_and_is_not_refused_as_well(word, complaint, tmp_path):
     write_page(tmp_path, GLOSSARY.replace("| policy |", f"| {word} | What it is |\n| policy |", 1))

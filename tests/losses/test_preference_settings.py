@@ -8,10 +8,7 @@ import torch
 
 from plaudit.errors import UserError
 from plaudit.losses.preference import mean_logps
-from plaudit.methods.preference.algorithms import (
-    PREFERENCE_ALGORITHMS,
-    preference_algorithm,
-)
+from plaudit.methods.preference.algorithms import PREFERENCE_ALGORITHMS, preference_algorithm
 from tests.losses.preference_batch import pair_losses, single_losses, tokens
 
 KNOBS = {
@@ -100,8 +97,7 @@ def test_defaults_said_aloud_change_nothing(name):
 
 
 @pytest.mark.parametrize(
-    "name",
-    [name for name in PREFERENCE_ALGORITHMS if "reference" not in preference_algorithm(name).needs],
+    "name", [name for name in PREFERENCE_ALGORITHMS if "reference" not in preference_algorithm(name).needs]
 )
 @pytest.mark.parametrize(
     "settings", [{"link": "js"}, {"dpop_lambda": 1.0}, {"link": "alpha", "link_alpha": 0.3}]

@@ -323,8 +323,7 @@ WEIGHTS = {
     "a link to nothing": _torn("no file that could be read", link(WHOLE, "blob")),
     "a missing shard": _torn("it names model-00002.*not in the folder", in_shards(second(Path.unlink))),
     "a torn shard": _torn(
-        r"model-00002.*no safetensors file",
-        in_shards(second(lambda path: os.truncate(path, 50))),
+        r"model-00002.*no safetensors file", in_shards(second(lambda path: os.truncate(path, 50)))
     ),
     "a shard elsewhere": _torn("it names '../outside", in_shards(shard_named("../outside.safetensors"))),
     "a shard of the system": _torn("it names '/etc/passwd'", in_shards(shard_named("/etc/passwd"))),

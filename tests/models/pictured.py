@@ -1,7 +1,5 @@
 """A tiny language model that takes more than tokens: pictures in their places, a bias of a row."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

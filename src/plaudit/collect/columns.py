@@ -95,9 +95,7 @@ class Head:
 
 
 def table_of(
-    columns: Mapping[str, Sequence[Any]],
-    tasks: Mapping[str, tuple[str, str]],
-    excluded: Collection[str] = (),
+    columns: Mapping[str, Sequence[Any]], tasks: Mapping[str, tuple[str, str]], excluded: Collection[str] = ()
 ) -> pyarrow.Table:
     """Labels as a table of SCHEMA, with prompt and body of their tasks; what is not given is null."""
     facts = {name: (prompt, body, *_compared_by(prompt, body)) for name, (prompt, body) in tasks.items()}

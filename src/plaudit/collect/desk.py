@@ -84,9 +84,7 @@ _OTHERS_UNTIL = select(func.min(assignment.c.until)).where(
     assignment.c.purpose == "work",
     # What the person has done cannot come back, whoever else holds it.
     ~exists().where(
-        bound(_mine, project="p", annotator="n"),
-        _mine.c.task == assignment.c.task,
-        _mine.c.state != "ended",
+        bound(_mine, project="p", annotator="n"), _mine.c.task == assignment.c.task, _mine.c.state != "ended"
     ),
 )
 _COUNTED = (
@@ -142,17 +140,13 @@ _TO_GIVE = _TASK.add_columns(_LAST_ORDER.scalar_subquery().label("before"))
 
 def _unseen(rows: Any) -> Any:
     # Not given to this person before, whatever came of it.
-    return ~exists().where(
-        bound(assignment, project="p", annotator="n"),
-        assignment.c.task == rows.c.id,
-    )
+    return ~exists().where(bound(assignment, project="p", annotator="n"), assignment.c.task == rows.c.id)
 
 
 def _visits(rows: Any) -> Any:
     # How many tasks of a prompt the person was given; not counted where nothing hangs on it.
     counted = select(func.count()).where(
-        bound(assignment, project="p", annotator="n"),
-        assignment.c.prompt == rows.c.prompt,
+        bound(assignment, project="p", annotator="n"), assignment.c.prompt == rows.c.prompt
     )
     return case((bindparam("any_prompt", type_=Boolean), 0), else_=counted.scalar_subquery())
 

@@ -134,12 +134,7 @@ outlives the person: labels that were not to be trusted are not exported once no
 FOLDS = (project, task, assignment, label, annotator)
 """What a replay of the log makes anew."""
 
-person = Table(
-    "person",
-    METADATA,
-    *_keys("project", "pseudonym"),
-    *_texts("name", "at"),
-)
+person = Table("person", METADATA, *_keys("project", "pseudonym"), *_texts("name", "at"))
 """Which name belongs to a pseudonym: never in the log."""
 
 invite = Table(
@@ -210,10 +205,7 @@ participant = Table(
 """What a panel calls those whom it sent."""
 
 group = Table(
-    "group_of_person",
-    METADATA,
-    *_keys("project", "pseudonym"),
-    Column("value", Text, nullable=False),
+    "group_of_person", METADATA, *_keys("project", "pseudonym"), Column("value", Text, nullable=False)
 )
 """The group in which somebody wants to be counted."""
 

@@ -61,8 +61,7 @@ _DECISIONS_OUT = delete(_label).where(bound(_label, project="p", task="t"), _lab
 _COUNTED = (
     select(_task.c.state, _OPEN_LEASES.label("leases"), _label.c.label, _label.c.shown)
     .outerjoin(
-        _label,
-        same(_label, _task, task="id") & (_label.c.surplus == 0) & (_label.c.purpose == "work"),
+        _label, same(_label, _task, task="id") & (_label.c.surplus == 0) & (_label.c.purpose == "work")
     )
     .where(bound(_task, project="p", id="t"))
     .order_by(_label.c.seq)

@@ -11,8 +11,6 @@ where it has a chat template, plain text where it has none, however the rows are
 can be changed, for a tokenizer that knows others.
 """
 
-from __future__ import annotations
-
 import math
 import random
 import re

@@ -7,8 +7,6 @@ put before the prompt by the same function in training and in asking, so the mod
 trained.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

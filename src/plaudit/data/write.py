@@ -5,8 +5,6 @@ What TRL's layouts have no word for stays in extra columns, or is counted and na
 kinds, lengths, duplicates, problems and the first few records.
 """
 
-from __future__ import annotations
-
 import json
 import zlib
 from collections import Counter

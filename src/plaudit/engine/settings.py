@@ -1,7 +1,5 @@
 """What every trainer can be told, as frozen records; importing this does not import torch."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

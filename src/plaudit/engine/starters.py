@@ -42,8 +42,7 @@ STARTERS = (
         jobs=("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"),
     ),
     Starter(
-        *("mpiexec", "PMI_SIZE", "PMI_RANK", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
-        jobs=("HYDI_CONTROL_FD",),
+        *("mpiexec", "PMI_SIZE", "PMI_RANK", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"), jobs=("HYDI_CONTROL_FD",)
     ),
 )
 

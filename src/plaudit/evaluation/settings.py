@@ -1,7 +1,5 @@
 """What an evaluation of policies or of rewards is asked for: the settings of the stages of a pipeline."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args

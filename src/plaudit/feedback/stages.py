@@ -107,11 +107,7 @@ REVISE = StageKind(
     words=_OURS,
 )
 INSTRUCT = StageKind(
-    name="instruct",
-    produces="rows",
-    settings=InstructSettings,
-    accepts={"prompts": ("rows",)},
-    run=_instruct,
+    name="instruct", produces="rows", settings=InstructSettings, accepts={"prompts": ("rows",)}, run=_instruct
 )
 ATTACK = StageKind(
     name="attack",

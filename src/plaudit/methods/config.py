@@ -1,7 +1,5 @@
 """Settings that every training run shares; importing this does not import torch."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path

@@ -7,8 +7,6 @@ only one. Group Preference Optimization: Zhao, Dang and Grover 2023, arXiv:2310.
 Letters here: E episodes (a group and its points), M context points, N target points.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path

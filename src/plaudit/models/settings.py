@@ -1,7 +1,5 @@
 """What a model can be told before it is loaded; importing this does not import torch."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

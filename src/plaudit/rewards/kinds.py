@@ -4,8 +4,6 @@
 ``feedback``. Where that is not installed they are still no functions of a module ``openai`` or ``call``.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

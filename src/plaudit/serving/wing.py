@@ -4,7 +4,7 @@ from plaudit.wings import Verb, Wing
 
 WING = Wing(
     verbs={
-        "serve": Verb(module="plaudit.serving.serve", purpose="draw answers for a run in another process"),
+        "serve": Verb(module="plaudit.serving.serve", purpose="draw answers for a run in another process")
     },
     offers={"remote_sampler": "plaudit.serving.sampler:remote_sampler"},
 )

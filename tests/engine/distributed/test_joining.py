@@ -109,8 +109,7 @@ else:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("what", "says"),
-    [("release", "has plaudit 5.17.0, torch 5.17.0"), ("clock", "clock is +600 s from")],
+    ("what", "says"), [("release", "has plaudit 5.17.0, torch 5.17.0"), ("clock", "clock is +600 s from")]
 )
 def test_machines_with_other_releases_are_refused_and_other_clocks_are_told(what: str, says: str) -> None:
     world = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}

@@ -79,9 +79,7 @@ def test_by_hand_strata_weights_and_clusters():
     setting = Setting(truth=0.3, rows=400, labels=100)
     rows = drawn(setting, JUDGES["good (90 %)"], 0)
     twice = corrected.JudgedSample(
-        judged=np.tile(rows.judged, 2),
-        people=np.tile(rows.people, 2),
-        prompts=np.tile(rows.prompts, 2),
+        judged=np.tile(rows.judged, 2), people=np.tile(rows.people, 2), prompts=np.tile(rows.prompts, 2)
     )
     once, both = (corrected.corrected_mean(each) for each in (replace(rows, strata=None), twice))
     # Rows that are there twice are no news.

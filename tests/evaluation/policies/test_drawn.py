@@ -7,11 +7,7 @@ import pytest
 
 from plaudit.data.records import Comparison, Prompt, user_turn
 from plaudit.errors import UserError
-from plaudit.evaluation.policies.generate import (
-    GenerationSettings,
-    evaluation_prompts,
-    generate_completions,
-)
+from plaudit.evaluation.policies.generate import GenerationSettings, evaluation_prompts, generate_completions
 from plaudit.evaluation.policies.scores import why_no_kl
 from plaudit.rollouts.sampler import SamplingSettings
 from tests.evaluation.policies.tiny import ASKED, policy

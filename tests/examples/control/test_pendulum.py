@@ -6,14 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from examples.control.pendulum import (
-    Actor,
-    Pendulum,
-    collect_episodes,
-    observe,
-    step_features,
-    true_reward,
-)
+from examples.control.pendulum import Actor, Pendulum, collect_episodes, observe, step_features, true_reward
 from plaudit.errors import UserError
 
 

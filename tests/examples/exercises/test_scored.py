@@ -86,9 +86,7 @@ def test_a_difference_is_as_uncertain_as_both_of_its_parts_together() -> None:
     assert (found.n, found.prompts) == (7, 7)
 
 
-def test_pairs_that_nobody_prefers_and_rewards_that_were_not_judged_are_refused(
-    tmp_path: Path,
-) -> None:
+def test_pairs_that_nobody_prefers_and_rewards_that_were_not_judged_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"scores\.jsonl: there is no pair in which an answer is preferred"):
         read_pair_rewards(folder(tmp_path, ROWS[2:]), "on-fresh", ["last"])
     with pytest.raises(UserError, match=r"no reward 'first' was judged there; name it in models of on-fresh"):

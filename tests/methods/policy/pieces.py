@@ -26,12 +26,7 @@ from plaudit.methods.policy.config import (
 from plaudit.methods.policy.conflicts import configured_algorithm
 from plaudit.methods.policy.experience import ScoringModels
 from plaudit.methods.policy.iterations import RolloutRounds, policy_updates
-from plaudit.methods.policy.objective import (
-    AnyMicrobatch,
-    PolicyMicrobatch,
-    policy_objective,
-    ptx_loss,
-)
+from plaudit.methods.policy.objective import AnyMicrobatch, PolicyMicrobatch, policy_objective, ptx_loss
 from plaudit.methods.policy.row import PolicyAlgorithm
 from plaudit.methods.policy.run import RolloutSources, make_rounds
 from plaudit.methods.run import Run

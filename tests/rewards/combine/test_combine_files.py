@@ -9,11 +9,7 @@ import pytest
 from plaudit.errors import UserError
 from plaudit.models.reward_model import Normalisation
 from plaudit.rewards.combine.aggregate import Combination
-from plaudit.rewards.combine.manifest import (
-    CombinationManifest,
-    read_manifest,
-    save_combination,
-)
+from plaudit.rewards.combine.manifest import CombinationManifest, read_manifest, save_combination
 from plaudit.rewards.load import load_reward
 
 MANNERS = [

@@ -180,7 +180,4 @@ def _set(visit: Visit) -> Answer:
     return Sent(to="/manage/settings?saved=yes")
 
 
-PAGES = (
-    page("GET /manage/settings", "read", _settings_page),
-    page("POST /manage/settings", "manage", _set),
-)
+PAGES = (page("GET /manage/settings", "read", _settings_page), page("POST /manage/settings", "manage", _set))

@@ -55,11 +55,7 @@ def _texts(shown: kind.Shown, form: kind.Form) -> tuple[str, str]:
 
 
 def _read(shown: kind.Shown, form: kind.Form) -> dict[str, Any]:
-    label = {
-        **kind.form_points(shown, form),
-        **kind.form_flags(shown, form),
-        **kind.form_texts(form, "why"),
-    }
+    label = {**kind.form_points(shown, form), **kind.form_flags(shown, form), **kind.form_texts(form, "why")}
     if kind.form_checked(form, "both_bad"):
         label["both_bad"] = True
     if kind.form_value(form, "strength") == "none":

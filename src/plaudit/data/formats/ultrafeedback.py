@@ -49,10 +49,7 @@ def _helpsteer2(row: Node, options: ReadOptions) -> Iterable[Record]:
     response = read_completion(row.get("response"), prompt)
     return tuple(
         Rating(
-            prompt=prompt,
-            completion=response,
-            score=row.get(aspect).number_between(0.0, 4.0),
-            aspect=aspect,
+            prompt=prompt, completion=response, score=row.get(aspect).number_between(0.0, 4.0), aspect=aspect
         )
         for aspect in HELPSTEER_ASPECTS
     )

@@ -65,9 +65,7 @@ def with_halves(sample: JudgedSample, same_B: Bool[np.ndarray, " B"]) -> JudgedS
         return sample
     of_rest = rest_B.mean() if sample.probabilities is None else sample.probabilities
     return replace(
-        sample,
-        people=np.where(same_B, 0.5, sample.people),
-        probabilities=np.where(same_B, 1.0, of_rest),
+        sample, people=np.where(same_B, 0.5, sample.people), probabilities=np.where(same_B, 1.0, of_rest)
     )
 
 
@@ -283,7 +281,7 @@ def _share(estimate: Estimate) -> str:
     return f"{estimate.value:.1%} ({estimate.low:.1%}–{estimate.high:.1%})"
 
 
-def by_people(raw: Estimate, sample: JudgedSample, source: str) -> Correction | None:
+def by_people(raw: Estimate, sample: JudgedSample) -> Correction | None:
     """The correction by labels of people; None where they are of fewer than 20 prompts."""
     prompts = len(set(sample.prompts[sample.labelled].tolist()))
     if prompts < FEWEST_LABELS:

@@ -4,8 +4,6 @@ The record holds the best-of-n curve of the reference where a reward chooses amo
 a reader has to know before believing the figures.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path

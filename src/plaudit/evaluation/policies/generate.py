@@ -4,8 +4,6 @@ One model is in memory at a time. What is scored later, by a reference or a judg
 were drawn.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path

@@ -219,7 +219,7 @@ def contest_correction(
         prompts = group_index([duel.prompt for duel in judged])
         sample = people.sample([float(duel.verdict or 0) for duel in judged], keys, prompts)
         sample = with_halves(sample, np.array([duel.mine == duel.theirs for duel in judged]))
-        if (found := by_people(raw, sample, people.source)) is not None:
+        if (found := by_people(raw, sample)) is not None:
             return found
     if card is None or card.agreement is None:
         return None

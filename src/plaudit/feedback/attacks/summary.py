@@ -201,7 +201,7 @@ class Corrector:
             ]
             surest = [max(answer.share or 0.0 for answer in finding.answers) for finding in decided]
             sample = self.people.sample(surest, keys, group_index([finding.unit for finding in decided]))
-            if (found := by_people(part.share, sample, self.people.source)) is not None:
+            if (found := by_people(part.share, sample)) is not None:
                 return found
         card = next((card for card in self.cards if (card.judge, card.matter) == (judge, matter)), None)
         return None if card is None else by_card(part.share, card.yes, card.no)

@@ -130,9 +130,7 @@ _DEMONSTRATOR_NAMES = ", ".join(DEMONSTRATORS)
 def add_parser(subparsers: Subparsers) -> None:
     world = subparsers.add_parser("world")
     verbs = world.add_subparsers(
-        dest="world_verb",
-        required=True,
-        metavar="make|annotators|demonstrators|annotate|gold|base|score",
+        dest="world_verb", required=True, metavar="make|annotators|demonstrators|annotate|gold|base|score"
     )
     _add_make_verb(verbs)
     judges = verbs.add_parser(

@@ -5,8 +5,6 @@ completions of one row: ``(3,)`` is a completion to learn, ``(3, 0)`` the better
 completion whose score is None has no verdict; it is never picked, and never counts as 0.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

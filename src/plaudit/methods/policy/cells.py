@@ -392,9 +392,7 @@ CELLS: Mapping[str, Parameter] = {
         "divergence", ("reward", "loss", "none"), "Where the KL from the reference counts."
     ),
     "kl_estimator": _choice(
-        "kl_estimator",
-        ESTIMATORS,
-        "How it is estimated at a token; auto: k1 in the reward, k3 in the loss.",
+        "kl_estimator", ESTIMATORS, "How it is estimated at a token; auto: k1 in the reward, k3 in the loss."
     ),
     **_settings_of_named_cells(),
     **{name: optional(make_parameter(name, hint, None)) for name, hint in _NUMBERS.items()},

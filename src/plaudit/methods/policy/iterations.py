@@ -485,11 +485,7 @@ class RolloutRounds:
         # Before this round joins in: a baseline made of an answer's own score would be biased.
         mean_score = self.memory.mean_score if self.memory.score_count else None
         new_round = self.experience.make_round(
-            collected,
-            round_number,
-            kl_coefficient=self._beta,
-            mean_score=mean_score,
-            scored_NTX=scored_NTX,
+            collected, round_number, kl_coefficient=self._beta, mean_score=mean_score, scored_NTX=scored_NTX
         )
         self._update_mean_score(new_round, collected.new_completions)
         self._count_signal(collected, new_round)

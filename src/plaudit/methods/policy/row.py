@@ -12,8 +12,6 @@ micro-batch of it under the policy that moves. A surrogate of one's own:
     algorithm = replace(grpo(), surrogate=mine)
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -236,7 +234,7 @@ class KlControl:
     """KL(π_old ‖ π) a token beyond which the rest of a round is left out; 0 never."""
 
     @classmethod
-    def of(cls, algorithm: PolicyAlgorithm) -> KlControl:
+    def of(cls, algorithm: PolicyAlgorithm) -> "KlControl":
         """The control that an algorithm has."""
         stop_at = algorithm.target_kl or 0.0
         if "adaptive_penalty" in algorithm.needs:

@@ -340,10 +340,7 @@ def _policy_sampler(config: PolicyConfig, run: Run, policy: Policy, weights: Wei
 
 
 def _rollout_notes(
-    algorithm: PolicyAlgorithm,
-    config: PolicyConfig,
-    sampler: TurnSampler,
-    rounds: iterations.RolloutRounds,
+    algorithm: PolicyAlgorithm, config: PolicyConfig, sampler: TurnSampler, rounds: iterations.RolloutRounds
 ) -> list[str]:
     slow_reason = sampler.fallback_reason if isinstance(sampler, LocalSampler) else None
     return [

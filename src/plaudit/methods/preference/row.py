@@ -10,8 +10,6 @@ A loss of one's own is a function of two records and ``BatchContext``:
     algorithm = PreferenceAlgorithm(loss=mine, beta=0.1)
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -107,7 +105,7 @@ class PreferenceAlgorithm(_SharedCells):
     """How much the preferred answer's −log π per token counts beside the loss."""
 
     @classmethod
-    def of_rankings(cls, loss: RankingLoss, *, beta: float, **cells: Any) -> PreferenceAlgorithm:
+    def of_rankings(cls, loss: RankingLoss, *, beta: float, **cells: Any) -> "PreferenceAlgorithm":
         """The algorithm of a loss of whole rankings; a comparison is a ranking of two."""
 
         def of_two(chosen: CompletionLogps, rejected: CompletionLogps, context: BatchContext) -> Tensor:

@@ -3,8 +3,6 @@
 They are ``plaudit train reward``, ``group``, and the three ways to judge in words.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Literal

@@ -5,8 +5,6 @@ others, the targets. A group and a context size are drawn uniformly, then which 
 what is drawn is a pure function of the seed and the step. Zhao, Dang and Grover 2023, arXiv:2310.11523.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections import Counter
@@ -231,10 +229,10 @@ class GroupMicrobatch:
         """How many items have to be computed: an embedding stands for a whole answer."""
         return sum(len(episode.context) + len(episode.targets) for episode in self.episodes)
 
-    def rows(self) -> tuple[GroupMicrobatch, ...]:
+    def rows(self) -> "tuple[GroupMicrobatch, ...]":
         return tuple(replace(self, episodes=(episode,)) for episode in self.episodes)
 
-    def shares(self, ranks: int, budget: int) -> tuple[tuple[GroupMicrobatch, ...], ...]:
+    def shares(self, ranks: int, budget: int) -> "tuple[tuple[GroupMicrobatch, ...], ...]":
         """For each rank its episodes in one micro-batch: they are small, whatever the budget."""
         dealt = [self.episodes[rank::ranks] for rank in range(ranks)]
         return tuple(

@@ -1,7 +1,5 @@
 """A combination of rewards as it was asked for, and the folder that it becomes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
