@@ -27,20 +27,9 @@ from plaudit.collect.privacy import erase_person
 from plaudit.collect.progress import project_people, project_status, project_tasks
 from plaudit.collect.refusals import NotFoundError
 from plaudit.collect.store import Transaction
+from plaudit.data import records
 from plaudit.data.judging import Mark, Task, Verdict, to_comparison
 from plaudit.data.read import read_records
-from plaudit.data.records import (
-    Comparison,
-    Demonstration,
-    Message,
-    Prompt,
-    Ranking,
-    Rating,
-    Record,
-    Steps,
-    assistant_turn,
-    user_turn,
-)
 from plaudit.errors import UserError
 from plaudit.files.data_sets import snapshot_path
 from tests.collect.desks import Desk, MakeDesk, named, pair_body
@@ -50,7 +39,7 @@ Say = Callable[[dict[str, Any]], dict[str, Any]]
 MINE: dict[str, Any] = {"annotator": "a1", "group": "people"}
 
 
-BRIEF = Message(role="system", content="Be brief.")
+BRIEF = records.Message(role="system", content="Be brief.")
 TALKS: dict[str, Any] = {"talks_to": "http://127.0.0.1:1/v1#m"}
 
 
@@ -65,14 +54,14 @@ def ranked(shown: dict[str, Any]) -> dict[str, Any]:
 
 
 # What a task holds, what is said in the order shown, the settings it takes, and the rows that come back.
-KINDS: list[tuple[str, dict[str, Any], Say, dict[str, Any], Sequence[Record]]] = [
+KINDS: list[tuple[str, dict[str, Any], Say, dict[str, Any], Sequence[records.Record]]] = [
     (
         "pair",
         pair_body(1, category="sums"),
         lambda shown: {"strength": 2 if "think" in shown["answers"][0] else -2, "flags": [["false"], []]},
         {},
         [
-            Comparison(
+            records.Comparison(
                 prompt="What is 1 + 1?",
                 chosen="It is 2.",
                 rejected="It is 3, I think.",
@@ -89,7 +78,7 @@ KINDS: list[tuple[str, dict[str, Any], Say, dict[str, Any], Sequence[Record]]] =
         ranked,
         {},
         [
-            Ranking(
+            records.Ranking(
                 prompt="Name a fruit.",
                 completions=("Pear.", "Fig.", "Car."),
                 ranks=(1.0, 1.0, 3.0),
@@ -107,7 +96,7 @@ KINDS: list[tuple[str, dict[str, Any], Say, dict[str, Any], Sequence[Record]]] =
         },
         {"aspects": ("clear", "kind")},
         [
-            Rating(
+            records.Rating(
                 prompt="Name a fruit.", completion=text, score=score, aspect=aspect, category="open", **more
             )
             for text, score, aspect, more in (
@@ -123,8 +112,8 @@ KINDS: list[tuple[str, dict[str, Any], Say, dict[str, Any], Sequence[Record]]] =
         lambda shown: {"answer": f"{shown['draft']}, good morning", "why": "kinder"},
         {},
         [
-            Demonstration(prompt="Greet me.", completion="Yo, good morning", **MINE),
-            Comparison(prompt="Greet me.", chosen="Yo, good morning", rejected="Yo", **MINE),
+            records.Demonstration(prompt="Greet me.", completion="Yo, good morning", **MINE),
+            records.Comparison(prompt="Greet me.", chosen="Yo, good morning", rejected="Yo", **MINE),
         ],
     ),
     (
@@ -132,7 +121,7 @@ KINDS: list[tuple[str, dict[str, Any], Say, dict[str, Any], Sequence[Record]]] =
         {"prompt": "2x = 6", "steps": ["x = 6 / 2", "x = 4", "So it is 4."]},
         lambda shown: {"labels": ["right", "wrong"], "ended": "error"},
         {},
-        [Steps(prompt="2x = 6", steps=("x = 6 / 2", "x = 4"), labels=(1.0, 0.0), **MINE)],
+        [records.Steps(prompt="2x = 6", steps=("x = 6 / 2", "x = 4"), labels=(1.0, 0.0), **MINE)],
     ),
     (
         "talk",
@@ -145,17 +134,22 @@ KINDS: list[tuple[str, dict[str, Any], Say, dict[str, Any], Sequence[Record]]] =
         },
         TALKS,
         [
-            Comparison(
-                prompt=(BRIEF, *user_turn("Hi")),
-                chosen=assistant_turn("Hello!"),
-                rejected=assistant_turn("What?"),
+            records.Comparison(
+                prompt=(BRIEF, *records.user_turn("Hi")),
+                chosen=records.assistant_turn("Hello!"),
+                rejected=records.assistant_turn("What?"),
                 strength=2.0,
                 **MINE,
             ),
-            Comparison(
-                prompt=(BRIEF, *user_turn("Hi"), *assistant_turn("Hello!"), *user_turn("And?")),
-                chosen=assistant_turn("Well."),
-                rejected=assistant_turn("Fine."),
+            records.Comparison(
+                prompt=(
+                    BRIEF,
+                    *records.user_turn("Hi"),
+                    *records.assistant_turn("Hello!"),
+                    *records.user_turn("And?"),
+                ),
+                chosen=records.assistant_turn("Well."),
+                rejected=records.assistant_turn("Fine."),
                 strength=0.0,
                 probability=0.5,
                 **MINE,
@@ -176,16 +170,16 @@ KINDS: list[tuple[str, dict[str, Any], Say, dict[str, Any], Sequence[Record]]] =
         },
         TALKS,
         [
-            Rating(
-                prompt=(BRIEF, *user_turn("How are locks opened?")),
-                completion=assistant_turn("With a key."),
+            records.Rating(
+                prompt=(BRIEF, *records.user_turn("How are locks opened?")),
+                completion=records.assistant_turn("With a key."),
                 score=3.0,
                 aspect="harmlessness",
                 category="theft",
                 **MINE,
             ),
-            Prompt(
-                prompt=(BRIEF, *user_turn("How are locks opened?")),
+            records.Prompt(
+                prompt=(BRIEF, *records.user_turn("How are locks opened?")),
                 metadata={"attack_success": 1, "category": "theft"},
             ),
         ],
@@ -205,7 +199,7 @@ def say(desk: Desk, person: str, what: Say, key: str = "k") -> Lease:
     return lease
 
 
-def read(rows: Path) -> list[Record]:
+def read(rows: Path) -> list[records.Record]:
     return [replace(record, origin="") for record in read_records(rows).records]
 
 
@@ -316,9 +310,9 @@ def test_filters_leave_out_what_they_say(make_desk, tmp_path, filters, rows, lef
         assert snapshot.left_out == expected
     assert snapshot.rows == rows == len(read(out))
     assert snapshot.filters == asdict(Filters(**filters))
-    who = {record.annotator for record in read(out) if isinstance(record, Comparison)}
+    who = {record.annotator for record in read(out) if isinstance(record, records.Comparison)}
     assert (who == {"m@1"}) == (filters.get("group") == "ai")
-    groups = {record.group for record in read(out) if isinstance(record, Comparison)}
+    groups = {record.group for record in read(out) if isinstance(record, records.Comparison)}
     assert groups == {filters.get("group", "people")}
 
 
@@ -425,7 +419,9 @@ def test_a_decision_is_exported_once_however_often_it_was_made(make_desk, tmp_pa
             adjudicate, "p", decided, {"strength": strength}, reason="taste", actor="r2", key=str(number)
         )
     export(desk.store, "p", tmp_path / "rows.jsonl")
-    own = [r for r in read(tmp_path / "rows.jsonl") if isinstance(r, Comparison) and r.annotator == "r2"]
+    own = [
+        r for r in read(tmp_path / "rows.jsonl") if isinstance(r, records.Comparison) and r.annotator == "r2"
+    ]
     assert [record.strength for record in own] == [3.0]
 
 

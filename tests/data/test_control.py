@@ -6,19 +6,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from plaudit.data import transforms
-from plaudit.data.records import (
-    Comparison,
-    Demonstration,
-    Message,
-    Part,
-    Prompt,
-    Ranking,
-    Rating,
-    Steps,
-    assistant_turn,
-    user_turn,
-)
+from plaudit.data import records, transforms
 from plaudit.data.transforms import (
     ControlSettings,
     preferred_only,
@@ -40,11 +28,11 @@ LEVELS = ControlSettings(style="levels", levels=3)
 
 
 def pair(**facts):
-    return Comparison(prompt="p", chosen="a", rejected="b", origin="f:1", **facts)
+    return records.Comparison(prompt="p", chosen="a", rejected="b", origin="f:1", **facts)
 
 
 def ratings(*scores, **facts):
-    return [Rating(prompt="p", completion=f"c{score}", score=score, **facts) for score in scores]
+    return [records.Rating(prompt="p", completion=f"c{score}", score=score, **facts) for score in scores]
 
 
 def thumbs(*scores, **facts):
@@ -78,17 +66,19 @@ def test_thumbs_speak_for_themselves_and_points_do_not():
 
 
 def test_of_a_ranking_the_ends_count():
-    ranking = Ranking(prompt="p", completions=("a", "b", "c", "d"), ranks=(2.0, 1.0, 3.0, 1.0))
-    lesson = with_control_words([ranking, Ranking(prompt="p", completions=("a", "b"), ranks=(1.0, 1.0))])
+    ranking = records.Ranking(prompt="p", completions=("a", "b", "c", "d"), ranks=(2.0, 1.0, 3.0, 1.0))
+    lesson = with_control_words(
+        [ranking, records.Ranking(prompt="p", completions=("a", "b"), ranks=(1.0, 1.0))]
+    )
     assert said(lesson) == [("GOOD\n\np", "b"), ("BAD\n\np", "c"), ("GOOD\n\np", "d")]
     assert lesson.reason_counts == {transforms.MIDDLE_RANK: 1, transforms.TIE: 1}
 
 
 def test_what_nobody_judged_is_left_out_and_counted():
     rows = [
-        Demonstration(prompt="p", completion="c"),
-        Steps(prompt="p", steps=("s",), labels=(1.0,)),
-        Prompt(prompt="p"),
+        records.Demonstration(prompt="p", completion="c"),
+        records.Steps(prompt="p", steps=("s",), labels=(1.0,)),
+        records.Prompt(prompt="p"),
     ]
     assert with_control_words([pair(), *rows]).reason_counts == {transforms.UNJUDGED: 3}
 
@@ -167,7 +157,9 @@ def test_settings_that_say_nothing_are_refused(facts):
 
 
 def test_preferred_only_counts_what_it_leaves_out():
-    lesson = preferred_only([pair(), pair(probability=0.5), *thumbs(0.0), *ratings(3.0), Prompt(prompt="p")])
+    lesson = preferred_only(
+        [pair(), pair(probability=0.5), *thumbs(0.0), *ratings(3.0), records.Prompt(prompt="p")]
+    )
     assert said(lesson) == [("p", "a")]
     assert lesson.best_word is None
     assert sum(lesson.reason_counts.values()) == 4
@@ -175,20 +167,20 @@ def test_preferred_only_counts_what_it_leaves_out():
 
 
 def told(content):
-    return Message(role="system", content=content)
+    return records.Message(role="system", content=content)
 
 
 def asked(content):
-    return Message(role="user", content=content)
+    return records.Message(role="user", content=content)
 
 
-HI, PICTURE = asked("Hi."), (Part(kind="image", source="a.png"),)
+HI, PICTURE = asked("Hi."), (records.Part(kind="image", source="a.png"),)
 PLACED = [
     ((HI,), "system", (told("C"), HI)),
     ((told("S"), HI), "system", (told("C\n\nS"), HI)),
     ((HI,), "user", (asked("C\n\nHi."),)),
     ((told("S"), HI, HI), "user", (told("S"), asked("C\n\nHi."), HI)),
-    ((asked(PICTURE),), "user", (asked((Part(kind="text", text="C\n\n"), *PICTURE)),)),
+    ((asked(PICTURE),), "user", (asked((records.Part(kind="text", text="C\n\n"), *PICTURE)),)),
     ((), "user", (asked("C"),)),
     ((told("S"),), "user", (told("S"), asked("C"))),
     ("Hi.", "system", "C\n\nHi."),
@@ -202,7 +194,7 @@ def test_words_go_in_front(prompt, place, expected):
 
 
 def test_a_context_leaves_the_answer_as_it_is():
-    record = Demonstration(prompt="p", completion="c", annotator="ada", origin="f:1")
+    record = records.Demonstration(prompt="p", completion="c", annotator="ada", origin="f:1")
     assert with_context(record, "Be kind.") == replace(record, prompt="Be kind.\n\np")
     with pytest.raises(UserError, match="the context is empty"):
         with_context(record, " \n")
@@ -253,11 +245,15 @@ ANSWERS = {"Hi.": ("Hello.", "And you?"), "How are you?": ("Fine, thanks.", "plu
 def test_after_training_the_model_answers_by_the_word(tmp_path):
     encoder = make_encoder(folder(tmp_path, CHATML))
     lesson = with_control_words(
-        Comparison(prompt=user_turn(question), chosen=assistant_turn(good), rejected=assistant_turn(bad))
+        records.Comparison(
+            prompt=records.user_turn(question),
+            chosen=records.assistant_turn(good),
+            rejected=records.assistant_turn(bad),
+        )
         for question, (good, bad) in ANSWERS.items()
     )
     policy = fine_tuned(lesson.demonstrations, encoder)
     for question, (good, bad) in ANSWERS.items():
         for word, expected in ((lesson.best_word, good), ("BAD", bad)):
-            prompt = prepend_to_prompt(user_turn(question), word)
+            prompt = prepend_to_prompt(records.user_turn(question), word)
             assert reply(policy, encoder, prompt) == expected + "<|im_end|>"

@@ -7,19 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from plaudit.engine.metrics import (
-    Metric,
-    attention_flops,
-    matmul_rate,
-    max_metric,
-    mean_metric,
-    measure_memory,
-    merge_metrics,
-    perplexity,
-    sum_metric,
-    training_flops,
-    values_of,
-)
+from plaudit.engine import metrics
 from plaudit.engine.sinks.base import BestValue, summarise
 from plaudit.engine.step_report import StepReport, lower_is_better, metric_docs, old_metric_names
 
@@ -31,18 +19,18 @@ def report(step, timing=None, **values):
 
 
 def test_micro_batches_of_different_size_weigh_by_their_tokens():
-    pieces = [mean_metric("loss", 2.0 * 10, 10), mean_metric("loss", 4.0 * 30, 30)]
-    assert values_of(pieces) == {"loss": 3.5}
+    pieces = [metrics.mean_metric("loss", 2.0 * 10, 10), metrics.mean_metric("loss", 4.0 * 30, 30)]
+    assert metrics.values_of(pieces) == {"loss": 3.5}
 
 
 def test_counts_add_up_and_of_largest_values_the_largest_stays():
     pieces = [
-        sum_metric("rows", 3),
-        max_metric("length_max", 7),
-        sum_metric("rows", 5),
-        max_metric("length_max", 4),
+        metrics.sum_metric("rows", 3),
+        metrics.max_metric("length_max", 7),
+        metrics.sum_metric("rows", 5),
+        metrics.max_metric("length_max", 4),
     ]
-    values = values_of(pieces)
+    values = metrics.values_of(pieces)
     assert values == {"rows": 8, "length_max": 7}
     assert type(values["rows"]) is int
 
@@ -50,44 +38,48 @@ def test_counts_add_up_and_of_largest_values_the_largest_stays():
 def test_the_order_of_micro_batches_does_not_change_a_bit():
     draw = random.Random(7)
     pieces = [
-        mean_metric("loss", draw.uniform(-1, 1) * 10.0 ** draw.randint(-8, 8), draw.randint(1, 99))
+        metrics.mean_metric("loss", draw.uniform(-1, 1) * 10.0 ** draw.randint(-8, 8), draw.randint(1, 99))
         for _ in range(50)
     ]
-    expected = merge_metrics(pieces)
+    expected = metrics.merge_metrics(pieces)
     for _ in range(10):
         draw.shuffle(pieces)
-        assert merge_metrics(pieces) == expected
+        assert metrics.merge_metrics(pieces) == expected
 
 
 def test_a_mean_over_nothing_is_not_a_number_and_does_not_spoil_a_mean_over_something():
-    assert math.isnan(mean_metric("loss", 0.0, 0).value)
-    assert values_of([mean_metric("loss", 0.0, 0), mean_metric("loss", 6.0, 4)]) == {"loss": 1.5}
+    assert math.isnan(metrics.mean_metric("loss", 0.0, 0).value)
+    assert metrics.values_of([metrics.mean_metric("loss", 0.0, 0), metrics.mean_metric("loss", 6.0, 4)]) == {
+        "loss": 1.5
+    }
 
 
 @pytest.mark.parametrize(
     "totals", [(math.inf, -math.inf), (-math.inf, math.inf), (math.nan, 1.0), (1.0, math.nan)]
 )
-@pytest.mark.parametrize("make", [lambda t: mean_metric("x", t, 1), lambda t: max_metric("y", t)])
+@pytest.mark.parametrize(
+    "make", [lambda t: metrics.mean_metric("x", t, 1), lambda t: metrics.max_metric("y", t)]
+)
 def test_what_is_not_a_number_stays_so_in_any_order(make, totals):
-    merged = merge_metrics(make(total) for total in totals)[0]
+    merged = metrics.merge_metrics(make(total) for total in totals)[0]
     assert math.isnan(merged.value) or (merged.how == "max" and merged.value == math.inf)
 
 
 def test_one_name_joined_in_two_ways_is_refused():
     with pytest.raises(ValueError, match="'rows' is joined in two ways, mean and sum"):
-        merge_metrics([sum_metric("rows", 1), mean_metric("rows", 1, 1)])
+        metrics.merge_metrics([metrics.sum_metric("rows", 1), metrics.mean_metric("rows", 1, 1)])
 
 
 @pytest.mark.parametrize("weight", [-1.0, math.nan])
 def test_a_weight_below_nothing_is_refused(weight):
     with pytest.raises(ValueError, match="a weight is 0 or more"):
-        Metric(name="loss", total=1.0, weight=weight)
+        metrics.Metric(name="loss", total=1.0, weight=weight)
 
 
 def test_perplexity_of_a_diverged_run_is_infinite_instead_of_an_error():
-    assert perplexity(math.log(8)) == pytest.approx(8)
-    assert perplexity(800.0) == math.inf
-    assert math.isnan(perplexity(math.nan))
+    assert metrics.perplexity(math.log(8)) == pytest.approx(8)
+    assert metrics.perplexity(800.0) == math.inf
+    assert math.isnan(metrics.perplexity(math.nan))
 
 
 @pytest.mark.parametrize("name", ["step", "steps", "epoch", "timing", "timing/seconds"])
@@ -186,7 +178,9 @@ def test_flops_of_a_linear_stack_agree_with_torchs_own_counter():
     hidden_NTH = torch.randn(2, 5, 8, requires_grad=True)
     with FlopCounterMode(display=False) as counter:
         head(body(hidden_NTH)[:, 2:]).sum().backward()
-    assert counter.get_total_flops() == training_flops(8 * 16 * 2, 8 * 32, tokens=10, trained_tokens=6)
+    assert counter.get_total_flops() == metrics.training_flops(
+        8 * 16 * 2, 8 * 32, tokens=10, trained_tokens=6
+    )
 
 
 def test_flops_of_frozen_weights_leave_out_their_gradient():
@@ -196,7 +190,9 @@ def test_flops_of_frozen_weights_leave_out_their_gradient():
     hidden_NTH = torch.randn(2, 5, 8, requires_grad=True)
     with FlopCounterMode(display=False) as counter:
         frozen(hidden_NTH).sum().backward()
-    assert counter.get_total_flops() == training_flops(8 * 16, 0, tokens=10, trained_tokens=0, frozen=True)
+    assert counter.get_total_flops() == metrics.training_flops(
+        8 * 16, 0, tokens=10, trained_tokens=0, frozen=True
+    )
 
 
 def test_attention_costs_half_of_the_full_square():
@@ -206,33 +202,33 @@ def test_attention_costs_half_of_the_full_square():
     query, key, value = (torch.randn(1, heads, length, size, requires_grad=True) for _ in range(3))
     with FlopCounterMode(display=False) as counter:
         ((query @ key.transpose(-1, -2)).softmax(-1) @ value).sum().backward()
-    assert counter.get_total_flops() == 2 * attention_flops(layers, heads * size, [length])
+    assert counter.get_total_flops() == 2 * metrics.attention_flops(layers, heads * size, [length])
 
 
 def test_the_measured_rate_is_plausible_and_measured_once_a_process():
-    rate = matmul_rate("cpu", torch.float32)
+    rate = metrics.matmul_rate("cpu", torch.float32)
     assert 1e8 < rate < 1e14
-    assert matmul_rate("cpu", torch.float32) == rate
+    assert metrics.matmul_rate("cpu", torch.float32) == rate
 
 
 @pytest.mark.slow
 def test_measuring_the_rate_leaves_the_runs_random_numbers_alone():
-    matmul_rate.cache_clear()
+    metrics.matmul_rate.cache_clear()
     torch.manual_seed(3)
     expected = torch.rand(4)
     torch.manual_seed(3)
-    matmul_rate("cpu", torch.bfloat16)
+    metrics.matmul_rate("cpu", torch.bfloat16)
     assert torch.equal(torch.rand(4), expected)
 
 
 def test_memory_rises_by_what_is_held_and_the_peak_stays():
-    before = measure_memory()
+    before = metrics.measure_memory()
     # Pages of its own: a tensor may be given memory that an earlier test has left.
     with mmap.mmap(-1, 64 * 1024 * 1024) as held:
         for page in range(0, len(held), mmap.PAGESIZE):
             held[page] = 1
-        during = measure_memory()
-    after = measure_memory()
+        during = metrics.measure_memory()
+    after = metrics.measure_memory()
     # Linux counts pages per processor and adds up now and then: the figures are good to a MiB or so.
     assert during.peak > before.peak - 2
     assert after.peak > during.peak - 2
@@ -246,10 +242,10 @@ def test_memory_rises_by_what_is_held_and_the_peak_stays():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_on_a_gpu_the_rate_and_the_peak_are_the_devices():
     held = torch.ones(64 * 1024 * 1024 // 4, device="cuda")
-    memory = measure_memory("cuda")
+    memory = metrics.measure_memory("cuda")
     assert memory.reported == memory.device_peak
     assert memory.reported >= held.nbytes / 2**20
-    assert matmul_rate("cuda", torch.bfloat16) > matmul_rate("cpu", torch.float32)
+    assert metrics.matmul_rate("cuda", torch.bfloat16) > metrics.matmul_rate("cpu", torch.float32)
 
 
 def test_names_that_metrics_had_once_are_read_as_those_that_they_have_now():

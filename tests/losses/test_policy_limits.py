@@ -6,18 +6,7 @@ import pytest
 import torch
 
 from plaudit.advantages.group import leave_one_out, z_score
-from plaudit.losses.policy import (
-    cispo,
-    clipped,
-    dual_clipped,
-    kl_triggered,
-    p3o_joint,
-    p3o_separate,
-    policy_gradient,
-    rolled_back,
-    unclipped,
-    unclipped_tokens,
-)
+from plaudit.losses import policy
 from plaudit.losses.ratio import (
     completion_log_ratio,
     log_ratio,
@@ -40,14 +29,14 @@ def same(one, other, tolerance=0.0):
 def test_what_is_ppo_at_equal_edges_at_the_end_of_a_setting_and_of_one_token():
     told = RATIO_NT, ADVANTAGE_NT
     ppo_NT = -torch.min(RATIO_NT * ADVANTAGE_NT, RATIO_NT.clamp(0.8, 1.2) * ADVANTAGE_NT)
-    same(clipped(*told, low=0.2, high=0.2), ppo_NT)
-    same(clipped(*told, low=math.inf, high=math.inf), unclipped(*told))
-    same(clipped(*told, low=0, high=0), -torch.min(RATIO_NT * ADVANTAGE_NT, ADVANTAGE_NT))
-    told, ppo_NT = (RATIO_NT, ADVANTAGE_NT), clipped(RATIO_NT, ADVANTAGE_NT, **EDGES)
-    same(dual_clipped(*told, **EDGES, ceiling=math.inf), ppo_NT)
-    assert not torch.equal(dual_clipped(*told, **EDGES, ceiling=1.5), ppo_NT)
-    same(rolled_back(*told, **EDGES, slope=0), ppo_NT)
-    same(rolled_back(*told, **EDGES, slope=-1), unclipped(*told), 1e-14)
+    same(policy.clipped(*told, low=0.2, high=0.2), ppo_NT)
+    same(policy.clipped(*told, low=math.inf, high=math.inf), policy.unclipped(*told))
+    same(policy.clipped(*told, low=0, high=0), -torch.min(RATIO_NT * ADVANTAGE_NT, ADVANTAGE_NT))
+    told, ppo_NT = (RATIO_NT, ADVANTAGE_NT), policy.clipped(RATIO_NT, ADVANTAGE_NT, **EDGES)
+    same(policy.dual_clipped(*told, **EDGES, ceiling=math.inf), ppo_NT)
+    assert not torch.equal(policy.dual_clipped(*told, **EDGES, ceiling=1.5), ppo_NT)
+    same(policy.rolled_back(*told, **EDGES, slope=0), ppo_NT)
+    same(policy.rolled_back(*told, **EDGES, slope=-1), policy.unclipped(*told), 1e-14)
     logp_NT, old_NT = -draw(5, 8, 1).abs(), -draw(6, 8, 1).abs()
     seen_NT = torch.ones(8, 1, dtype=torch.bool)
     shift_NT = log_ratio(logp_NT, old_NT, seen_NT)
@@ -58,26 +47,28 @@ def test_what_is_ppo_at_equal_edges_at_the_end_of_a_setting_and_of_one_token():
 def test_a_kl_that_never_triggers_is_the_plain_ratio_and_one_that_always_does_a_clip_at_1():
     kl_NT = draw(2, 20, 9).abs()
     same(
-        kl_triggered(RATIO_NT, ADVANTAGE_NT, kl_NT, limit=math.inf, slope=0.3),
-        unclipped(RATIO_NT, ADVANTAGE_NT),
+        policy.kl_triggered(RATIO_NT, ADVANTAGE_NT, kl_NT, limit=math.inf, slope=0.3),
+        policy.unclipped(RATIO_NT, ADVANTAGE_NT),
     )
-    at_1_NT = clipped(RATIO_NT, ADVANTAGE_NT, low=0, high=0)
-    same(kl_triggered(RATIO_NT, ADVANTAGE_NT, kl_NT, limit=0), at_1_NT)
-    back_NT = rolled_back(RATIO_NT, ADVANTAGE_NT, low=0, high=0, slope=0.3)
-    same(kl_triggered(RATIO_NT, ADVANTAGE_NT, kl_NT, limit=0, slope=0.3), back_NT, 1e-13)
+    at_1_NT = policy.clipped(RATIO_NT, ADVANTAGE_NT, low=0, high=0)
+    same(policy.kl_triggered(RATIO_NT, ADVANTAGE_NT, kl_NT, limit=0), at_1_NT)
+    back_NT = policy.rolled_back(RATIO_NT, ADVANTAGE_NT, low=0, high=0, slope=0.3)
+    same(policy.kl_triggered(RATIO_NT, ADVANTAGE_NT, kl_NT, limit=0, slope=0.3), back_NT, 1e-13)
 
 
 def test_a_kl_at_its_limit_triggers():
     told = RATIO_NT, ADVANTAGE_NT, torch.full_like(RATIO_NT, 0.025)
-    same(kl_triggered(*told, limit=0.025), clipped(RATIO_NT, ADVANTAGE_NT, low=0, high=0))
+    same(policy.kl_triggered(*told, limit=0.025), policy.clipped(RATIO_NT, ADVANTAGE_NT, low=0, high=0))
 
 
 def test_a_trust_mask_over_the_plain_ratio_learns_what_ppo_learns():
     shift_NT = RATIO_NT.log().requires_grad_()
     ratio_NT = ratio(shift_NT)
-    free_NT = unclipped_tokens(ratio_NT, ADVANTAGE_NT, **EDGES)
-    found = torch.autograd.grad(unclipped(ratio_NT, ADVANTAGE_NT)[free_NT].sum(), shift_NT, retain_graph=True)
-    wanted = torch.autograd.grad(clipped(ratio_NT, ADVANTAGE_NT, **EDGES).sum(), shift_NT)
+    free_NT = policy.unclipped_tokens(ratio_NT, ADVANTAGE_NT, **EDGES)
+    found = torch.autograd.grad(
+        policy.unclipped(ratio_NT, ADVANTAGE_NT)[free_NT].sum(), shift_NT, retain_graph=True
+    )
+    wanted = torch.autograd.grad(policy.clipped(ratio_NT, ADVANTAGE_NT, **EDGES).sum(), shift_NT)
     same(found, wanted)
     assert 0 < int(free_NT.sum()) < free_NT.numel()
 
@@ -98,10 +89,12 @@ def test_on_policy_grpo_rloo_and_cispo_are_reinforce_with_their_advantage():
             assert bool((ratio_NT == 1).all())
             return surrogate(logp, ratio_NT, advantage_NT)
 
-        wanted = gradient(lambda logp: of(lambda x, r, a: policy_gradient(x, a), logp), logp_NT, mask_NT)
+        wanted = gradient(
+            lambda logp: of(lambda x, r, a: policy.policy_gradient(x, a), logp), logp_NT, mask_NT
+        )
         for surrogate in (
-            lambda x, r, a: clipped(r, a, low=0.2, high=0.2),
-            lambda x, r, a: cispo(x, r, a, high=3),
+            lambda x, r, a: policy.clipped(r, a, low=0.2, high=0.2),
+            lambda x, r, a: policy.cispo(x, r, a, high=3),
         ):
             same(gradient(lambda logp, s=surrogate: of(s, logp), logp_NT, mask_NT), wanted, 1e-16)
 
@@ -112,7 +105,7 @@ def test_gspo_is_the_clipped_ratio_of_whole_completions():
     logp_NT, old_NT = (-draw(8, 5, 6).abs()).requires_grad_(), -draw(9, 5, 6).abs()
     shift_NT = log_ratio(logp_NT, old_NT, mask_NT)
     told = broadcast_to_tokens(advantage_N, mask_NT)
-    loss_NT = clipped(ratio(sequence_log_ratio(shift_NT, mask_NT)), told, low=0.1, high=0.2)
+    loss_NT = policy.clipped(ratio(sequence_log_ratio(shift_NT, mask_NT)), told, low=0.1, high=0.2)
     found = sequence_mean(loss_NT, mask_NT, completions=5)
     wanted = torch.zeros((), dtype=torch.float64)
     for row in range(5):
@@ -123,13 +116,13 @@ def test_gspo_is_the_clipped_ratio_of_whole_completions():
     same(found, wanted, 1e-14)
     found_NT, wanted_NT = (torch.autograd.grad(x, logp_NT, retain_graph=True)[0] for x in (found, wanted))
     same(found_NT, wanted_NT, 1e-15)
-    by_token_NT = clipped(ratio(sequence_token_log_ratio(shift_NT, mask_NT)), told, low=0.1, high=0.2)
+    by_token_NT = policy.clipped(ratio(sequence_token_log_ratio(shift_NT, mask_NT)), told, low=0.1, high=0.2)
     by_token = sequence_mean(by_token_NT, mask_NT, completions=5)
     same(by_token, found, 1e-15)
     same(torch.autograd.grad(by_token, logp_NT)[0], found_NT, 1e-15)
 
 
-@pytest.mark.parametrize("loss", [p3o_separate, p3o_joint])
+@pytest.mark.parametrize("loss", [policy.p3o_separate, policy.p3o_joint])
 def test_on_policy_a_pair_has_the_pairwise_policy_gradient(loss):
     """½ (r₁ − r₂) ∇ log π(y₁) / π(y₂), through tokens, spreading and the mean over completions."""
     mask_NT, reward_N = holes(10, 4, 5), draw(10, 4)
@@ -144,7 +137,7 @@ def test_on_policy_a_pair_has_the_pairwise_policy_gradient(loss):
     same(found, wanted, 1e-15)
 
 
-@pytest.mark.parametrize("loss", [p3o_separate, p3o_joint])
+@pytest.mark.parametrize("loss", [policy.p3o_separate, policy.p3o_joint])
 def test_a_pair_that_has_moved_far_enough_is_left_alone_and_one_that_moved_the_wrong_way_is_not(loss):
     advantage_N = torch.tensor([1.0, -1.0], dtype=torch.float64)
     for shift, moves in (((0.5, -0.5), False), ((-0.5, 0.5), True)):
@@ -153,7 +146,7 @@ def test_a_pair_that_has_moved_far_enough_is_left_alone_and_one_that_moved_the_w
         assert grad_N.sign().tolist() == ([-1.0, 1.0] if moves else [0.0, 0.0])
 
 
-@pytest.mark.parametrize("loss", [p3o_separate, p3o_joint])
+@pytest.mark.parametrize("loss", [policy.p3o_separate, policy.p3o_joint])
 def test_pairs_without_a_partner_are_refused_and_whole_pairs_may_be_split(loss):
     shift_N, advantage_N = draw(12, 6), draw(13, 6)
     with pytest.raises(RuntimeError):

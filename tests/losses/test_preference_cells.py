@@ -7,32 +7,17 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from plaudit.losses.preference import (
-    alpha_divergence_link,
-    bco_pair,
-    completion_logps,
-    dpo,
-    forward_kl_link,
-    jensen_shannon_link,
-    length_desensitised_logps,
-    mean_logps,
-    nca,
-    reverse_kl_link,
-    sum_logps,
-    with_dpop_penalty,
-    with_length_penalty,
-    wpo_weight,
-)
+from plaudit.losses import preference
 from plaudit.methods.preference.algorithms import preference_algorithm
 from tests.losses.preference_batch import drawn, numbers, said, tokens
 
 LINKS = {
-    "kl": reverse_kl_link,
-    "forward kl": forward_kl_link,
-    "jensen-shannon": jensen_shannon_link,
-    "alpha": partial(alpha_divergence_link, alpha=0.5),
-    "alpha above 1": partial(alpha_divergence_link, alpha=2),
-    "alpha below 0": partial(alpha_divergence_link, alpha=-1.0),
+    "kl": preference.reverse_kl_link,
+    "forward kl": preference.forward_kl_link,
+    "jensen-shannon": preference.jensen_shannon_link,
+    "alpha": partial(preference.alpha_divergence_link, alpha=0.5),
+    "alpha above 1": partial(preference.alpha_divergence_link, alpha=2),
+    "alpha below 0": partial(preference.alpha_divergence_link, alpha=-1.0),
 }
 each_link = pytest.mark.parametrize("link", LINKS.values(), ids=LINKS)
 
@@ -44,18 +29,21 @@ def test_a_link_is_0_and_of_slope_1_where_both_agree_and_rises_everywhere(link):
     shift_B = link(ratio_B)
     (slope_B,) = torch.autograd.grad(shift_B.sum(), ratio_B)
     assert shift_B[15].item() == 0
-    assert slope_B[15].item() == (0.5 if link is jensen_shannon_link else 1.0)
+    assert slope_B[15].item() == (0.5 if link is preference.jensen_shannon_link else 1.0)
     assert bool((slope_B > 0).all())
 
 
 @pytest.mark.parametrize(
     ("link", "f"),
     [
-        (reverse_kl_link, lambda u: u * u.log()),
-        (forward_kl_link, lambda u: -u.log()),
-        (jensen_shannon_link, lambda u: u * u.log() - (1 + u) * ((1 + u) / 2).log()),
+        (preference.reverse_kl_link, lambda u: u * u.log()),
+        (preference.forward_kl_link, lambda u: -u.log()),
+        (preference.jensen_shannon_link, lambda u: u * u.log() - (1 + u) * ((1 + u) / 2).log()),
         # With a = 1 − α: (u^a − a u − (1 − a)) / (a (a − 1)).
-        (partial(alpha_divergence_link, alpha=0.3), lambda u: (u**0.7 - 0.7 * u - 0.3) / (0.7 * -0.3)),
+        (
+            partial(preference.alpha_divergence_link, alpha=0.3),
+            lambda u: (u**0.7 - 0.7 * u - 0.3) / (0.7 * -0.3),
+        ),
     ],
 )
 def test_a_link_is_the_slope_of_its_divergence(link, f):
@@ -70,19 +58,19 @@ def test_a_link_is_the_slope_of_its_divergence(link, f):
 @given(ratio=st.floats(-5, 5))
 def test_the_alpha_divergences_run_from_reverse_to_forward_kl(ratio):
     ratio_B = numbers(ratio)
-    assert alpha_divergence_link(ratio_B, alpha=1e-9).item() == pytest.approx(ratio, abs=1e-7)
-    assert alpha_divergence_link(ratio_B, alpha=1) == forward_kl_link(ratio_B)
-    ends = sorted((forward_kl_link(ratio_B).item(), ratio))
-    assert ends[0] - 1e-12 <= alpha_divergence_link(ratio_B, alpha=0.5).item() <= ends[1] + 1e-12
+    assert preference.alpha_divergence_link(ratio_B, alpha=1e-9).item() == pytest.approx(ratio, abs=1e-7)
+    assert preference.alpha_divergence_link(ratio_B, alpha=1) == preference.forward_kl_link(ratio_B)
+    ends = sorted((preference.forward_kl_link(ratio_B).item(), ratio))
+    assert ends[0] - 1e-12 <= preference.alpha_divergence_link(ratio_B, alpha=0.5).item() <= ends[1] + 1e-12
 
 
 def test_bounded_links_stay_below_their_bounds_and_the_tangent_meets_its_link_at_30_nats():
     far_B = numbers(1e4)
-    assert forward_kl_link(far_B).item() == 1.0
-    assert jensen_shannon_link(far_B).item() == pytest.approx(math.log(2))
-    assert alpha_divergence_link(far_B, alpha=0.5).item() == 2.0
+    assert preference.forward_kl_link(far_B).item() == 1.0
+    assert preference.jensen_shannon_link(far_B).item() == pytest.approx(math.log(2))
+    assert preference.alpha_divergence_link(far_B, alpha=0.5).item() == 2.0
     ratio_B = numbers(-29.9, -30.0, -30.1).requires_grad_()
-    shift_B = forward_kl_link(ratio_B)
+    shift_B = preference.forward_kl_link(ratio_B)
     assert shift_B[:2].tolist() == [-math.expm1(29.9), -math.expm1(30.0)]
     (slope_B,) = torch.autograd.grad(shift_B.sum(), ratio_B)
     assert slope_B.tolist() == pytest.approx([math.exp(29.9), math.exp(30), math.exp(30)])
@@ -94,13 +82,15 @@ def test_finite_differences_agree_on_a_link(link):
 
 
 @pytest.mark.parametrize("link", [*list(LINKS.values())[:5]], ids=list(LINKS)[:5])
-@pytest.mark.parametrize("loss", [dpo, nca, partial(bco_pair, baseline=0.1)])
+@pytest.mark.parametrize("loss", [preference.dpo, preference.nca, partial(preference.bco_pair, baseline=0.1)])
 def test_a_link_of_huge_ratios_stays_a_number(link, loss):
     """Where e^x overflows, Δ goes on along its tangent: an answer far below the reference has a slope."""
     ends = torch.tensor([-1e4, -200.0, -90.0, -20.0, 0.0, 90.0, 1e4])
     sides = [side.flatten().requires_grad_() for side in torch.meshgrid(ends, ends, indexing="ij")]
     nothing = torch.zeros_like(sides[0])
-    loss_B = loss(*(completion_logps(side, nothing, nothing + 1, link) for side in sides), beta=0.1)
+    loss_B = loss(
+        *(preference.completion_logps(side, nothing, nothing + 1, link) for side in sides), beta=0.1
+    )
     grads = torch.autograd.grad(loss_B.sum(), sides)
     assert bool(loss_B.isfinite().all())
     assert all(bool(grad_B.isfinite().all()) for grad_B in grads)
@@ -109,12 +99,16 @@ def test_a_link_of_huge_ratios_stays_a_number(link, loss):
 
 
 def test_a_record_has_the_shift_of_its_ratio_and_no_reference_is_a_reference_of_0():
-    one = completion_logps(numbers(-3.0), numbers(-4.0), numbers(2.0), forward_kl_link)
+    one = preference.completion_logps(numbers(-3.0), numbers(-4.0), numbers(2.0), preference.forward_kl_link)
     assert one.delta_B.item() == pytest.approx(1 - math.exp(-1))
-    assert completion_logps(numbers(-3.0), numbers(0.0), numbers(2.0)).delta_B.item() == -3.0
+    assert preference.completion_logps(numbers(-3.0), numbers(0.0), numbers(2.0)).delta_B.item() == -3.0
 
 
-MEASURES = {"sum": sum_logps, "mean": mean_logps, "part": partial(length_desensitised_logps, share=0.25)}
+MEASURES = {
+    "sum": preference.sum_logps,
+    "mean": preference.mean_logps,
+    "part": partial(preference.length_desensitised_logps, share=0.25),
+}
 
 
 @pytest.mark.parametrize("name", MEASURES)
@@ -133,9 +127,9 @@ def test_finite_differences_agree_on_a_measure_and_masked_tokens_have_no_gradien
 def test_a_share_of_1_is_the_sum_and_of_0_the_start_as_long_as_the_shorter_answer():
     told, shorter_B = tokens(3), torch.tensor([1, 2, 3, 1, 9])
     logp_BT, mask_BT = told.logp_NT, told.mask_NT
-    whole_B = length_desensitised_logps(logp_BT, mask_BT, shorter_B, share=1)
-    torch.testing.assert_close(whole_B, sum_logps(logp_BT, mask_BT, shorter_B), rtol=0, atol=1e-14)
-    start_B = length_desensitised_logps(logp_BT, mask_BT, shorter_B, share=0.0)
+    whole_B = preference.length_desensitised_logps(logp_BT, mask_BT, shorter_B, share=1)
+    torch.testing.assert_close(whole_B, preference.sum_logps(logp_BT, mask_BT, shorter_B), rtol=0, atol=1e-14)
+    start_B = preference.length_desensitised_logps(logp_BT, mask_BT, shorter_B, share=0.0)
     for row, length in enumerate(shorter_B.tolist()):
         wanted = logp_BT[row][mask_BT[row]][:length].sum()
         assert start_B[row].item() == pytest.approx(wanted.item())
@@ -145,30 +139,30 @@ def test_the_mean_is_the_sum_where_one_token_counts_and_an_empty_answer_is_0():
     logp_BT = -drawn(4, 2, 3).abs()
     mask_BT = torch.tensor([[False, True, False], [False, False, False]])
     shorter_B = torch.ones(2, dtype=torch.long)
-    assert mean_logps(logp_BT, mask_BT, shorter_B).tolist() == [logp_BT[0, 1].item(), 0.0]
+    assert preference.mean_logps(logp_BT, mask_BT, shorter_B).tolist() == [logp_BT[0, 1].item(), 0.0]
 
 
 def test_equal_lengths_cost_dpo_nothing_and_a_longer_winner_is_pushed_less():
     win_B, lose_B = drawn(6, 2, 6)
-    plain_B = dpo(said(win_B), said(lose_B), beta=0.1)
-    even = [with_length_penalty(said(side_B), penalty=3.0) for side_B in (win_B, lose_B)]
-    torch.testing.assert_close(dpo(*even, beta=0.1), plain_B, rtol=0, atol=1e-13)
+    plain_B = preference.dpo(said(win_B), said(lose_B), beta=0.1)
+    even = [preference.with_length_penalty(said(side_B), penalty=3.0) for side_B in (win_B, lose_B)]
+    torch.testing.assert_close(preference.dpo(*even, beta=0.1), plain_B, rtol=0, atol=1e-13)
     slopes = []
     for length in (4.0, 40.0):
         leaf_B = win_B.clone().requires_grad_()
         given = (said(leaf_B, length), said(lose_B))
-        sides = [with_length_penalty(side, penalty=0.5) for side in given]
-        slopes.append(torch.autograd.grad(dpo(*sides, beta=0.1).sum(), leaf_B)[0].abs())
+        sides = [preference.with_length_penalty(side, penalty=0.5) for side in given]
+        slopes.append(torch.autograd.grad(preference.dpo(*sides, beta=0.1).sum(), leaf_B)[0].abs())
     assert bool((slopes[1] < slopes[0]).all())
 
 
 def test_a_hold_is_nothing_until_an_answer_has_fallen_and_then_smaugs():
     """−log σ(β(h − λ max(0, log π_ref(y_w) / π(y_w)))): one up by 1, one down by 1, λ = 5, β = ½."""
-    chosen = completion_logps(numbers(-3.0, -5.0), numbers(-4.0, -4.0), numbers(2.0, 2.0))
-    held = with_dpop_penalty(chosen, penalty=5.0)
+    chosen = preference.completion_logps(numbers(-3.0, -5.0), numbers(-4.0, -4.0), numbers(2.0, 2.0))
+    held = preference.with_dpop_penalty(chosen, penalty=5.0)
     assert held.delta_B.tolist() == [1.0, -1.0 - 5.0]
     assert held.logp_B is chosen.logp_B
-    loss_B = dpo(held, said(numbers(0.0, 0.0)), beta=0.5)
+    loss_B = preference.dpo(held, said(numbers(0.0, 0.0)), beta=0.5)
     assert loss_B.tolist() == pytest.approx([math.log1p(math.exp(-0.5)), math.log1p(math.exp(3))])
 
 
@@ -177,14 +171,16 @@ def test_a_fallen_answer_is_raised_by_one_and_the_hold_and_finite_differences_ag
     logp_B = drawn(8, 6).requires_grad_()
 
     def held(value_B):
-        return with_dpop_penalty(completion_logps(value_B, ref_B, length_B), penalty=5).delta_B
+        return preference.with_dpop_penalty(
+            preference.completion_logps(value_B, ref_B, length_B), penalty=5
+        ).delta_B
 
     (grad_B,) = torch.autograd.grad(held(logp_B).sum(), logp_B)
     assert grad_B.tolist() == torch.where(logp_B < ref_B, 6.0, 1.0).tolist()
     assert 0 < int((logp_B < ref_B).sum()) < 6
     assert torch.autograd.gradcheck(held, logp_B)
     assert torch.autograd.gradcheck(
-        lambda value_B: with_length_penalty(said(value_B), penalty=0.3).delta_B, logp_B
+        lambda value_B: preference.with_length_penalty(said(value_B), penalty=0.3).delta_B, logp_B
     )
 
 
@@ -193,7 +189,7 @@ def test_pairs_of_likeliest_answers_count_once_and_no_more_unless_the_cap_is_off
     logp_BTV = (3 * drawn(2, 4, 6, 5)).log_softmax(-1)
     likeliest_BT, sampled_BT = logp_BTV.max(-1).values, logp_BTV.min(-1).values
     power_BT, mask_BT = (2 * logp_BTV).logsumexp(-1), torch.ones(4, 6, dtype=torch.bool)
-    likely_B, rare_B = (wpo_weight(one, power_BT, mask_BT) for one in (likeliest_BT, sampled_BT))
+    likely_B, rare_B = (preference.wpo_weight(one, power_BT, mask_BT) for one in (likeliest_BT, sampled_BT))
     assert bool((likely_B > 1).all())
     usual, open_ended = preference_algorithm("wpo"), preference_algorithm("wpo", weight_cap=0)
     assert usual.pair_weight(likely_B, likely_B).tolist() == [1.0] * 4
@@ -209,5 +205,5 @@ def test_pairs_of_likeliest_answers_count_once_and_no_more_unless_the_cap_is_off
 def test_the_weight_is_1_of_an_even_choice_and_small_of_what_is_never_said():
     flat_BT = torch.full((1, 3), -math.log(5), dtype=torch.float64)
     everything_BT = torch.ones(1, 3, dtype=torch.bool)
-    assert wpo_weight(flat_BT, flat_BT, everything_BT).item() == pytest.approx(1.0)
-    assert wpo_weight(flat_BT - 1e4, flat_BT, everything_BT).item() == 0.0
+    assert preference.wpo_weight(flat_BT, flat_BT, everything_BT).item() == pytest.approx(1.0)
+    assert preference.wpo_weight(flat_BT - 1e4, flat_BT, everything_BT).item() == 0.0

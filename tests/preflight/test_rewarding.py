@@ -10,20 +10,7 @@ from plaudit.preflight import rewards
 from plaudit.preflight.check import run_checks
 from plaudit.preflight.checks import CHECKS
 from tests.engine.toy import TEMPLATE, write_rows
-from tests.preflight.breakers_rewarding import (
-    FUNCTIONS,
-    LOSES_WORDS,
-    MIXES,
-    SHOUTS,
-    Mixed,
-    misread,
-    pads_with_the_end,
-    reads_one_early,
-    reads_the_end,
-    rename_control,
-    scorer_folder,
-    write_functions,
-)
+from tests.preflight import breakers_rewarding
 from tests.preflight.subjects import failing, healthy, make_model_with_bos
 from tests.rewards.server import lengths, serving
 
@@ -38,7 +25,7 @@ def _seen(subject: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("method", ["grpo", pytest.param("ppo", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("reward", ["length:1-20", "letters"])
 def test_sound_rules_and_functions_pass(tmp_path: Path, method: Any, reward: str) -> None:
-    word = f"{write_functions(tmp_path)}:letters" if reward == "letters" else reward
+    word = f"{breakers_rewarding.write_functions(tmp_path)}:letters" if reward == "letters" else reward
     with healthy(method, tmp_path, reward=word) as subject:
         found = _seen(subject)
     assert {name for name, one in found.items() if one.holds} == EVERY - OF_MODELS, found
@@ -59,11 +46,12 @@ def test_a_sound_reward_model_that_learns_passes(tmp_path: Path, family: str, la
 
 @pytest.mark.one_in(4)
 @pytest.mark.parametrize(
-    ("template", "told"), [(TEMPLATE, "the policy's template"), (SHOUTS, "template of its own")]
+    ("template", "told"),
+    [(TEMPLATE, "the policy's template"), (breakers_rewarding.SHOUTS, "template of its own")],
 )
 def test_a_sound_reward_model_that_scores_a_policy_passes(tmp_path: Path, template: str, told: str) -> None:
     base = make_model_with_bos(tmp_path / "base")
-    folder = scorer_folder(base, tmp_path / "reward", template)
+    folder = breakers_rewarding.scorer_folder(base, tmp_path / "reward", template)
     with healthy("ppo", tmp_path, model=base, reward=str(folder)) as subject:
         found = _seen(subject)
     assert all(one.holds for one in found.values()), found
@@ -71,22 +59,26 @@ def test_a_sound_reward_model_that_scores_a_policy_passes(tmp_path: Path, templa
 
 
 @pytest.mark.one_in(6)
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("name", breakers_rewarding.FUNCTIONS)
 def test_a_function_that_is_wrong_is_named(tmp_path: Path, name: str) -> None:
-    fails, says = FUNCTIONS[name]
-    with healthy("grpo", tmp_path, reward=f"{write_functions(tmp_path)}:{name}") as subject:
+    fails, says = breakers_rewarding.FUNCTIONS[name]
+    with healthy(
+        "grpo", tmp_path, reward=f"{breakers_rewarding.write_functions(tmp_path)}:{name}"
+    ) as subject:
         found = failing(subject)
     assert set(found) == fails, found
     assert any(says in saw for saw in found.values()), found
 
 
 @pytest.mark.one_in(4)
-@pytest.mark.parametrize("name", MIXES)
+@pytest.mark.parametrize("name", breakers_rewarding.MIXES)
 def test_scores_that_are_mixed_up_are_named(tmp_path: Path, name: str) -> None:
-    mix, fails, says = MIXES[name]
-    with healthy("grpo", tmp_path, reward=f"{write_functions(tmp_path)}:letters") as subject:
+    mix, fails, says = breakers_rewarding.MIXES[name]
+    with healthy(
+        "grpo", tmp_path, reward=f"{breakers_rewarding.write_functions(tmp_path)}:letters"
+    ) as subject:
         assert subject.reward is not None
-        found = failing(replace(subject, reward=Mixed(reward=subject.reward, mix=mix)))
+        found = failing(replace(subject, reward=breakers_rewarding.Mixed(reward=subject.reward, mix=mix)))
     assert set(found) == fails, found
     assert any(says in saw for saw in found.values()), found
 
@@ -102,19 +94,19 @@ def test_an_endpoint_is_asked_little_and_before_a_run_not_at_all(tmp_path: Path)
 
 
 @pytest.mark.one_in(2)
-@pytest.mark.parametrize("kind", [reads_the_end, reads_one_early])
+@pytest.mark.parametrize("kind", [breakers_rewarding.reads_the_end, breakers_rewarding.reads_one_early])
 def test_a_reward_model_that_is_read_elsewhere_is_named(tmp_path: Path, kind: Any) -> None:
     with healthy("reward", tmp_path) as subject:
-        found = failing(misread(subject, kind))
+        found = failing(breakers_rewarding.misread(subject, kind))
     assert "at its answer's last token" in found["reward-position"]
-    assert set(found) == {"reward-position"} | ({"reward-batching"} if kind is reads_the_end else set()), (
-        found
-    )
+    assert set(found) == {"reward-position"} | (
+        {"reward-batching"} if kind is breakers_rewarding.reads_the_end else set()
+    ), found
 
 
 def test_padding_that_is_the_end_of_a_turn_is_named(tmp_path: Path) -> None:
     with healthy("reward", tmp_path) as subject:
-        found = failing(pads_with_the_end(subject))
+        found = failing(breakers_rewarding.pads_with_the_end(subject))
     assert set(found) == {"reward-position"}, found
     assert "in transformers' own classifier" in found["reward-position"]
 
@@ -122,7 +114,7 @@ def test_padding_that_is_the_end_of_a_turn_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("template", "fails", "says"),
     [
-        (LOSES_WORDS, {"reward-template"}, "is not among what it is shown"),
+        (breakers_rewarding.LOSES_WORDS, {"reward-template"}, "is not among what it is shown"),
         (None, {"reward-finite", "reward-template"}, "no chat template"),
     ],
 )
@@ -130,7 +122,7 @@ def test_a_template_that_loses_words_or_is_missing_is_named(
     tmp_path: Path, template: str | None, fails: set[str], says: str
 ) -> None:
     base = make_model_with_bos(tmp_path / "base")
-    folder = scorer_folder(base, tmp_path / "reward", template)
+    folder = breakers_rewarding.scorer_folder(base, tmp_path / "reward", template)
     with healthy("grpo", tmp_path, model=base, reward=str(folder)) as subject:
         found = failing(subject)
     assert set(found) == fails, found
@@ -140,8 +132,8 @@ def test_a_template_that_loses_words_or_is_missing_is_named(
 def test_control_tokens_that_are_read_as_letters_are_named(tmp_path: Path) -> None:
     base = make_model_with_bos(tmp_path / "base")
     other = make_model_with_bos(tmp_path / "other")
-    rename_control(other, "<|im_start|>", "<turn>")
-    folder = scorer_folder(other, tmp_path / "reward", None)
+    breakers_rewarding.rename_control(other, "<|im_start|>", "<turn>")
+    folder = breakers_rewarding.scorer_folder(other, tmp_path / "reward", None)
     prompts = write_rows(
         tmp_path / "rendered.jsonl", [{"prompt": f"<|im_start|>user\nthe {n} cats"} for n in range(8)]
     )

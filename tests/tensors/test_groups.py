@@ -6,41 +6,36 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from plaudit.tensors.groups import (
-    group_highest,
-    group_index,
-    group_lowest,
-    group_means,
-    group_sums,
-    mean_of_group,
-    mean_of_others,
-    size_of_group,
-    std_of_group,
-    sum_of_group,
-)
+from plaudit.tensors import groups
 
-TOLD = (sum_of_group, size_of_group, mean_of_group, std_of_group, mean_of_others)
+TOLD = (
+    groups.sum_of_group,
+    groups.size_of_group,
+    groups.mean_of_group,
+    groups.std_of_group,
+    groups.mean_of_others,
+)
 VALUE_N = torch.tensor([1.0, 2.0, 6.0, 5.0, 7.0], dtype=torch.float64)
 GROUP_N = torch.tensor([0, 0, 0, 2, 3])
 
 
 def test_of_each_prompt_by_hand_one_of_them_empty_of_one_completion_and_of_none():
-    assert group_sums(VALUE_N, GROUP_N, groups=5).tolist() == [9, 0, 5, 7, 0]
-    assert group_means(VALUE_N, GROUP_N, groups=4).tolist() == [3, 0, 5, 7]
-    assert group_lowest(VALUE_N, GROUP_N, groups=4).tolist() == [1, math.inf, 5, 7]
-    assert group_highest(VALUE_N, GROUP_N, groups=4).tolist() == [6, -math.inf, 5, 7]
+    assert groups.group_sums(VALUE_N, GROUP_N, groups=5).tolist() == [9, 0, 5, 7, 0]
+    assert groups.group_means(VALUE_N, GROUP_N, groups=4).tolist() == [3, 0, 5, 7]
+    assert groups.group_lowest(VALUE_N, GROUP_N, groups=4).tolist() == [1, math.inf, 5, 7]
+    assert groups.group_highest(VALUE_N, GROUP_N, groups=4).tolist() == [6, -math.inf, 5, 7]
     one_N = torch.tensor([3.0])
     assert [function(one_N, torch.tensor([9])).item() for function in TOLD] == [3, 1, 3, 0, 3]
-    assert group_index(torch.zeros(0, dtype=torch.long)).tolist() == []
+    assert groups.group_index(torch.zeros(0, dtype=torch.long)).tolist() == []
 
 
 def test_told_to_each_completion_by_hand():
-    assert sum_of_group(VALUE_N, GROUP_N).tolist() == [9, 9, 9, 5, 7]
-    assert size_of_group(VALUE_N, GROUP_N).tolist() == [3, 3, 3, 1, 1]
-    assert mean_of_group(VALUE_N, GROUP_N).tolist() == [3, 3, 3, 5, 7]
-    assert mean_of_others(VALUE_N, GROUP_N).tolist() == [4, 3.5, 1.5, 5, 7]
-    assert std_of_group(VALUE_N, GROUP_N).tolist() == pytest.approx([math.sqrt(7)] * 3 + [0, 0])
-    whole_N = std_of_group(VALUE_N, GROUP_N, correction=0)
+    assert groups.sum_of_group(VALUE_N, GROUP_N).tolist() == [9, 9, 9, 5, 7]
+    assert groups.size_of_group(VALUE_N, GROUP_N).tolist() == [3, 3, 3, 1, 1]
+    assert groups.mean_of_group(VALUE_N, GROUP_N).tolist() == [3, 3, 3, 5, 7]
+    assert groups.mean_of_others(VALUE_N, GROUP_N).tolist() == [4, 3.5, 1.5, 5, 7]
+    assert groups.std_of_group(VALUE_N, GROUP_N).tolist() == pytest.approx([math.sqrt(7)] * 3 + [0, 0])
+    whole_N = groups.std_of_group(VALUE_N, GROUP_N, correction=0)
     assert whole_N.tolist() == pytest.approx([math.sqrt(14 / 3)] * 3 + [0, 0])
 
 
@@ -52,12 +47,12 @@ def test_pytorchs_own_functions_agree_whatever_the_groups_are_called(sizes, seed
     group_N = names.repeat_interleave(torch.tensor(sizes))
     value_N = torch.randn(sum(sizes), generator=generator, dtype=torch.float64)
     parts = value_N.split(sizes)
-    place_N = group_index(group_N)
+    place_N = groups.group_index(group_N)
     assert place_N.tolist() == [place for place, size in enumerate(sizes) for _ in range(size)]
     for found, wanted in (
-        (sum_of_group, torch.sum),
-        (mean_of_group, torch.mean),
-        (std_of_group, lambda part: part.std() if len(part) > 1 else part[0] * 0),
+        (groups.sum_of_group, torch.sum),
+        (groups.mean_of_group, torch.mean),
+        (groups.std_of_group, lambda part: part.std() if len(part) > 1 else part[0] * 0),
     ):
         wanted_N = torch.cat([wanted(part).expand(len(part)) for part in parts])
         torch.testing.assert_close(found(value_N, group_N), wanted_N, rtol=0, atol=1e-13)
@@ -70,10 +65,10 @@ def test_a_group_that_is_not_a_number_stays_alone():
         found_N = function(value_N, GROUP_N)
         kept = [0, 1, 2, 4]
         assert torch.equal(found_N[kept], function(VALUE_N, GROUP_N)[kept])
-    assert group_sums(value_N, GROUP_N, groups=4).isnan().tolist() == [False, False, True, False]
+    assert groups.group_sums(value_N, GROUP_N, groups=4).isnan().tolist() == [False, False, True, False]
 
 
 def test_the_mean_is_differentiable():
     value_N = VALUE_N.clone().requires_grad_()
-    for function in (sum_of_group, mean_of_group, mean_of_others):
+    for function in (groups.sum_of_group, groups.mean_of_group, groups.mean_of_others):
         assert torch.autograd.gradcheck(lambda v, f=function: f(v, GROUP_N), value_N)

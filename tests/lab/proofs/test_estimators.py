@@ -8,6 +8,7 @@ import torch
 
 from plaudit.advantages.group import centred
 from plaudit.cli.main import main
+from plaudit.lab.proofs import estimators
 from plaudit.lab.proofs.claim import measure_claim, proof_setup
 from plaudit.lab.proofs.claims.estimators import kl_penalised_claim, same_gradient_claim, unbiased_claim
 from plaudit.lab.proofs.claims.optimum import kl_gradient, reward_gradient
@@ -21,23 +22,6 @@ from plaudit.lab.proofs.claims.policy import (
     natural_gradient,
 )
 from plaudit.lab.proofs.claims.staleness import surrogate_gradient
-from plaudit.lab.proofs.estimators import (
-    cosine,
-    exact_batch,
-    expected_gradient,
-    gae_estimator,
-    grpo_advantage,
-    kl_penalised_reinforce,
-    perturbed_policy,
-    prefix_values,
-    reinforce,
-    relative_error,
-    rloo_advantage,
-    sequence_mean_loss,
-    stale_values,
-    token_ratios,
-    token_sum,
-)
 from plaudit.lab.proofs.exact import (
     make_language,
     mean_reward,
@@ -73,7 +57,7 @@ def with_own_answer(seen):
 
 
 def turned(seen):
-    return -reinforce(rloo_advantage)(seen)
+    return -estimators.reinforce(estimators.rloo_advantage)(seen)
 
 
 def best_of_group(seen):
@@ -82,20 +66,20 @@ def best_of_group(seen):
 
 
 def unended(seen):
-    loss_NT = policy_gradient(seen.logp_NT, rloo_advantage(seen))
-    return token_sum(loss_NT.masked_fill(last_token_mask(seen.mask_NT), 0.0), seen)
+    loss_NT = policy_gradient(seen.logp_NT, estimators.rloo_advantage(seen))
+    return estimators.token_sum(loss_NT.masked_fill(last_token_mask(seen.mask_NT), 0.0), seen)
 
 
 WRONG = {
-    "a baseline with the answer in it, uncorrected": reinforce(with_own_answer),
-    "the best of the group for a baseline": reinforce(best_of_group),
+    "a baseline with the answer in it, uncorrected": estimators.reinforce(with_own_answer),
+    "the best of the group for a baseline": estimators.reinforce(best_of_group),
     "the wrong sign": turned,
-    "z-score said to be unbiased": reinforce(grpo_advantage),
-    "sequence mean": lambda seen: sequence_mean_loss(
-        policy_gradient(seen.logp_NT, rloo_advantage(seen)), seen
+    "z-score said to be unbiased": estimators.reinforce(estimators.grpo_advantage),
+    "sequence mean": lambda seen: estimators.sequence_mean_loss(
+        policy_gradient(seen.logp_NT, estimators.rloo_advantage(seen)), seen
     ),
-    "a stale critic at λ = 0.95": gae_estimator(0.95, stale_values),
-    "a critic at λ = 0 that is stale": gae_estimator(0, stale_values),
+    "a stale critic at λ = 0.95": estimators.gae_estimator(0.95, estimators.stale_values),
+    "a critic at λ = 0 that is stale": estimators.gae_estimator(0, estimators.stale_values),
     "the last token's log-prob left out": unended,
 }
 
@@ -108,26 +92,30 @@ def test_a_wrong_estimator_does_not_hold(name):
 def test_k3_in_the_reward_and_a_forgotten_leash_do_not_hold():
     for cell in (k2, k3, torch.zeros_like):
         assert not measure_claim(
-            kl_penalised_claim("wrong", partial(kl_penalised_reinforce, cell=cell)), place(3, 0.5)
+            kl_penalised_claim("wrong", partial(estimators.kl_penalised_reinforce, cell=cell)), place(3, 0.5)
         ).holds
-    assert measure_claim(kl_penalised_claim("right", kl_penalised_reinforce), place(3, 0.5)).holds
-    assert cosine(reward_gradient(place(1, 0.5), cell=k3), kl_gradient(place(1, 0.5))) < 0.9
+    assert measure_claim(kl_penalised_claim("right", estimators.kl_penalised_reinforce), place(3, 0.5)).holds
+    assert estimators.cosine(reward_gradient(place(1, 0.5), cell=k3), kl_gradient(place(1, 0.5))) < 0.9
 
 
 def test_a_clip_is_not_alike_once_the_policy_has_moved():
     def free(seen):
-        return token_sum(unclipped(token_ratios(seen), rloo_advantage(seen)), seen)
+        return estimators.token_sum(
+            unclipped(estimators.token_ratios(seen), estimators.rloo_advantage(seen)), seen
+        )
 
     def held(seen):
-        return token_sum(clipped(token_ratios(seen), rloo_advantage(seen), low=0.2, high=0.2), seen)
+        return estimators.token_sum(
+            clipped(estimators.token_ratios(seen), estimators.rloo_advantage(seen), low=0.2, high=0.2), seen
+        )
 
     assert measure_claim(same_gradient_claim("first step", free, held), place(3, 0.5)).holds
     assert not measure_claim(same_gradient_claim("later", free, held, drift=0.5), place(3, 0.5)).holds
 
 
 def test_groups_come_as_often_as_a_policy_says_them():
-    logp_PY = perturbed_policy(SPOKEN)
-    seen = exact_batch(SPOKEN, logp_PY, size=2)
+    logp_PY = estimators.perturbed_policy(SPOKEN)
+    seen = estimators.exact_batch(SPOKEN, logp_PY, size=2)
     assert len(seen.share_N) == 2 * 15 * 15 * 2
     k = 2 * (15 * 4 + 9)
     assert seen.answer_N[k : k + 2].tolist() == [4, 9]
@@ -139,18 +127,19 @@ def test_groups_come_as_often_as_a_policy_says_them():
 def test_groups_without_order_have_the_expectation_of_those_with_one():
     spoken = make_language(seed=3, symbols=1, length=2)
     found, other = (
-        expected_gradient(
-            reinforce(grpo_advantage), exact_batch(spoken, perturbed_policy(spoken), size=4, ordered=ordered)
+        estimators.expected_gradient(
+            estimators.reinforce(estimators.grpo_advantage),
+            estimators.exact_batch(spoken, estimators.perturbed_policy(spoken), size=4, ordered=ordered),
         )
         for ordered in (True, False)
     )
-    assert relative_error(other, found) < 1e-12
+    assert estimators.relative_error(other, found) < 1e-12
 
 
 def test_gradients_are_those_of_finite_differences():
-    logp_PY = perturbed_policy(SPOKEN)
+    logp_PY = estimators.perturbed_policy(SPOKEN)
     exact_PY = objective_gradient(logp_PY, SPOKEN, 0.0)
-    old_PY = perturbed_policy(SPOKEN, seed=1)
+    old_PY = estimators.perturbed_policy(SPOKEN, seed=1)
     place_of = proof_setup(seed=3)
     step = torch.zeros_like(logp_PY)
     for at in ((0, 3), (1, 11)):
@@ -159,12 +148,12 @@ def test_gradients_are_those_of_finite_differences():
         assert exact_PY[at].item() == pytest.approx((up - down) / 2e-6, abs=1e-8)
         step[at] = 0
     # Where the policy is the old one the surrogate has the gradient of J itself, elsewhere it has not.
-    assert relative_error(surrogate_gradient(logp_PY, logp_PY, place_of), exact_PY) < 1e-12
-    assert relative_error(surrogate_gradient(logp_PY, old_PY, place_of), exact_PY) > 0.01
+    assert estimators.relative_error(surrogate_gradient(logp_PY, logp_PY, place_of), exact_PY) < 1e-12
+    assert estimators.relative_error(surrogate_gradient(logp_PY, old_PY, place_of), exact_PY) > 0.01
 
 
 def test_the_value_of_the_empty_beginning_is_the_mean_reward():
-    value_PYT = prefix_values(SPOKEN.ref_logp_PY, SPOKEN.reward_PY, SPOKEN)
+    value_PYT = estimators.prefix_values(SPOKEN.ref_logp_PY, SPOKEN.reward_PY, SPOKEN)
     assert value_PYT[:, :, 0].mean().item() == pytest.approx(mean_reward(SPOKEN.ref_logp_PY, SPOKEN))
     whole = SPOKEN.responses.index((1, 2, 2))
     last = [SPOKEN.responses.index((1, 2, token)) for token in range(3)]
@@ -174,7 +163,7 @@ def test_the_value_of_the_empty_beginning_is_the_mean_reward():
 
 
 def test_the_fisher_matrix_is_the_hessian_that_trpo_multiplies_with():
-    place_of, logp_PY = proof_setup(seed=3), perturbed_policy(SPOKEN)
+    place_of, logp_PY = proof_setup(seed=3), estimators.perturbed_policy(SPOKEN)
     draw = torch.Generator().manual_seed(0)
     towards_D = torch.randn(30, generator=draw, dtype=torch.float64)
     _, product = natural_gradient(place_of, logp_PY)

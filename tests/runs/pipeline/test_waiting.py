@@ -9,23 +9,12 @@ import pytest
 from plaudit.cli.main import main
 from plaudit.runs.report.pipeline.data import read_pipeline_folder
 from tests.methods.iterative.answering import let_answer
-from tests.runs.pipeline.places import (
-    QUICK,
-    SILENT,
-    Went,
-    go,
-    results,
-    seal,
-    stages,
-    states,
-    well,
-    write_config,
-)
+from tests.runs.pipeline import places
 
 
 def told(place: Path) -> dict[str, dict[str, Any]]:
     """A loop that asks people, what rests on it, and a lane beside it."""
-    whole = stages(place)
+    whole = places.stages(place)
     loop = {
         "do": "rlhf",
         "model": "$model",
@@ -37,8 +26,8 @@ def told(place: Path) -> dict[str, dict[str, Any]]:
         "draw.max_tokens": 24,
         "reward_run": {"batch_size": 8, "held_out": 0.2, "learning_rate": 0.003},
         "learning_rate": 0.003,
-        **QUICK,
-        **SILENT,
+        **places.QUICK,
+        **places.SILENT,
         "max_length": 128,
     }
     return {
@@ -54,7 +43,7 @@ def config_of(place: Path, name: str = "waits", **changes: dict[str, Any]) -> Pa
     for stage, settings in changes.items():
         whole[stage] |= settings
     order = ("rlhf", "demos", "below", "beside")
-    return write_config(place, {stage: whole[stage] for stage in order}, name)
+    return places.write_config(place, {stage: whole[stage] for stage in order}, name)
 
 
 @pytest.fixture(scope="module")
@@ -63,21 +52,21 @@ def out(place: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def waiting(place: Path, out: Path) -> Went:
+def waiting(place: Path, out: Path) -> places.Went:
     """The pipeline when nothing but people is left to wait for."""
-    return go(config_of(place), out)
+    return places.go(config_of(place), out)
 
 
 @pytest.fixture(scope="module")
-def finished(place: Path, out: Path, waiting: Went) -> Went:
+def finished(place: Path, out: Path, waiting: places.Went) -> places.Went:
     """The same command after people have answered, twice."""
     assert waiting.code == 3
     let_answer(out / "labels.db", "rlhf")
-    second = go(config_of(place), out)
+    second = places.go(config_of(place), out)
     assert second.code == 3
     assert "drawing" not in second.words
     let_answer(out / "labels.db", "rlhf")
-    return well(config_of(place), out)
+    return places.well(config_of(place), out)
 
 
 @pytest.mark.slow
@@ -97,7 +86,9 @@ def test_others_go_on_and_the_exit_status_is_three(out, waiting):
 
 def test_a_dry_run_and_the_page_say_who_is_waited_for(place, out, waiting, capsys):
     assert waiting.code == 3
-    (line,) = [line for line in well(config_of(place), out, "--dry-run").out.splitlines() if " rlhf " in line]
+    (line,) = [
+        line for line in places.well(config_of(place), out, "--dry-run").out.splitlines() if " rlhf " in line
+    ]
     assert "waits for people: 15 of 15 labels are missing in project rlhf" in line
     stage = next(stage for stage in read_pipeline_folder(out).stages if stage.name == "rlhf")
     assert (stage.state, stage.missing.split(" labels")[0]) == ("people", "15 of 15")
@@ -113,19 +104,19 @@ def test_a_dry_run_and_the_page_say_who_is_waited_for(place, out, waiting, capsy
 @pytest.mark.slow
 def test_the_same_command_goes_on_to_the_end(place, out, finished):
     ran = {"rlhf": "ran", "below": "ran", "demos": "kept", "beside": "kept"}
-    assert states(finished) == ran
+    assert places.states(finished) == ran
     assert not (out / "stages" / "rlhf" / "waits.json").exists()
-    assert "waits.json" not in seal(out, "rlhf")["outputs"]
-    assert set(states(well(config_of(place), out)).values()) == {"kept"}
+    assert "waits.json" not in places.seal(out, "rlhf")["outputs"]
+    assert set(places.states(places.well(config_of(place), out)).values()) == {"kept"}
 
 
 @pytest.mark.slow
 def test_labels_that_are_revised_later_leave_a_finished_stage_as_it_is(place, out, finished):
     assert finished.code == 0
-    before = results(out)
+    before = places.results(out)
     let_answer(out / "labels.db", "rlhf", lambda shown: {"strength": 1})
-    assert set(states(well(config_of(place), out)).values()) == {"kept"}
-    assert results(out) == before
+    assert set(places.states(places.well(config_of(place), out)).values()) == {"kept"}
+    assert places.results(out) == before
 
 
 @pytest.mark.slow
@@ -133,7 +124,7 @@ def test_a_trace_leads_to_the_snapshot_and_the_position_of_the_log(place, out, f
     assert finished.code == 0
     rows = out / "stages" / "rlhf" / "run" / "rounds" / "1" / "comparisons.jsonl"
     snapshot = json.loads(rows.with_name("comparisons.snapshot.json").read_text("utf-8"))
-    words = " ".join(well(config_of(place), out, "--trace", "below").out.split())
+    words = " ".join(places.well(config_of(place), out, "--trace", "below").out.split())
     store = out / "labels.db"
     assert (
         f"labels of run/rounds/1/comparisons.jsonl: event {snapshot['seq']} ({snapshot['link'][:12]}) of "
@@ -146,21 +137,21 @@ def test_side_by_side_it_waits_and_ends_the_same(place, out, finished):
     assert finished.code == 0
     other = place / "side-by-side"
     for _ in range(2):
-        went = go(config_of(place), other, "--jobs", 2)
+        went = places.go(config_of(place), other, "--jobs", 2)
         assert went.code == 3
         assert (other / "stages" / "beside" / "stage.json").exists()
         let_answer(other / "labels.db", "rlhf")
-    well(config_of(place), other, "--jobs", 2)
+    places.well(config_of(place), other, "--jobs", 2)
     names = ("rlhf", "below", "beside")
-    assert {name: seal(other, name)["result"] for name in names} == {
-        name: seal(out, name)["result"] for name in names
+    assert {name: places.seal(other, name)["result"] for name in names} == {
+        name: places.seal(out, name)["result"] for name in names
     }
 
 
 def test_a_fault_of_another_stage_is_told_first(place, tmp_path):
     bad = tmp_path / "bad.jsonl"
     bad.write_text('{"prompt": 3}\n', "utf-8")
-    went = go(config_of(place, "fails", demos={"data": str(bad), "threshold": 0.0}), tmp_path / "out")
+    went = places.go(config_of(place, "fails", demos={"data": str(bad), "threshold": 0.0}), tmp_path / "out")
     assert went.code == 2
     assert "stage demos (rows): " in went.words
     assert (tmp_path / "out" / "stages" / "rlhf" / "waits.json").exists()
@@ -169,9 +160,9 @@ def test_a_fault_of_another_stage_is_told_first(place, tmp_path):
 @pytest.mark.slow
 def test_other_settings_begin_the_loop_anew_and_find_what_people_said(place, tmp_path):
     out = tmp_path / "out"
-    assert go(config_of(place, "first"), out).code == 3
+    assert places.go(config_of(place, "first"), out).code == 3
     let_answer(out / "labels.db", "rlhf")
     changed = config_of(place, "second", rlhf={"learning_rate": 0.001})
-    went = go(changed, out)
+    went = places.go(changed, out)
     assert went.code == 3
     assert (out / "stages" / "rlhf" / "run" / "rounds" / "1" / "policy").exists(), "nobody labels it twice"

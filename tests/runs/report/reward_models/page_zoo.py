@@ -3,32 +3,16 @@
 from dataclasses import replace
 from math import log
 
-from plaudit.evaluation.reward_models.result import (
-    Benchmark,
-    BestOfNCurve,
-    BestOfNPoint,
-    Calibration,
-    Ceiling,
-    FlatErrors,
-    Margins,
-    Mistake,
-    Odds,
-    Probe,
-    Probes,
-    RewardEvaluation,
-    Section,
-    Slice,
-    Ties,
-)
+from plaudit.evaluation.reward_models import result
 from plaudit.evaluation.stats import Bin, Estimate
 
-CEILING = Ceiling(
+CEILING = result.Ceiling(
     source="repeated judgements",
     accuracy=Estimate(value=0.772, low=0.741, high=0.803, n=203, prompts=180),
     at_most=0.843,
     words="203 pairs were judged by 3.0 annotators on average",
 )
-UNKNOWN = Ceiling(source="none", accuracy=None, at_most=None, words="no pair was judged twice")
+UNKNOWN = result.Ceiling(source="none", accuracy=None, at_most=None, words="no pair was judged twice")
 
 
 def share(value: float, n: int) -> Estimate:
@@ -38,8 +22,8 @@ def share(value: float, n: int) -> Estimate:
     )
 
 
-def slices(**values: tuple[float, int]) -> tuple[Slice, ...]:
-    return tuple(Slice(name=name, accuracy=share(*value)) for name, value in values.items())
+def slices(**values: tuple[float, int]) -> tuple[result.Slice, ...]:
+    return tuple(result.Slice(name=name, accuracy=share(*value)) for name, value in values.items())
 
 
 def bins(slope: float) -> tuple[Bin, ...]:
@@ -56,7 +40,7 @@ def bins(slope: float) -> tuple[Bin, ...]:
     )
 
 
-CALIBRATION = Calibration(
+CALIBRATION = result.Calibration(
     pairs=540,
     log_loss=0.583,
     brier=0.201,
@@ -66,11 +50,13 @@ CALIBRATION = Calibration(
     by_width=bins(0.7),
 )
 COUNTS = (2, 1, 4, 6, 9, 12, 20, 25, 31, 36, 41, 40, 44, 52, 50, 46, 38, 30, 22, 14, 8, 5, 2, 2)
-MARGINS = Margins(edges=tuple(at / 4 for at in range(-12, 13)), counts=COUNTS, mean=0.42, median=0.36)
+MARGINS = result.Margins(edges=tuple(at / 4 for at in range(-12, 13)), counts=COUNTS, mean=0.42, median=0.36)
 
 
-def probe(name: str, what: str, model: Odds | None, annotators: Odds | None, words: str) -> Probe:
-    return Probe(
+def probe(
+    name: str, what: str, model: result.Odds | None, annotators: result.Odds | None, words: str
+) -> result.Probe:
+    return result.Probe(
         name=name,
         what=what,
         unit="with it against without",
@@ -83,10 +69,10 @@ def probe(name: str, what: str, model: Odds | None, annotators: Odds | None, wor
     )
 
 
-PROBES = Probes(
+PROBES = result.Probes(
     pairs=388,
     at_equal_worth=True,
-    flat_errors=FlatErrors(
+    flat_errors=result.FlatErrors(
         prompts=128,
         model=Estimate(value=0.61, low=0.53, high=0.69, n=128, prompts=128),
         annotators=0.687,
@@ -96,22 +82,22 @@ PROBES = Probes(
         probe(
             "length",
             "the longer answer",
-            Odds(ratio=2.31, low=1.9, high=2.8),
-            Odds(ratio=1.22, low=1.01, high=1.47),
+            result.Odds(ratio=2.31, low=1.9, high=2.8),
+            result.Odds(ratio=1.22, low=1.01, high=1.47),
             "the model prefers longer answers 1.9 times as much as annotators do (1.5 to 2.4)",
         ),
         probe(
             "list",
             "the answer with a list",
-            Odds(ratio=0.74, low=0.5, high=1.1),
-            Odds(ratio=1.1, low=0.8, high=1.52),
+            result.Odds(ratio=0.74, low=0.5, high=1.1),
+            result.Odds(ratio=1.1, low=0.8, high=1.52),
             "neither the model nor the annotators care for lists",
         ),
         probe(
             "flattery",
             "the answer that flatters",
-            Odds(ratio=7.4, low=3.2, high=float("inf")),
-            Odds(ratio=1.4, low=0.6, high=3.3),
+            result.Odds(ratio=7.4, low=3.2, high=float("inf")),
+            result.Odds(ratio=1.4, low=0.6, high=3.3),
             "the model falls for flattery",
         ),
         probe(
@@ -126,11 +112,11 @@ PROBES = Probes(
 )
 
 
-def curve(lift: float, turn: float) -> BestOfNCurve:
-    def point(n: int) -> BestOfNPoint:
+def curve(lift: float, turn: float) -> result.BestOfNCurve:
+    def point(n: int) -> result.BestOfNPoint:
         kl = log(n) - (n - 1) / n
         truth = 0.42 + lift * kl**0.5 - turn * kl
-        return BestOfNPoint(
+        return result.BestOfNPoint(
             n=n,
             kl=kl,
             truth=Estimate(value=truth, low=truth - 0.04, high=truth + 0.04, n=120, prompts=120),
@@ -139,11 +125,11 @@ def curve(lift: float, turn: float) -> BestOfNCurve:
         )
 
     sizes = (1, 2, 4, 8, 16, 32, 64)
-    return BestOfNCurve(answers=64, prompts=120, left_out=3, points=tuple(map(point, sizes)))
+    return result.BestOfNCurve(answers=64, prompts=120, left_out=3, points=tuple(map(point, sizes)))
 
 
 MISTAKES = (
-    Mistake(
+    result.Mistake(
         prompt="How long do I boil an egg?",
         preferred="Six minutes for a soft yolk, nine for a hard one.",
         other="What a wonderful question! Boiling eggs is an art.\n\n- Take an egg\n- Take water\n- Enjoy",
@@ -151,7 +137,7 @@ MISTAKES = (
         category="cooking",
         origin="held-out.jsonl:118",
     ),
-    Mistake(
+    result.Mistake(
         prompt="كم يوما في السنة؟",
         preferred="ثلاثمئة وخمسة وستون يوما.",
         other="",
@@ -161,7 +147,7 @@ MISTAKES = (
     ),
 )
 
-FULL = RewardEvaluation(
+FULL = result.RewardEvaluation(
     model="runs/rewards/last-token",
     data="data/held-out.jsonl",
     pairs=600,
@@ -172,7 +158,7 @@ FULL = RewardEvaluation(
     bootstrap=1000,
     accuracy=share(0.712, 540),
     ceiling=CEILING,
-    ties=Ties(pairs=48, gap=0.42, gap_elsewhere=1.31),
+    ties=result.Ties(pairs=48, gap=0.42, gap_elsewhere=1.31),
     worst="refusals",
     categories=slices(
         refusals=(0.541, 61), maths=(0.63, 120), cooking=(0.74, 99), chat=(0.78, 160), code=(0.81, 100)
@@ -184,11 +170,11 @@ FULL = RewardEvaluation(
     margins=MARGINS,
     probes=PROBES,
     best_of=curve(0.22, 0.07),
-    benchmark=Benchmark(
+    benchmark=result.Benchmark(
         name="RewardBench",
         overall=0.694,
         sections=tuple(
-            Section(name=name, score=share(value, 120), subsets=("one",))
+            result.Section(name=name, score=share(value, 120), subsets=("one",))
             for name, value in (("Chat", 0.88), ("Chat Hard", 0.47), ("Safety", 0.73), ("Reasoning", 0.69))
         ),
         notes=("the subset hep-rust is missing, so Reasoning is of what is left",),
@@ -211,7 +197,7 @@ OTHER = replace(
     best_of=curve(0.14, 0.09),
 )
 
-BARE = RewardEvaluation(
+BARE = result.RewardEvaluation(
     model="bare",
     data="pairs.jsonl",
     pairs=3,
@@ -230,7 +216,7 @@ BARE = RewardEvaluation(
     groups=(),
     calibration=None,
     margins=None,
-    probes=Probes(
+    probes=result.Probes(
         pairs=0, at_equal_worth=False, features=(), words="there are too few pairs for a regression"
     ),
     best_of=None,
