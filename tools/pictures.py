@@ -201,6 +201,8 @@ def pages_of(shop: Shop) -> Iterator[tuple[str, str, str]]:
         "queue",
         "quality",
         "gaps",
+        "gold",
+        "questions",
         "people",
         "invites",
         "settings",

@@ -348,7 +348,8 @@ def test_a_question_is_answered_for_all_and_names_nobody(office):
         assert "May one be brief?" in page
         assert "Yes, where both hold." in page
         assert "Ulm" not in page
-        assert asker.pseudonym not in page.partition("questions-title")[2]
+        # The words alone: a form's token may hold any letters.
+        assert asker.pseudonym not in re.sub(r"<[^>]*>", "", page.partition("questions-title")[2])
 
 
 def test_a_later_answer_holds_and_what_an_erased_person_asked_is_gone(office):

@@ -37,7 +37,7 @@ from tests.peer import RECORDED, PeerValues
 ROOT = Path(__file__).resolve().parents[2]
 WITHOUT_DEVICE = (
     *("annotators", "checkpoints", "control", "kills", "labelling", "loading", "rows", "serving", "skill"),
-    *("traffic", "work"),
+    *("corrected", "routing", "traffic", "work"),
 )
 """Benchmarks that are of no device, as README.md says of them."""
 COMMANDS = sorted(

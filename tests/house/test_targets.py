@@ -1,5 +1,7 @@
 """tools.targets: each figure is counted as it says, and one that leaves its bound is a failure."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,8 @@ TEXT = '''"""A module.
 
 Two lines more.
 """
+
+from __future__ import annotations
 
 # Why, and
 # why not.

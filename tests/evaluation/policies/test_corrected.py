@@ -3,14 +3,18 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 import pytest
 
 from benchmarks.corrected import JUDGES, SETTINGS, Setting, drawn, held
+from plaudit.cli.main import main
 from plaudit.errors import UserError
 from plaudit.evaluation.policies import corrected
+from plaudit.evaluation.policies.result import read_policy_evaluation
 from plaudit.evaluation.stats import Estimate, wilson_interval
+from tests.evaluation.policies.tiny import policy
 from tests.peer import ASKED, RECORDED, ROOT, PeerValues, ask_script
 
 PEER = ROOT / ".peers/ppi/bin/python"
@@ -150,3 +154,38 @@ def test_labels_are_matched_by_words_and_means_taken(tmp_path):
     assert np.isnan(sample.people[2])
     assert sample.probabilities is not None
     assert sample.probabilities.tolist()[:2] == [0.2, 0.5]
+
+
+def compared(folder: Path, capsys, *options: object, code: int = 0):
+    """Two tiny policies by a judge that likes what comes first in the alphabet; a longer answer is better."""
+    (folder / "prompts.jsonl").write_text("".join(f'{{"prompt": "w{n} w9"}}\n' for n in range(60)))
+    (folder / "mine.py").write_text(
+        "def early(first, second):\n    return 'first' if first < second else 'second'\n"
+    )
+    words = [policy(folder, 0), policy(folder, 1), "--prompts", folder / "prompts.jsonl", "--max-tokens", 6]
+    words += ["--judge", f"{folder / 'mine.py'}:early", "--bootstrap", 50, "--device", "cpu", *options]
+    assert main(["eval", "policy", *map(str, words)]) == code
+    return capsys.readouterr()
+
+
+def test_a_win_rate_is_corrected_by_labels_of_its_own_answers(tmp_path: Path, capsys):
+    plain = compared(tmp_path, capsys, "--out", tmp_path / "raw")
+    assert "the intervals know nothing" in plain.out
+    pairs = [row.answers for row in read_policy_evaluation(tmp_path / "raw").all_answers]
+    prompts = [row.prompt for row in read_policy_evaluation(tmp_path / "raw").all_answers]
+    wins = [0.5 + 0.5 * ((len(b.text) > len(a.text)) - (len(b.text) < len(a.text))) for a, b in pairs]
+    rows = [
+        {"prompt": prompt, "chosen": b.text, "rejected": a.text, "probability": win}
+        for prompt, (a, b), win in zip(prompts, pairs, wins, strict=True)
+        if a.text.strip() != b.text.strip() and a.text.strip() and b.text.strip()
+    ]
+    (tmp_path / "people.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:40]))
+    compared(tmp_path, capsys, "--people", tmp_path / "people.jsonl", "--out", tmp_path / "e")
+    contest = read_policy_evaluation(tmp_path / "e").contests[0]
+    assert contest.corrected is not None
+    assert contest.corrected.labels >= len(rows[:40])
+    figure = contest.corrected.corrected
+    assert figure.low <= fmean(wins) <= figure.high
+    (tmp_path / "few.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:5]))
+    refused = compared(tmp_path, capsys, "--people", tmp_path / "few.jsonl", code=2)
+    assert "fewer than 20 prompts" in refused.err

@@ -26,7 +26,8 @@ def names(entry: Any, above: str = "") -> Iterator[str]:
 
 def patterns() -> Iterator[str]:
     """Every string of the package's code as a pattern; what is filled in may be anything."""
-    for path in FOLDER.rglob("*.py"):
+    # The pages of the exercises stand among the examples.
+    for path in (*FOLDER.rglob("*.py"), *Path("examples/exercises").glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.JoinedStr):
                 parts = [

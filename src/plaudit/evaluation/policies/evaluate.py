@@ -429,16 +429,14 @@ def _policy_evaluation(
     curve, over_optimisation_fit = _best_of_n(data, reference, scorers, settings)
     contests = _contest_results(duels_by_judge, scorers.judges, settings)
     notes = evaluation_notes(data, duels_by_judge, scorers.judges, settings.drawing, contests)
-    names = [
-        None if scorer is None else scorer.name for scorer in (scorers.gold, scorers.reward, scorers.right)
-    ]
-    # Rows lie prompt after prompt with k answers each: every k-th begins the next prompt.
-    first = all_rows[:: settings.drawing.completions_per_prompt]
+    named = (scorers.gold, scorers.reward, scorers.right)
+    gold, reward, right = (None if scorer is None else scorer.name for scorer in named)
+    firsts = all_rows[:: settings.drawing.completions_per_prompt]  # Of each prompt's answers, one row.
     return PolicyEvaluation(
         policies=tuple(policy_figures(policy, data, cut_to, settings.resampling) for policy in data.policies),
         reference=reference.name,
-        gold=names[0],
-        reward=names[1],
+        gold=gold,
+        reward=reward,
         prompts=len(data.prompts),
         answers=settings.drawing.completions_per_prompt,
         sampling=settings.drawing.description,
@@ -447,15 +445,15 @@ def _policy_evaluation(
         ratings=win_rate.elo_ratings(first_judge_duels, settings.resampling) if is_rated else (),
         best_of=curve,
         over_optimisation=over_optimisation_fit,
-        shown=tuple(some_of(first, settings.shown, f"shown {settings.resampling.seed}")),
+        shown=tuple(some_of(firsts, settings.shown, f"shown {settings.resampling.seed}")),
         notes=(
             *notes,
-            *(f"{names[2]}: {times} × {why}" for why, times in divided_refusals(scorers.right).items()),
+            *(f"{right}: {times} × {why}" for why, times in divided_refusals(scorers.right).items()),
             *(unrated_note(first_judge_duels) if is_rated else ()),
         ),
         all_answers=all_rows,
         choice_logprobs=tuple(row for policy in data.policies for row in policy.choice_logprobs),
-        right=names[2],
+        right=right,
     )
 
 

@@ -20,7 +20,7 @@ from plaudit.methods.policy.config import POLICY, PolicyConfig
 from plaudit.methods.preference.config import PreferenceConfig, configured_algorithm
 from plaudit.methods.reference import settled_reference
 from plaudit.methods.reward_model.config import RewardConfig
-from plaudit.models.first_layers import keep_first_layers
+from plaudit.models.reward_model import keep_first_layers
 from plaudit.models.four_bits import four_bit_layers, level_pairs, numbers_in_four_bits
 from plaudit.models.load import (
     Precision,
