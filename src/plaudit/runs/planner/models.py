@@ -20,7 +20,6 @@ from plaudit.methods.policy.config import POLICY, PolicyConfig
 from plaudit.methods.preference.config import PreferenceConfig, configured_algorithm
 from plaudit.methods.reference import settled_reference
 from plaudit.methods.reward_model.config import RewardConfig
-from plaudit.models.reward_model import keep_first_layers
 from plaudit.models.four_bits import four_bit_layers, level_pairs, numbers_in_four_bits
 from plaudit.models.load import (
     Precision,
@@ -32,7 +31,7 @@ from plaudit.models.load import (
     with_lora,
 )
 from plaudit.models.policy import Policy
-from plaudit.models.reward_model import RewardModel
+from plaudit.models.reward_model import RewardModel, keep_first_layers
 from plaudit.rewards.kinds import names_function
 from plaudit.rewards.load import loaded_model_folders, model_folder
 from plaudit.runs.planner.machine import Machine
