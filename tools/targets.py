@@ -71,9 +71,9 @@ def source_figures(files: Sequence[Source]) -> Iterator[Figure]:
     """What can be counted without running anything."""
     house = [source for source in files if source.path.parts[0] == SRC]
     core = [source for source in house if source.path.parts[2] not in WINGS]
-    yield Figure(name="files of the core", value=len(core), target=270, bound=270)
+    yield Figure(name="files of the core", value=len(core), target=270, bound=268)
     yield Figure(name="lines of the core", value=line_count(core), target=62_000, bound=66_850)
-    yield Figure(name="files", value=len(house), target=470, bound=506)
+    yield Figure(name="files", value=len(house), target=470, bound=500)
     yield Figure(name="lines", value=line_count(house), target=108_000, bound=116_700)
     docstrings = sum(docstring_lines(source.tree) for source in house)
     yield Figure(name="lines of docstrings", value=docstrings, target=13_500, bound=14_400)
@@ -82,7 +82,7 @@ def source_figures(files: Sequence[Source]) -> Iterator[Figure]:
     share = round(100 * comments / max(code, 1), 2)
     yield Figure(name="comments in % of code lines", value=share, target=3, bound=3.0, at_least=True)
     records = sum(is_record(node) for source in core for node in ast.walk(source.tree))
-    yield Figure(name="dataclasses in the core", value=records, target=380, bound=431)
+    yield Figure(name="dataclasses in the core", value=records, target=380, bound=427)
     long = [source.path.name for source in house if len(source.text.splitlines()) >= LONG]
     yield Figure(
         name=f"files of {LONG} lines and more", value=len(long), target=8, bound=8, detail=", ".join(long)
@@ -98,7 +98,7 @@ def source_figures(files: Sequence[Source]) -> Iterator[Figure]:
     yield Figure(name="circles of imports", value=len(knots), target=0, bound=0, detail=detail)
     upward, across = wing_imports(imports_between(house))
     yield Figure(name="imports of a wing by the core", value=upward, target=0, bound=0)
-    yield Figure(name="imports of a wing by another", value=across, target=0, bound=21)
+    yield Figure(name="imports of a wing by another", value=across, target=0, bound=6)
     bound = times_bound(house)
     for name, most in VAGUE.items():
         yield Figure(name=f"times that a name is {name!r}", value=bound[name], target=0, bound=most)
@@ -325,13 +325,13 @@ def run_figures(root: Path) -> Iterator[Figure]:
         loaded = pool.submit(counted, root, LOADED)
         methods = {method: pool.submit(executed, method) for method in ("dpo", "grpo")}
         [modules] = loaded.result()
-        yield Figure(name="modules loaded by methods.supervised", value=modules, target=120, bound=137)
+        yield Figure(name="modules loaded by methods.supervised", value=modules, target=120, bound=136)
         lines, files = methods["dpo"].result()
         yield Figure(name="files run to DPO's gradient", value=files, target=55, bound=72)
-        yield Figure(name="lines of these files", value=lines, target=15_000, bound=22_950)
+        yield Figure(name="lines of these files", value=lines, target=15_000, bound=22_900)
         lines, files = methods["grpo"].result()
         yield Figure(name="files run to GRPO's gradient", value=files, target=70, bound=91)
-        yield Figure(name="lines of those files", value=lines, target=19_000, bound=29_050)
+        yield Figure(name="lines of those files", value=lines, target=19_000, bound=28_950)
 
 
 def main(root: Path) -> int:
