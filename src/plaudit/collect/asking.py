@@ -83,8 +83,8 @@ class People:
 
     def requested(self, draw: str) -> tuple[str, ...] | None:
         """The ids of the tasks that were asked under this name; None where none were."""
-        with self.store.looking() as reading:
-            return self._drawn(reading, draw)
+        with self.store.looking() as moment:
+            return self._drawn(moment, draw)
 
     def _drawn(self, look: Transaction, draw: str) -> tuple[str, ...] | None:
         event = log.by_key(look.connection, self.project, _draw_key(draw))
@@ -97,8 +97,8 @@ class People:
         as they are unless a reviewer has decided by then, and one that was closed.
         """
         wanted_ids = {*tasks}
-        with self.store.looking() as reading:
-            rows = reading.connection.execute(_STANDING, {"p": self.project}).all()
+        with self.store.looking() as moment:
+            rows = moment.connection.execute(_STANDING, {"p": self.project}).all()
         # Here and not in the question: databases bound how many ids it may have.
         rows = [row for row in rows if row.id in wanted_ids]
         missing = sum(max(row.wanted - row.done, 0) for row in rows if row.state == "open")
@@ -134,10 +134,10 @@ class People:
         from plaudit.collect.quality.gathering import gather_rows
 
         rows = [row for labels in self.labels(self._answered(tasks)[0]).values() for row in labels]
-        with self.store.looking() as reading:
-            settings = reading.settings(self.project)
+        with self.store.looking() as moment:
+            settings = moment.settings(self.project)
             names = {
-                member["pseudonym"]: member["standing"] for member in project_people(reading, self.project)
+                member["pseudonym"]: member["standing"] for member in project_people(moment, self.project)
             }
         who = sorted({row.annotator for row in rows})
         standings = Counter(names.get(name, "reviewer") for name in who)
@@ -158,8 +158,8 @@ class People:
 
     def labels(self, tasks: Collection[str]) -> dict[str, list[Any]]:
         """The rows of people's labels that count, by task."""
-        with self.store.looking() as reading:
-            result, _ = selected_labels(reading.connection, self.project, Filters(), tasks)
+        with self.store.looking() as moment:
+            result, _ = selected_labels(moment.connection, self.project, Filters(), tasks)
         by_task: dict[str, list[Any]] = {}
         for row in result:
             by_task.setdefault(row.task, []).append(row)

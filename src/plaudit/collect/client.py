@@ -196,8 +196,8 @@ class LabelClient:
 
     def _change(self, path: str, assignment: str, key: str | None, **words: Any) -> dict[str, Any]:
         # A change, with a key of its own that stays the same however often it is sent.
-        mine = key or secrets.token_urlsafe(12)
-        return self._send("POST", path, {"assignment": assignment, "key": mine, **words})
+        send_key = key or secrets.token_urlsafe(12)
+        return self._send("POST", path, {"assignment": assignment, "key": send_key, **words})
 
     def _send(self, method: str, path: str, body: object = None) -> Any:
         return json.loads(self._request(method, path, body))

@@ -84,8 +84,8 @@ def _before_send(
 ) -> tuple[_Place, str, int | None]:
     # The conversation, the message's words, and the turn that it was already; refused where none may follow.
     words = checked_text("message", message, most=MOST_OF_A_MESSAGE, empty=False)
-    with store.looking() as view:
-        place = _place(view, *whose)
+    with store.looking() as moment:
+        place = _place(moment, *whose)
     known = _earlier(place.turns, key, words)
     # A repeated send is answered also where nothing more may be said.
     if known is None and len(place.turns) >= MOST_TURNS:
@@ -153,8 +153,8 @@ def choose(
 
 
 def shown_conversation(store: LabelStore, project: str, person: str, assignment: str) -> list[dict[str, Any]]:
-    with store.looking() as view:
-        turns = _place(view, project, person, assignment).turns
+    with store.looking() as moment:
+        turns = _place(moment, project, person, assignment).turns
     return [_shown(turns, number) | {"strength": turn["strength"]} for number, turn in enumerate(turns)]
 
 

@@ -175,7 +175,7 @@ def _counts(left_out: Mapping[str, int]) -> str:
 
 def snapshot_to_dict(snapshot: Snapshot) -> dict[str, Any]:
     lists = {name: list(value) for name, value in asdict(snapshot).items() if isinstance(value, tuple)}
-    return asdict(snapshot) | lists | {"votes": [list(mine) for mine in snapshot.votes]}
+    return asdict(snapshot) | lists | {"votes": [list(seqs) for seqs in snapshot.votes]}
 
 
 def _also(soft: bool, tasks: Collection[str] | None) -> dict[str, Any]:
@@ -238,12 +238,14 @@ def _rows(found: Sequence[Any], settings: Project, filters: Filters) -> Rows:
     return rows, events, []
 
 
-def retained_by_judges(store: LabelStore, project: str, position: int) -> dict[str, str]:
-    """Who keeps which task by the routes up to a position: the task's id and the judge."""
+def retained_by_judges(store: LabelStore, project: str, position: int | None = None) -> dict[str, str]:
+    """Who keeps which task by the routes, all or those up to a position: the task's id and the judge."""
     retained = dict[str, str]()
-    with store.looking() as reading:
-        for event in _events_of(reading.connection, project, project):
-            if event.kind == "routed" and event.seq <= position and event.body is not None:
+    with store.looking() as moment:
+        for event in _events_of(moment.connection, project, project):
+            if event.kind != "routed" or event.body is None:
+                continue
+            if position is None or event.seq <= position:
                 # A later route stands in place of an earlier one, for the tasks that it is about.
                 listed = {*event.body["tasks"]}
                 retained = {task: judge for task, judge in retained.items() if task not in listed}
@@ -268,19 +270,19 @@ def _write_and_record(store: LabelStore, snapshot: Snapshot, out: Path, actor: s
 @contextmanager
 def _moment(store: LabelStore, project: str, position: int | None) -> Iterator[tuple[Connection, int, str]]:
     # The project as it is, or as it was at a position, with the last event that it consisted of.
-    with store.looking() as reading:
-        newest = log.last(reading.connection)[0]
+    with store.looking() as moment:
+        newest = log.last(moment.connection)[0]
         wanted = newest if position is None else position
         if not 0 < wanted <= newest:
             raise UserError(f"{store.where}: position {position} is not there; the log has 1 to {newest}")
-        seq, link = last_of_labels(reading.connection, project, wanted)
+        seq, link = last_of_labels(moment.connection, project, wanted)
         # Nothing of the project came later, so the tables as they are say how it was.
-        if seq == last_of_labels(reading.connection, project, newest)[0]:
-            yield reading.connection, seq, link
+        if seq == last_of_labels(moment.connection, project, newest)[0]:
+            yield moment.connection, seq, link
             return
         # In memory: who only looks at the past writes nothing into the store.
         with in_memory() as past:
-            _replay(reading.connection, past, project, seq)
+            _replay(moment.connection, past, project, seq)
             yield past, seq, link
 
 
@@ -427,13 +429,13 @@ def _history(connection: Connection, snapshot: Snapshot, seq: int) -> list[Event
     assert event is not None
     of_label, of_project = (_events_of(connection, project, subject) for subject in (event.subject, project))
     tasks = {lease.body["task"] for lease in of_label if lease.kind == "leased" and lease.body}
-    settings = [result for result in of_project if result.kind == "project-set" and result.seq < seq]
+    settings = [earlier for earlier in of_project if earlier.kind == "project-set" and earlier.seq < seq]
     routes = [
-        result
-        for result in of_project
-        if result.kind == "routed"
-        and result.seq <= snapshot.seq
-        and event.subject in (result.body or {})["kept"]
+        earlier
+        for earlier in of_project
+        if earlier.kind == "routed"
+        and earlier.seq <= snapshot.seq
+        and event.subject in (earlier.body or {})["kept"]
     ]
     return [*settings[-1:], *routes[-1:], *_events_of(connection, project, event.subject, *tasks)]
 

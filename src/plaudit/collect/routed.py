@@ -231,7 +231,7 @@ def _close_and_open(
     people: People, bodies: Mapping[str, Body], keepers: Mapping[str, tuple[str, float | None]]
 ) -> None:
     # What a judge keeps is added closed, so that at no moment people are given it.
-    before = retained_by_judges(people.store, people.project, 2**62)
+    before = retained_by_judges(people.store, people.project)
     listed = [*bodies]
     for start in range(0, len(listed), _BATCH):
         part = listed[start : start + _BATCH]

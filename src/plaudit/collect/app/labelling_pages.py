@@ -122,8 +122,8 @@ def _lesson(visit: Visit) -> dict[str, Any] | None:
     result = None if after is None else visit.store.read(own.lesson_of, *visit.person, after)
     if result is None:
         return None
-    settled = say_known(result.gold, result.order, visit.language)
-    return {"known": settled, "reason": result.reason, "is_right": result.is_right}
+    right = say_known(result.gold, result.order, visit.language)
+    return {"known": right, "reason": result.reason, "is_right": result.is_right}
 
 
 def _task_page(
@@ -169,10 +169,10 @@ def _task_page(
 
 def _fault(visit: Visit, error: refusals.FieldError) -> PageFault:
     result = field_of_form(error)
-    settled = _FAULTS
+    faults = _FAULTS
     for kind in KINDS.values():
-        settled = {**settled, **kind.faults}
-    key = settled.get(result.field.partition("-")[0])
+        faults = {**faults, **kind.faults}
+    key = faults.get(result.field.partition("-")[0])
     # What has no words of its own is rare: a text that is too long, or a page that was tampered with.
     message = str(error) if key is None else words(visit.language)[key]
     return PageFault(field=result.field, message=message)

@@ -156,10 +156,10 @@ def best_language(accepted: str) -> str:
         # Whatever is no number is liked least: a header is a stranger's.
         liked.append((float(digits) if _WEIGHT.fullmatch(digits) else 0.0, code))
     # The sort is stable: of the same weight the first is meant.
-    settled = [
+    supported = [
         code for weight, code in sorted(liked, key=lambda pair: -pair[0]) if code in LANGUAGES and weight
     ]
-    return settled[0] if settled else "en"
+    return supported[0] if supported else "en"
 
 
 def plural(language: str, n: int) -> str:

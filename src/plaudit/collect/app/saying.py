@@ -59,21 +59,20 @@ def say_label(shown: Mapping[str, Any], label: Mapping[str, Any], language: str)
 def say_known(gold: Mapping[str, Any], order: Sequence[int], language: str) -> list[Markup]:
     """What is known of a task's answers, a line each, with the letters under which they were shown."""
     voice, lines = Spoken(language), list[Markup]()
-    for name, settled in gold.items():
+    for name, right in gold.items():
         if name in ("better", "best"):
-            lines.append(voice.speak("lesson-best", answer=LETTERS[order.index(settled)]))
+            lines.append(voice.speak("lesson-best", answer=LETTERS[order.index(right)]))
         elif name == "labels":
             steps = (
-                voice.put("{}: {}", n, voice.speak(f"steps-{word}"))
-                for n, word in enumerate(settled, start=1)
+                voice.put("{}: {}", n, voice.speak(f"steps-{word}")) for n, word in enumerate(right, start=1)
             )
             lines.append(voice.join(", ", steps))
         else:
             # Flags are a list of words of each answer, points from and to how many.
             of_place = [
-                map(voice.own, settled[candidate])
+                map(voice.own, right[candidate])
                 if name == "flags"
-                else [voice.put("{}–{}", *(f"{end:g}" for end in settled[candidate]))]
+                else [voice.put("{}–{}", *(f"{end:g}" for end in right[candidate]))]
                 for candidate in order
             ]
             parts = (

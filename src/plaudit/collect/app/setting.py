@@ -134,21 +134,21 @@ _READERS = {
 
 
 def _settings_page(visit: Visit, *, given: Form | None = None, fault: UserError | None = None) -> Shown:
-    with visit.store.looking() as view:
-        project = view.settings(visit.who.project)
-        seq = settings_seq(view.connection, project.name) or 0
-    mine = setting_fields(project, given)
-    display = {setting.name for setting in mine} | {"name"}
+    with visit.store.looking() as moment:
+        project = moment.settings(visit.who.project)
+        seq = settings_seq(moment.connection, project.name) or 0
+    form_fields = setting_fields(project, given)
+    listed = {setting.name for setting in form_fields} | {"name"}
     fixed = [
         (item.name, str(getattr(project, item.name)))
         for item in fields(Project)
-        if item.name not in display and getattr(project, item.name) not in (None, ())
+        if item.name not in listed and getattr(project, item.name) not in (None, ())
     ]
     return manage_page(
         visit,
         "manage_settings.html",
         status=200 if fault is None else _status(fault),
-        settings=mine,
+        settings=form_fields,
         fixed=fixed,
         seq=seq,
         version=guidelines_version(project),

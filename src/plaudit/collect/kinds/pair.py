@@ -83,8 +83,8 @@ def _say(shown: kind.Shown, label: kind.Label, voice: kind.Voice) -> str:
 
 def _summary(label: kind.Label, order: kind.Order, settings: kind.Settings, voice: kind.Voice) -> str:
     both = [voice.speak("manage-both-bad")] if label.get("both_bad") else []
-    for place, display in sorted(zip(order, range(2), strict=True)):
-        if given := kind.points_words(label, display, voice):
+    for place, at in sorted(zip(order, range(2), strict=True)):
+        if given := kind.points_words(label, at, voice):
             both.append(voice.put("{}: {}", kind.LETTERS[place], voice.join(", ", given)))
     if label.get("none"):
         return voice.join(" · ", (voice.speak("manage-no-preference"), *both))

@@ -135,9 +135,9 @@ def _say(shown: kind.Shown, label: kind.Label, voice: kind.Voice) -> str:
 
 def _summary(label: kind.Label, order: kind.Order, settings: kind.Settings, voice: kind.Voice) -> str:
     parts = list[tuple[int, str]]()
-    for display, place in enumerate(order):
-        given = kind.points_words(label, display, voice)
-        thumb = label["thumbs"][display] if "thumbs" in label else None
+    for at, place in enumerate(order):
+        given = kind.points_words(label, at, voice)
+        thumb = label["thumbs"][at] if "thumbs" in label else None
         if thumb is not None:
             given.append(voice.speak("manage-thumb-up" if thumb else "manage-thumb-down"))
         if given:

@@ -125,27 +125,24 @@ def _prefers_a_place(person: result.PersonQuality, standards: Standards) -> str 
     )
 
 
-def _differs_from_others(person: result.PersonQuality, standards: Standards) -> str | None:
-    found, usual = person.held_out, standards.held_out
+def _agrees_less(agreement: result.Figure, usual: float | None, whom: str) -> str | None:
     # A tenth apart and not a hair: with a thousand labels any difference is certain.
-    if found.value is None or usual is None or not _certainly_below(found, usual - 0.1):
+    if agreement.value is None or usual is None or not _certainly_below(agreement, usual - 0.1):
         return None
     return (
-        f"agrees with the others in {found.value:.0%} of {found.n} preferences ({_interval(found)}), where "
-        f"{usual:.0%} is usual"
+        f"agrees with {whom} in {agreement.value:.0%} of {agreement.n} preferences ({_interval(agreement)}), "
+        f"where {usual:.0%} is usual"
     )
+
+
+def _differs_from_others(person: result.PersonQuality, standards: Standards) -> str | None:
+    return _agrees_less(person.held_out, standards.held_out, "the others")
 
 
 def _differs_from_the_judge(person: result.PersonQuality, standards: Standards) -> str | None:
     # AlpacaFarm (arXiv:2305.14387) left out whom its judge agreed with far less than with the rest: the judge
     # errs alike for everybody, so that only the difference to what is usual says something of a person.
-    found, usual = person.judge, standards.judge
-    if found.value is None or usual is None or not _certainly_below(found, usual - 0.1):
-        return None
-    return (
-        f"agrees with the judge in {found.value:.0%} of {found.n} preferences ({_interval(found)}), where "
-        f"{usual:.0%} is usual"
-    )
+    return _agrees_less(person.judge, standards.judge, "the judge")
 
 
 def _contradicts_itself(person: result.PersonQuality, standards: Standards) -> str | None:

@@ -243,8 +243,8 @@ def _refuse_rolled_back(store: LabelStore, expected: str) -> None:
             f"--expect {expected}: expected SEQUENCE:LINK, as `plaudit collect check`, the page of a project "
             "and an export's snapshot (seq, link) have it"
         )
-    with store.looking() as reading:
-        event = by_seq(reading.connection, int(number))
+    with store.looking() as moment:
+        event = by_seq(moment.connection, int(number))
     if event is None or event.link != link:
         raise UserError(
             f"{store.where}: event {number} is not the one that was there: the log was cut or written anew "
@@ -312,8 +312,8 @@ def trace_rows(args: argparse.Namespace) -> None:
             print(f"row {args.row} of {args.rows}, {exported}:")
         else:
             refuse_other_store(store, args.rows, snapshot)
-            with store.looking() as reading:
-                event = by_seq(reading.connection, args.event)
+            with store.looking() as moment:
+                event = by_seq(moment.connection, args.event)
             if event is None:
                 last = store.position()[0]
                 raise UserError(f"{store.where}: there is no event {args.event}; the last is {last}")

@@ -226,7 +226,8 @@ def win_rate_by_card(raw: Estimate, agreement: Estimate) -> tuple[float, float, 
 
 def _within(value: float, ends: tuple[float, ...] | None) -> tuple[float, float, float]:
     low, high = ends or (0.0, 1.0)
-    return tuple(min(max(each, 0.0), 1.0) for each in (value, low, high))  # type: ignore[return-value]
+    value, low, high = (min(max(each, 0.0), 1.0) for each in (value, low, high))
+    return value, low, high
 
 
 _Z_95 = 1.959963984540054

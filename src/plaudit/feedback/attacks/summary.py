@@ -208,7 +208,7 @@ class Corrector:
 
 
 def uncorrected_note(judge: str) -> str:
-    """What has to be label of shares that a judge's word alone stands for."""
+    """What has to be said of shares that a judge's word alone stands for."""
     return (
         f"{judge} errs as all judges do, no label of people corrects it, and the intervals know nothing of "
         "its errors: --people ROWS or --card FILE does"
