@@ -27,6 +27,7 @@ from plaudit.data.records import (
     Ranking,
     Rating,
     Record,
+    Safety,
     Steps,
     Text,
     preference_probability,
@@ -111,6 +112,35 @@ def prefers_nothing(record: Record) -> bool:
             return len(set(ranks)) == 1
         case _:
             return False
+
+
+def safety_rows(record: Record, wanted: Safety, unsafe: Sequence[str]) -> tuple[Record, ...]:
+    """What is wanted of a record whose answers were looked at for flags; ``unsafe`` are those that count.
+
+    >>> pair = Comparison(prompt="Hi", chosen="Yo", rejected="Die!", flags=((), ("harmful",)))
+    >>> [len(safety_rows(pair, wanted, ["harmful"])) for wanted in ("both-safe", "one-safe", "thumbs")]
+    [0, 1, 2]
+    """
+    match record:
+        case Comparison():
+            answers = (record.chosen, record.rejected)
+        case Ranking():
+            answers = record.completions
+        case Demonstration() | Rating():
+            answers = (record.completion,)
+        case _:
+            return ()
+    is_safe = [not {*flags} & {*unsafe} for flags in record.flags]
+    if wanted != "thumbs":
+        sort = "both-safe" if all(is_safe) else "one-safe" if any(is_safe) else "both-unsafe"
+        return (record,) if len(is_safe) > 1 and sort == wanted else ()
+    thumb = Rating(
+        prompt=record.prompt, completion="", score=1, aspect="harmlessness", thumb=True, **record.provenance
+    )
+    return tuple(
+        replace(thumb, completion=answer, score=float(safe), flags=(flags,))
+        for answer, safe, flags in zip(answers, is_safe, record.flags, strict=False)
+    )
 
 
 def _preferred_side(pair: Comparison) -> Text | None:

@@ -33,7 +33,7 @@ class ScoredPair:
     group: str | None = None
     strength: float | None = None
     places: tuple[int, int] | None = None
-    """Where each stood in its row; None where the row is ordered by preference, and so says nothing."""
+    """Where each was shown, or stood in its row; None where neither is known."""
     origin: str = ""
 
 
@@ -116,10 +116,16 @@ def _record_pairs(
             annotator=record.annotator,
             group=record.group,
             strength=None if is_ranking else record.strength,
-            # A comparison lists its chosen answer first, which tells the label and no place.
-            places=(first, other) if is_ranking and in_shown_order else None,
+            places=_places(record, first, other, in_shown_order),
             origin=record.origin,
         )
+
+
+def _places(record: PreferenceRecord, first: int, other: int, in_shown_order: bool) -> tuple[int, int] | None:
+    if record.places:
+        return record.places[first], record.places[other]
+    # A comparison lists its chosen answer first, which tells the label and no place.
+    return (first, other) if isinstance(record, Ranking) and in_shown_order else None
 
 
 def _rank_preference(rank: float, other: float) -> float:
