@@ -190,8 +190,8 @@ Rows = tuple[list[Record], list[int], list[tuple[int, ...]]]
 """Rows, the number of the event that each comes from, and of soft rows those of all events."""
 
 
-def _value(row: Any, by: str) -> str:
-    # What somebody said of this group; a reviewer's decision is nobody's taste.
+def group_of(row: Any, by: str) -> str:
+    """What somebody said of this group; a reviewer's decision is nobody's taste."""
     groups = json.loads(row.preferences or "{}").get("groups", {})
     return "" if row.purpose == "adjudicated" else groups.get(by, "")
 
@@ -205,7 +205,7 @@ def _of_groups(
         raise UserError(f"project {settings.name} asks for no group {filters.by!r}; it asks for {known}")
     if soft or filters.group != "people":
         raise UserError("rows by group are of people, one a label: export without soft and ai")
-    values = {row.seq: _value(row, filters.by) for row in found}
+    values = {row.seq: group_of(row, filters.by) for row in found}
     people = Counter(value for value, _ in {(values[row.seq], row.annotator) for row in found} if value)
     # A row of a group of one would be a row of somebody.
     large = {value for value, count in people.items() if count >= LEAST_IN_A_GROUP}
@@ -240,7 +240,7 @@ def _rows(found: Sequence[Any], settings: Project, filters: Filters, flags_from:
     rows, events, unflagged = list[Record](), list[int](), replace(settings, flags=())
     for row in found:
         whose = "ai" if row.purpose == "judged" else "people"
-        group = whose if filters.by is None else _value(row, filters.by)
+        group = whose if filters.by is None else group_of(row, filters.by)
         own = rows_of(row, group, settings if row.seq > flags_from else unflagged)
         rows += own
         events += [row.seq] * len(own)
