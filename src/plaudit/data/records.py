@@ -341,6 +341,19 @@ RECORD_CLASSES: dict[str, type[Any]] = {
 """What records are made of, as `plaudit.files.stored` puts them away."""
 
 
+def answers_of(record: Record) -> tuple[Text, ...]:
+    """The answers that a record is about, in its order; steps and bare prompts have none."""
+    match record:
+        case Demonstration() | Rating():
+            return (record.completion,)
+        case Comparison():
+            return (record.chosen, record.rejected)
+        case Ranking():
+            return record.completions
+        case Steps() | Prompt():
+            return ()
+
+
 def record_kind(record: Record) -> str:
     return type(record).__name__.lower()
 

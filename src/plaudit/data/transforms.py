@@ -30,6 +30,7 @@ from plaudit.data.records import (
     Safety,
     Steps,
     Text,
+    answers_of,
     preference_probability,
     split_tools,
     text_to_json,
@@ -121,15 +122,8 @@ def safety_rows(record: Record, wanted: Safety, unsafe: Sequence[str]) -> tuple[
     >>> [len(safety_rows(pair, wanted, ["harmful"])) for wanted in ("both-safe", "one-safe", "thumbs")]
     [0, 1, 2]
     """
-    match record:
-        case Comparison():
-            answers = (record.chosen, record.rejected)
-        case Ranking():
-            answers = record.completions
-        case Demonstration() | Rating():
-            answers = (record.completion,)
-        case _:
-            return ()
+    if isinstance(record, Prompt):
+        return ()
     is_safe = [not {*flags} & {*unsafe} for flags in record.flags]
     if wanted != "thumbs":
         sort = "both-safe" if all(is_safe) else "one-safe" if any(is_safe) else "both-unsafe"
@@ -139,7 +133,7 @@ def safety_rows(record: Record, wanted: Safety, unsafe: Sequence[str]) -> tuple[
     )
     return tuple(
         replace(thumb, completion=answer, score=float(safe), flags=(flags,))
-        for answer, safe, flags in zip(answers, is_safe, record.flags, strict=False)
+        for answer, safe, flags in zip(answers_of(record), is_safe, record.flags, strict=False)
     )
 
 

@@ -40,7 +40,7 @@ def _revise(settings: ReviseSettings, out: Path, *_: object) -> StageResult:
 
     revising = prepare_revising(settings)
     revisions = revising.run()
-    figures = revision_figures(revising, revisions, settings.marks)
+    figures = revision_figures(revising, revisions)
     write_revisions(revising, revisions, figures, RevisionFiles.in_folder(out, settings.give))
     lines = [*revising.notes, *figures.lines()]
     print("\n".join(lines))
@@ -100,8 +100,9 @@ REVISE = StageKind(
     produces="rows",
     settings=ReviseSettings,
     accepts={
-        **{"model": ("model",), "prompts": ("rows",), "data": ("rows",)},
-        **dict.fromkeys(("by", "constitution", "marks"), ()),
+        **{"model": ("model",), "prompts": ("rows",), "data": ("rows",), "people": ("rows",)},
+        **dict.fromkeys(("by", "constitution", "marks", "card"), ()),
+        "score": ("reward",),
     },
     run=_revise,
     words=_OURS,

@@ -8,7 +8,15 @@ from itertools import combinations
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from plaudit.data.records import Comparison, Ranking, Task, Text, plain_text, preference_probability
+from plaudit.data.records import (
+    Comparison,
+    Ranking,
+    Task,
+    Text,
+    answers_of,
+    plain_text,
+    preference_probability,
+)
 from plaudit.engine.ranks import divide_rows, of_all_ranks
 from plaudit.rewards.base import Reward, TaskScores, checked_scores, refusal_counts
 
@@ -90,17 +98,13 @@ def scored_pairs(
 
 
 def distinct_answers(record: PreferenceRecord) -> tuple[Text, ...]:
-    return tuple(dict.fromkeys(all_answers(record)))
-
-
-def all_answers(record: PreferenceRecord) -> tuple[Text, ...]:
-    return record.completions if isinstance(record, Ranking) else (record.chosen, record.rejected)
+    return tuple(dict.fromkeys(answers_of(record)))
 
 
 def _record_pairs(
     record: PreferenceRecord, scores: ScoresByAnswer, truths: ScoresByAnswer, in_shown_order: bool
 ) -> Iterator[ScoredPair]:
-    answers, distinct = all_answers(record), distinct_answers(record)
+    answers, distinct = answers_of(record), distinct_answers(record)
     for first, other in combinations(range(len(answers)), 2):
         keys = tuple((record.prompt, distinct, answers[place]) for place in (first, other))
         is_ranking = isinstance(record, Ranking)
