@@ -14,7 +14,7 @@ from plaudit.collect.progress import store_faults
 from plaudit.collect.store import open_store
 from plaudit.data.judging import Task
 from plaudit.data.read import read_records
-from plaudit.data.records import Comparison, Rating
+from plaudit.data.records import Comparison, Rating, answers_of, plain_text
 from plaudit.feedback.judges.constitution import constitution_named
 from plaudit.lab.world import base_model_folder
 from plaudit.lab.world.minds import Mind
@@ -144,6 +144,12 @@ def test_answers_of_a_model_are_judged_and_answers_alone_get_points(capsys, fold
     text = run(capsys, "prompts.jsonl", "--by", by(server), "--out", "drawn.jsonl", *model)
     assert "rows by world@letter-1" in text
     assert comparisons("drawn.jsonl")
+    # The second answer is, in turn, what the row holds, and another of the model's own.
+    against = ("--out", "both.jsonl", "--against", "written", "policy")
+    run(capsys, "demos.jsonl", "--by", by(server), *model, *against)
+    demos = {plain_text(row.prompt): answers_of(row)[0] for row in read_records("demos.jsonl").records}
+    held = [demos[plain_text(row.prompt)] in answers_of(row) for row in comparisons("both.jsonl")]
+    assert 3 < sum(held) <= 6 <= len(held)
     # A judge that is the judged model is told.
     judge = f"model:{base_model_folder()},how=points"
     own = run(capsys, "prompts.jsonl", "--by", judge, "--out", "own.jsonl", *model)

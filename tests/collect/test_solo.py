@@ -7,17 +7,22 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
 
 from plaudit.cli.main import main
+from plaudit.collect.asking import task_body
+from plaudit.collect.drawing import Draw, draw_tasks
 from plaudit.collect.progress import project_status
 from plaudit.collect.store import open_store
 from plaudit.data.read import read_records
 from plaudit.data.records import Comparison, Ranking, plain_text
 from plaudit.lab.world import base_model_folder
+from plaudit.rollouts.sampler import SamplingSettings
 
 PAIRS = [
     {"prompt": f"What is {n} + {n}?", "chosen": f"It is {2 * n}.", "rejected": f"{2 * n}, I think."}
@@ -137,6 +142,25 @@ def test_a_model_answers_first_and_only_once(tmp_path):
     ):
         status = store.read(project_status, "solo")
         assert (status.wanted, status.labels) == (4, 1)
+
+
+def test_the_last_answer_of_a_task_is_of_each_source_in_turn(tmp_path):
+    rows = [{"prompt": f"What is {n} plus 4?", "completion": f"It is {n + 4}, says a row."} for n in range(6)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    how: dict[str, Any] = {"sampling": SamplingSettings(max_tokens=24, seed=3), "answers": 2, "device": "cpu"}
+    draw = Draw(model=base_model_folder(), prompts=tmp_path / "rows.jsonl", **how)
+    against = ("written", str(base_model_folder()), "policy")
+    tasks, _ = draw_tasks(replace(draw, against=against), tmp_path)
+    assert len(tasks) > 3
+    for task in tasks:
+        number = int(str(task.metadata["origin"]).rpartition(":")[2]) - 1
+        body = task_body(task, source={"model": "m"}, **task.metadata)
+        source = ("written", str(base_model_folder()), "m")[number % 3]
+        assert [each["source"]["model"] for each in body["candidates"]] == ["m", source]
+        assert (plain_text(task.answers[1]) == rows[number]["completion"]) == (source == "written")
+    # Drawn again, nothing is drawn.
+    assert draw_tasks(replace(draw, against=against), tmp_path)[0] == tasks
+    assert all("sources" not in task.metadata for task in draw_tasks(draw, tmp_path)[0])
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from plaudit.collect.waiting import Wait, waiting_error
 from plaudit.data.judging import Task, Verdict, first_probability, probable_verdict
 from plaudit.data.records import text_to_json
 from plaudit.errors import UserError
+from plaudit.evaluation.policies import POLICY
 from plaudit.evaluation.stats import Resampling
 
 _STANDING = select(task.c.id, task.c.state, task.c.wanted, task.c.done).where(
@@ -193,17 +194,27 @@ class People:
 
 
 def task_body(
-    task: Task, *, kind: str = USUAL, source: Mapping[str, Any] | None = None, **metadata: Any
+    task: Task,
+    *,
+    kind: str = USUAL,
+    source: Mapping[str, Any] | None = None,
+    sources: Sequence[str] = (),
+    **metadata: Any,
 ) -> dict[str, Any]:
     """What a store asks of a task's answers, with what finds the task again; nobody is shown more than texts.
+
+    ``sources`` says whose each answer is, where not all are the policy's in ``source``.
 
     >>> task = Task(prompt="What does the owl eat?", answers=("Mice.", "Bark."), ended=(True, True))
     >>> task_body(task, source={"model": "sft"}, round=1)["candidates"][0]
     {'text': 'Mice.', 'ended': True, 'source': {'model': 'sft'}}
     """
+    whose = [{**(source or {}), **({} if word == POLICY else {"model": word})} for word in sources]
     candidates = [
-        {"text": text_to_json(answer), "ended": ended, **({} if source is None else {"source": dict(source)})}
-        for answer, ended in zip(task.answers, task.ended, strict=True)
+        {"text": text_to_json(answer), "ended": ended, **({"source": own} if own else {})}
+        for answer, ended, own in zip(
+            task.answers, task.ended, whose or [dict(source or {})] * len(task.answers), strict=True
+        )
     ]
     body: dict[str, Any] = {"kind": kind, "prompt": text_to_json(task.prompt), "candidates": candidates}
     carried = {"category": task.category, "reference_answer": task.reference_answer}

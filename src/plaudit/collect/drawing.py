@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 
 from plaudit.data.formats.layout import ReadOptions
 from plaudit.data.judging import Task
-from plaudit.data.read import DEFAULT_OPTIONS
-from plaudit.data.records import text_to_json, user_turn
+from plaudit.data.read import DEFAULT_OPTIONS, read_records
+from plaudit.data.records import plain_text, text_to_json, user_turn
 from plaudit.errors import UserError
+from plaudit.evaluation.policies import POLICY, WRITTEN
+from plaudit.evaluation.policies.generate import written_answers
 from plaudit.files import atomic, exact_json
 from plaudit.methods.config import RowSettings
 from plaudit.rollouts.sampler import SamplingSettings
@@ -37,6 +39,8 @@ class Draw:
     sampling: SamplingSettings
     answers: int
     """How many answers a task has, all different and none of them cut."""
+    against: tuple[str, ...] = (POLICY,)
+    """Whose the last answer of a task is, in turn: policy, written (what rows hold), a model's folder."""
     n: int | None = None
     """How many tasks; None: as many as there are prompts."""
     device: str = "auto"
@@ -71,8 +75,13 @@ def draw_tasks(draw: Draw, folder: Path) -> tuple[list[Task], list[str]]:
         random.Random(f"{draw.sampling.seed}/prompts").shuffle(order)
     wanted = len(order) if draw.n is None else draw.n
     tasks: list[Task] = []
-    for prompt, answers in _drawn(draw, sampler, order, folder / "answers.jsonl"):
-        task = _task(prompt, answers, draw.answers, in_turns=sampler.encoder.asks_in_turns)
+    others = _other_answers(draw, order, folder)
+    for place, (prompt, answers) in enumerate(_drawn(draw, sampler, order, folder / "answers.jsonl")):
+        number = place % len(draw.against)
+        other = next(others[number]) if number in others else answers
+        whose = () if draw.against == (POLICY,) else (*[POLICY] * (draw.answers - 1), draw.against[number])
+        both, in_turns = (answers, other), sampler.encoder.asks_in_turns
+        task = _task(prompt, both, draw.answers, whose, in_turns=in_turns)
         tasks += [] if task is None else [task]
         # Parts are drawn as they are asked for: prompts behind this one are never answered.
         if len(tasks) == wanted:
@@ -87,6 +96,27 @@ def draw_tasks(draw: Draw, folder: Path) -> tuple[list[Task], list[str]]:
             f"{len(tasks)} of {draw.n} tasks: other prompts have too few answers that differ and end"
         )
     return tasks, notes
+
+
+def _other_answers(
+    draw: Draw, order: Sequence[EncodedPrompt], folder: Path
+) -> dict[int, Iterator[Sequence[ScoredAnswer]]]:
+    # Of each source but the model itself, by its number, the answers to its prompts in their order.
+    from plaudit.methods.iterative.rounds import ScoredAnswer
+    from plaudit.rollouts.local import LocalSampler
+
+    others = dict[int, Iterator[Sequence[ScoredAnswer]]]()
+    for number, source in enumerate(draw.against):
+        asked = order[number :: len(draw.against)]
+        if source == WRITTEN:
+            texts = written_answers(read_records(draw.prompts, options=draw.read_options).records)
+            written = ScoredAnswer(text="", tokens=0, ended=True, score=None)
+            others[number] = ((replace(written, text=texts[plain_text(prompt.text)]),) for prompt in asked)
+        elif source != POLICY:
+            sampler = LocalSampler(Path(source), device=draw.device)
+            drawn = _drawn(draw, sampler, asked, folder / f"answers-against-{number + 1}.jsonl")
+            others[number] = (answers for _, answers in drawn)
+    return others
 
 
 def _drawn(
@@ -138,23 +168,28 @@ def _read(lines: Sequence[bytes]) -> list[tuple[ScoredAnswer, ...]]:
 
 
 def _task(
-    prompt: EncodedPrompt, answers: Sequence[ScoredAnswer], count: int, *, in_turns: bool
+    prompt: EncodedPrompt,
+    answers: tuple[Sequence[ScoredAnswer], Sequence[ScoredAnswer]],
+    count: int,
+    whose: tuple[str, ...],
+    *,
+    in_turns: bool,
 ) -> Task | None:
-    # The first answers that differ and came to an end; None where there are too few.
+    # The first answers that differ and came to an end, the last of them of the other group; None: too few.
     from plaudit.methods.iterative.rounds import is_complete
 
     texts: dict[str, str] = {}
-    for answer in answers:
-        if is_complete(answer):
-            # Blanks at the ends make no difference that anyone could judge.
-            texts.setdefault(answer.text.strip(), answer.text)
+    for most, group in zip((count - 1, count), answers, strict=True):
+        for answer in group:
+            if is_complete(answer) and len(texts) < most:
+                # Blanks at the ends make no difference that anyone could judge.
+                texts.setdefault(answer.text.strip(), answer.text)
     if len(texts) < count:
         return None
     as_shown = (
         replace(prompt, text=user_turn(prompt.text)) if isinstance(prompt.text, str) and in_turns else prompt
     )
     category = prompt.metadata.get("category")
-    task = as_shown.task((text, True) for text in [*texts.values()][:count])
-    return replace(
-        task, category=category if isinstance(category, str) else None, metadata={"origin": prompt.origin}
-    )
+    task = as_shown.task((text, True) for text in texts.values())
+    metadata = {"origin": prompt.origin} | ({"sources": whose} if whose else {})
+    return replace(task, category=category if isinstance(category, str) else None, metadata=metadata)

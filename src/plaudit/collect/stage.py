@@ -22,6 +22,7 @@ from plaudit.collect.waiting import Wait, refuse_without_database
 from plaudit.data.files import raw_rows
 from plaudit.data.formats.layout import ReadOptions
 from plaudit.errors import UserError
+from plaudit.evaluation.policies import POLICY, WRITTEN
 from plaudit.files import atomic
 from plaudit.rollouts.sampler import SamplingSettings
 from plaudit.runs import PipelineFolder, StageKind, StageResult, command_line
@@ -70,6 +71,8 @@ class CollectSettings:
     """What is asked: pair, rank or rate; none: as the project has it, and pair without one."""
     answers: int | None = None
     """Answers that are drawn for a task: 2 of a pair, 3 to 9 to rank (none: 4), 1 to 9 to rate (none: 1)."""
+    against: tuple[str, ...] = (POLICY,)
+    """Whose the last of them is, in turn: policy, written (what rows of prompts hold), a model's folder."""
     judges: tuple[str, ...] = (PEOPLE,)
     """Who answers: people, or a pool of simulated ones: crowd, experts, hurried …; before them models that
     keep what they are sure of, cheap to dear: openai:http://host/v1#model."""
@@ -105,6 +108,8 @@ class CollectSettings:
             raise UserError("a model answers prompts: give model and prompts together")
         self._check_judges()
         check_bounds(self)
+        if self.model is None and self.against != (POLICY,):
+            raise UserError("against names whose answers a model's are compared with: name it with model")
         if self.data is not None and self.answers is not None:
             raise UserError("answers are how many are drawn, and data has its own; leave one of them out")
         if self.ask is not None:
@@ -283,7 +288,10 @@ def _draw_key(settings: CollectSettings, ask: str, place: Place) -> str:
     from plaudit.collect.log import digest
 
     rows = {name: getattr(settings, name) for name in ("model", "prompts", "data")}
-    contents = {name: None if path is None else place.hash_of(path) for name, path in rows.items()}
+    contents: dict[str, Any] = {name: path and place.hash_of(path) for name, path in rows.items()}
+    if settings.against != (POLICY,):
+        hashes = {word: place.hash_of(Path(word)) for word in {*settings.against} - {POLICY, WRITTEN}}
+        contents["against"] = [hashes.get(word, word) for word in settings.against]
     words = {"columns": [*settings.columns], "leave_out": [*settings.leave_out]}
     how = asdict(settings.sampling) | {"stop": []}
     return digest({**contents, **words, **how, "n": settings.n, "ask": ask, "answers": settings.count(ask)})
@@ -304,6 +312,7 @@ def _bodies(
         prompts=settings.prompts,
         sampling=settings.sampling,
         answers=settings.count(project.ask),
+        against=settings.against,
         n=settings.n,
         device=settings.device,
         read_options=options,
@@ -313,11 +322,8 @@ def _bodies(
     tasks, notes = draw_tasks(draw, place.folder)
     source = {"model": place.model, "hash": place.hash_of(settings.model)[:12]}
     source |= {name: getattr(settings, name) for name in ("temperature", "max_tokens", "seed")}
-    metadata = [{"stage": place.name, "origin": task.metadata["origin"]} for task in tasks]
-    return [
-        task_body(task, kind=project.ask, source=source, **own)
-        for task, own in zip(tasks, metadata, strict=True)
-    ], notes
+    own: dict[str, Any] = {"kind": project.ask, "source": source, "stage": place.name}
+    return [task_body(task, **{**own, **task.metadata}) for task in tasks], notes
 
 
 def _bodies_of_rows(
@@ -506,8 +512,9 @@ COLLECT = StageKind(
     accepts={
         **{"model": ("model",), "prompts": ("rows",), "data": ("rows",), "project": ()},
         "judges": ("reward",),
+        "against": ("model",),
     },
-    words={"judges": (PEOPLE, *_pools())},
+    words={"judges": (PEOPLE, *_pools()), "against": (POLICY, WRITTEN)},
     run=_collect,
     check=_check,
     cost=_labelling_lines,

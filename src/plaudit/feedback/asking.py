@@ -118,6 +118,8 @@ class JudgeRowsSettings(AskingSettings):
     """Who judges: openai:http://host/v1#model, model:DIR, jury:FILE, a reward, module:function."""
     model: Path | None = None
     """The policy whose answers are judged, two to each prompt."""
+    against: tuple[str, ...] = ()
+    """Whose the second answer is, in turn: policy, written (what rows of prompts hold), a model's folder."""
     data: Path | None = None
     """In place of both, rows that have answers: comparisons, rankings; of points demonstrations, ratings."""
     temperature: float = 1.0
@@ -138,6 +140,8 @@ class JudgeRowsSettings(AskingSettings):
     def __post_init__(self) -> None:
         AskingSettings.__post_init__(self)
         refuse_no_answers(model=self.model, prompts=self.prompts, data=self.data, purpose="judged")
+        if self.against and self.model is None:
+            raise UserError("against names whose answers a model's are compared with: name it with model")
         _ = self.sampling
         if self.by in ("gold", "people"):
             raise UserError(f"by {self.by}: name a model; people answer in plaudit collect")

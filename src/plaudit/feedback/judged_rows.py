@@ -26,7 +26,7 @@ from plaudit.data.records import (
 from plaudit.data.transforms import some_of
 from plaudit.engine.ranks import divide_rows
 from plaudit.errors import UserError
-from plaudit.evaluation.policies.generate import evaluation_prompts
+from plaudit.evaluation.policies.generate import evaluation_prompts, refuse_unwritten
 from plaudit.feedback.judges.model_judge import ModelJudge
 from plaudit.rollouts.sampler import SamplingSettings, TextSampler
 
@@ -100,14 +100,32 @@ def answer_tasks_of(records: Iterable[Record]) -> list[Task]:
 
 
 def drawn_tasks(
-    sampler: TextSampler, records: Iterable[Record], settings: SamplingSettings, *, n: int | None = None
+    sampler: TextSampler,
+    records: Iterable[Record],
+    settings: SamplingSettings,
+    *,
+    n: int | None = None,
+    others: Sequence[TextSampler | None] = (),
 ) -> tuple[list[Task], Counter[str]]:
-    """Two answers of a model to each prompt, and how many prompts are left out for which reason."""
+    """Two answers to each prompt, and how many prompts are left out for which reason.
+
+    Both are the model's, or the second is, in turn, that of ``others``: None is what the rows hold.
+    """
     prompts = some_of(evaluation_prompts(records), n, f"prompts {settings.seed}")
-    answers = sampler.generate_answers([prompt.prompt for prompt in prompts], settings, n=2)
+    if None in others:
+        refuse_unwritten(prompts)
+    own = sampler.generate_answers([prompt.prompt for prompt in prompts], settings, n=2)
+    pairs = [[(answer.text, answer.ended) for answer in pair] for pair in own]
+    for number, other in enumerate(others):
+        places = range(number, len(prompts), len(others))
+        asked = [prompts[place].prompt for place in places]
+        drawn = None if other is None else other.generate_answers(asked, settings)
+        for at, place in enumerate(places):
+            written = prompts[place].written or ""
+            pairs[place][1] = (written, True) if drawn is None else (drawn[at][0].text, drawn[at][0].ended)
     found, left_out = list[Task](), Counter[str]()
-    for prompt, pair in zip(prompts, answers, strict=True):
-        task = prompt.task([(answer.text, answer.ended) for answer in pair])
+    for prompt, pair in zip(prompts, pairs, strict=True):
+        task = prompt.task(pair)
         words = {plain_text(answer).strip() for answer in task.answers}
         if "" in words:
             left_out[EMPTY_ANSWER] += 1

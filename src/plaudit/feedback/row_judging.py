@@ -13,6 +13,7 @@ from plaudit.data.transforms import some_of
 from plaudit.data.write import write_records
 from plaudit.engine.ranks import of_all_ranks
 from plaudit.errors import UserError
+from plaudit.evaluation.policies import POLICY, WRITTEN
 from plaudit.evaluation.policies.judge import check_judge, divided_outcomes, family_note, judge_notes
 from plaudit.evaluation.policies.judge_card import calibrated, read_card
 from plaudit.feedback.asking import AskingSettings, JudgeRowsSettings
@@ -200,7 +201,15 @@ def _drawn(
     from plaudit.evaluation.policies.generate import DividedSampler
 
     sampler = DividedSampler(model_folder(model), device=settings.device, dtype=settings.dtype)
-    tasks, left_out = drawn_tasks(sampler, records, settings.sampling, n=settings.n)
+    others = [
+        sampler
+        if word == POLICY
+        else None
+        if word == WRITTEN
+        else DividedSampler(model_folder(Path(word)), device=settings.device, dtype=settings.dtype)
+        for word in settings.against
+    ]
+    tasks, left_out = drawn_tasks(sampler, records, settings.sampling, n=settings.n, others=others)
     if not tasks:
         counted = ", ".join(f"{count} are left out, {why}" for why, count in left_out.items())
         raise UserError(f"no prompt has two different answers ({counted or 'no prompts'}); raise temperature")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from plaudit.evaluation.policies import POLICY, WRITTEN
 from plaudit.feedback.asking import AttackSettings, JudgeRowsSettings, ReviseSettings
 from plaudit.feedback.instructing import InstructSettings, write_instructed
 from plaudit.feedback.judges.constitution import OURS
@@ -87,10 +88,11 @@ JUDGE = StageKind(
     settings=JudgeRowsSettings,
     accepts={
         **{"by": ("reward",), "model": ("model",), "prompts": ("rows",), "data": ("rows",)},
+        "against": ("model",),
         **dict.fromkeys(("rubric", "constitution", "preamble", "calibrate"), ()),
     },
     run=_judge,
-    words=_OURS,
+    words={**_OURS, "against": (POLICY, WRITTEN)},
     resumes=True,
     # What may be spent is counted by one process.
     divides=lambda settings: settings.most_money is None,

@@ -16,7 +16,7 @@ from itertools import islice
 import torch
 from torch import Tensor
 
-from plaudit.data.records import Prompt, Record, Steps, Text, answers_of, plain_text, user_turn, words_of
+from plaudit.data.records import Prompt, Record, Text, answers_of, plain_text, user_turn, words_of
 from plaudit.errors import UserError
 from plaudit.evaluation.stats import wilson_interval
 from plaudit.preflight import check, data

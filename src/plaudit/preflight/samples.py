@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from plaudit.data.records import Prompt, Record, Steps, Task, Text, answer_to, answers_of, plain_text
+from plaudit.data.records import Record, Steps, Task, Text, answer_to, answers_of, plain_text
 from plaudit.engine.distributed import is_sharded
 from plaudit.engine.loop import TrainingJob
 from plaudit.errors import UserError

@@ -18,7 +18,7 @@ from plaudit.collect.export import read_snapshot, rows_of_event, trace_row
 from plaudit.collect.progress import project_tasks
 from plaudit.collect.project import Project
 from plaudit.collect.store import open_store
-from tests.engine.toy import Toy
+from tests.engine.toy import Toy, write_rows
 from tests.methods.iterative.answering import answer, fuller, join, let_answer, words_of
 from tests.methods.iterative.rlhf_runs import Went, go, make_place, refused, well
 from tests.methods.iterative.test_loop_runs import lines, text
@@ -100,6 +100,36 @@ def test_the_pairs_are_asked_in_the_store_and_waited_for(toy: Toy, waiting: Kept
         assert (task["state"], task["wanted"], task["done"]) == ("open", 1, 0)
     drawn = {answer["text"] for row in lines(went.part(1, "answers.jsonl")) for answer in row["answers"]}
     assert {words for task in tasks for words in answers_of(task)} <= drawn
+
+
+def test_pairs_are_of_the_policy_and_of_each_source_in_turn(toy: Toy, tmp_path: Path) -> None:
+    rows = [{**row, "completion": f" {number} times."} for number, row in enumerate(lines(toy.data))]
+    prompts = write_rows(tmp_path / "written.jsonl", rows)
+    how = (*ONE, "--prompts", prompts, "--loop.against", "policy", "written", "start")
+    went = go(toy, tmp_path / "run", *how)
+    assert went.code == 3, went.said
+    drawn = [{answer["text"] for answer in row["answers"]} for row in lines(went.part(1, "answers.jsonl"))]
+    began = lines(went.part(1, "answers-against-3.jsonl"))
+    # In the first round the second source is that of the first prompt, and so on.
+    assert [row["origin"] for row in began] == [f"written.jsonl:{n}" for n in range(2, len(rows) + 1, 3)]
+    from_start = {row["origin"]: {answer["text"] for answer in row["answers"]} for row in began}
+    for task in asked(tmp_path / "run"):
+        number = int(task["body"]["metadata"]["origin"].partition(":")[2]) - 1
+        source = ("written", "start", "policy")[number % 3]
+        whose = {each["source"]["model"]: words_of(each["text"]) for each in task["body"]["candidates"]}
+        assert whose.pop(str(toy.model)) in drawn[number]
+        if source == "written":
+            assert whose == {"written": rows[number]["completion"]}
+        elif source == "start":
+            assert whose["start"] in from_start[f"written.jsonl:{number + 1}"]
+    files = {path: path.read_bytes() for path in went.part(1, "").glob("answers*.jsonl")}
+    assert len(files) == 2
+    assert go(toy, tmp_path / "run", *how).code == 3
+    assert files == {path: path.read_bytes() for path in files}
+    prompts.write_text('{"prompt": "the old cat?"}\n')
+    bare = refused(toy, tmp_path / "bare", *how)
+    assert "1 of 1 prompts have no written answer" in bare.words
+    assert "loop.against 'nobody'" in refused(toy, tmp_path / "other", *ONE, "--loop.against", "nobody").words
 
 
 def test_asking_again_draws_nothing_and_adds_nothing(toy: Toy, waiting: Kept, tmp_path: Path) -> None:

@@ -112,6 +112,7 @@ def _add_solo(verbs: Subparsers) -> None:
     add("--model", type=model_path, metavar="DIR", help="in place of FILE: who answers --prompts")
     add("--prompts", type=given_path, metavar="ROWS", help="rows with the prompts that the model answers")
     add("--answers", type=positive_integer, metavar="K", help="answers to each (default: 2; 4 to rank)")
+    add("--against", nargs="+", metavar="WHO", help="whose the last one is, in turn: policy, written, DIR")
     add("--tasks", type=positive_integer, metavar="N", help="at most so many of the prompts")
     add("--temperature", type=float, default=1.0, metavar="T", help="of the model's answers (default: 1)")
     add("--max-tokens", type=positive_integer, default=64, metavar="N", help="per answer (default: 64)")

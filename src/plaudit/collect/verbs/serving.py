@@ -30,6 +30,7 @@ from plaudit.collect.verbs.store import opened, print_intake
 from plaudit.data.fields import join_names
 from plaudit.data.write import check_output_path
 from plaudit.errors import UserError
+from plaudit.evaluation.policies import POLICY
 from plaudit.files import hub
 from plaudit.files.data_sets import snapshot_path
 
@@ -136,6 +137,7 @@ def _drawn_bodies(args: argparse.Namespace, ask: str) -> list[dict[str, Any]]:
         prompts=args.prompts,
         sampling=SamplingSettings(temperature=args.temperature, max_tokens=args.max_tokens, seed=args.seed),
         answers=args.answers or _DRAWN[ask],
+        against=tuple(args.against or (POLICY,)),
         n=args.tasks,
         read_options=row_options(args),
     )
@@ -144,7 +146,8 @@ def _drawn_bodies(args: argparse.Namespace, ask: str) -> list[dict[str, Any]]:
     for note in notes:
         print(note)
     source = {"model": str(args.model), "temperature": args.temperature, "seed": args.seed}
-    return [task_body(task, kind=ask, source=source, origin=task.metadata["origin"]) for task in tasks]
+    own: dict[str, Any] = {"kind": ask, "source": source}
+    return [task_body(task, **{**own, **task.metadata}) for task in tasks]
 
 
 def _announce(work: SoloWork, url: str, *, open_browser: bool) -> None:

@@ -8,6 +8,8 @@ from plaudit.errors import UserError
 
 WRITTEN = "written"
 """The word for the answers that the rows of the prompts hold themselves, as a contestant."""
+POLICY = "policy"
+"""The word for another answer of the very model that is compared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -276,6 +276,13 @@ def evaluation_prompts(records: Iterable[Record]) -> tuple[EvaluationPrompt, ...
     return tuple(prompts.values())
 
 
+def written_answers(records: Iterable[Record]) -> dict[str, str]:
+    """The answer that rows hold to each prompt, by its words; refuses a prompt without one."""
+    prompts = evaluation_prompts(records)
+    refuse_unwritten(prompts)
+    return {plain_text(prompt.prompt): prompt.written or "" for prompt in prompts}
+
+
 def _written_answer(record: Record) -> str | None:
     """The answer that a row holds; None where it holds none, or turns of both sides."""
     match record:
@@ -297,7 +304,12 @@ def _written_answer(record: Record) -> str | None:
 def check_contestant(contestant: Contestant, prompts: Sequence[EvaluationPrompt]) -> None:
     if contestant.folder is not None:
         check_policy_folder(contestant.folder)
-        return
+    else:
+        refuse_unwritten(prompts)
+
+
+def refuse_unwritten(prompts: Sequence[EvaluationPrompt]) -> None:
+    """Complain about prompts whose rows hold no answer."""
     missing = [prompt for prompt in prompts if not (prompt.written or "").strip()]
     if missing:
         raise UserError(

@@ -62,6 +62,7 @@ def add_parser(subparsers: Subparsers) -> None:
     add("--seed", type=integer, default=0, help="of chance (default: 0)")
     add("--bootstrap", type=positive_integer, default=1000, help="of --card's intervals (default: 1000)")
     add_model_options(judge, "judge two answers of it to each prompt of ROWS")
+    add("--against", nargs="+", metavar="WHO", default=(), help="whose the second is: policy, written, DIR")
     add_money_options(judge)
     add("--store", metavar="FILE", help="also keep each judgement as an event in this label store")
     add("--project", default="ai", metavar="NAME", help="of --store (default: ai)")

@@ -9,6 +9,7 @@ from typing import Any
 from plaudit.data.judging import Judge, to_comparison
 from plaudit.data.records import Comparison, Task
 from plaudit.errors import UserError
+from plaudit.evaluation.policies import POLICY
 from plaudit.methods.iterative.rounds import ScoredAnswer, is_complete
 from plaudit.tokens.prompts import EncodedPrompt
 from plaudit.wings import offered
@@ -24,6 +25,8 @@ class AnswerPair:
     first: str
     """The answer that is shown first; the order is random."""
     second: str
+    sources: tuple[str, str] = (POLICY, POLICY)
+    """Whose each of them is."""
 
     @property
     def task(self) -> Task:
@@ -31,20 +34,31 @@ class AnswerPair:
 
 
 def make_pairs(
-    prompts: Sequence[EncodedPrompt], groups: Sequence[Sequence[ScoredAnswer]], seed: str
+    prompts: Sequence[EncodedPrompt],
+    groups: Sequence[Sequence[ScoredAnswer]],
+    seed: str,
+    others: Sequence[tuple[str, Sequence[ScoredAnswer]]] | None = None,
 ) -> list[AnswerPair]:
-    """For each prompt the first two answers that differ and ended by themselves, in random order."""
+    """For each prompt the first two answers that differ and ended by themselves, in random order.
+
+    ``others`` has for each prompt another source and its answers, of which the second is taken.
+    """
     rng, pairs = random.Random(f"{seed}/shown"), list[AnswerPair]()
-    for encoded_prompt, group in zip(prompts, groups, strict=True):
-        texts: dict[str, str] = {}
-        for answer in group:
-            if is_complete(answer):
-                # Blanks at the ends make no difference that anyone could judge.
-                texts.setdefault(answer.text.strip(), answer.text)
-        if len(texts) > 1:
+    for place, (encoded_prompt, group) in enumerate(zip(prompts, groups, strict=True)):
+        source, other = (POLICY, group) if others is None else others[place]
+        mine = [answer for answer in group if is_complete(answer)][:1]
+        # Blanks at the ends make no difference that anyone could judge.
+        theirs = [
+            answer
+            for answer in other
+            if mine and is_complete(answer) and answer.text.strip() != mine[0].text.strip()
+        ]
+        if theirs:
             # In random order, since people and models alike favour the answer that stands first.
-            first, second = rng.sample(list(texts.values())[:2], 2)
-            pairs.append(AnswerPair(number=len(pairs) + 1, prompt=encoded_prompt, first=first, second=second))
+            both = rng.sample([(mine[0].text, POLICY), (theirs[0].text, source)], 2)
+            (first, second), sources = zip(*both, strict=True)
+            pair = AnswerPair(number=len(pairs) + 1, prompt=encoded_prompt, first=first, second=second)
+            pairs.append(replace(pair, sources=sources))
     if not pairs:
         raise UserError(
             "no prompt has two answers that differ and came to an end, so there is nothing to compare: draw "
@@ -89,7 +103,11 @@ def ask_people(
     """
     number = source["round"]
     tasks = [
-        (pair.task, {"round": number, "pair": pair.number, "origin": pair.prompt.origin}) for pair in pairs
+        (
+            pair.task,
+            {"round": number, "pair": pair.number, "origin": pair.prompt.origin, "sources": pair.sources},
+        )
+        for pair in pairs
     ]
     nothing = offered("ask_people", of=COLLECT)(tasks, out, store=store, project=project, source=source)
     if nothing is not None:

@@ -11,6 +11,7 @@ from plaudit.bounds import BelowOne, Finite, FromOne, FromTwo, FromZero, Positiv
 from plaudit.data.labels import STORE_FILE
 from plaudit.engine.settings import KeepSettings
 from plaudit.errors import UserError
+from plaudit.evaluation.policies import POLICY, WRITTEN
 from plaudit.methods.algorithm import is_set
 from plaudit.methods.config import ReferenceSettings, RunConfig
 from plaudit.methods.iterative.algorithms import ITERATIVE_ALGORITHMS, LoopAlgorithm
@@ -293,6 +294,9 @@ class RoundSettings:
     """Prompts of a round whose answers are compared, others in each until all had their turn; none: all."""
     answers: FromTwo = 4
     """Answers drawn to each of them; the first two that differ are compared."""
+    against: tuple[str, ...] = (POLICY,)
+    """Whose the other answer of a pair is, in turn: policy, the newest model itself; start, the command's;
+    reference; written, what the rows of prompts hold; or a model's folder."""
     noise: FromZero = 0.0
     """How noisily a reward compares: what the difference of two scores is divided by; 0: the higher wins."""
     data: Path | None = None
@@ -314,6 +318,13 @@ class RoundSettings:
             raise UserError(
                 f"loop.teach {self.teach!r}: give a row of policy optimisation (plaudit train --list)"
             )
+        for word in self.against:
+            if word not in (POLICY, WRITTEN, "start", "reference") and not Path(word).is_dir():
+                raise UserError(
+                    f"loop.against {word!r}: expected policy, start, reference, written, or a model's folder"
+                )
+        if not self.against:
+            raise UserError("loop.against names nobody; leave it out, for two answers of the policy")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

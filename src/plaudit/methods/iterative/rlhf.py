@@ -10,7 +10,7 @@ the same.
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,8 @@ from plaudit.engine.distributed import Ranks, process_group
 from plaudit.engine.run_folder import RunFolder
 from plaudit.engine.sinks.console import ConsoleSink
 from plaudit.errors import UserError
+from plaudit.evaluation.policies import POLICY, WRITTEN
+from plaudit.evaluation.policies.generate import written_answers
 from plaudit.evaluation.reward_models.accuracy import pair_accuracy
 from plaudit.evaluation.reward_models.pairs import has_verdict, pair_columns, score_records, scored_pairs
 from plaudit.files import atomic, exact_json
@@ -38,6 +40,7 @@ from plaudit.methods.iterative.comparisons import (
 )
 from plaudit.methods.iterative.config import PEOPLE, RewardRunSettings, RlhfConfig, policy_settings
 from plaudit.methods.iterative.rounds import (
+    ScoredAnswer,
     draw_answers,
     figures_as_json,
     generation_note,
@@ -267,13 +270,19 @@ def generate_and_compare(
         atomic.remove_leftovers(this_round.folder)
     encoder = make_encoder(config.model)
     initial = _initial_comparisons(config, encoder) if config.loop.data is not None else []
+    written = dict[str, str]()
+    if WRITTEN in config.loop.against:
+        options = {"format": config.format, "options": config.read_options}
+        written = written_answers(read_records(config.prompts, **options).records)
     prompts, notes = _load_round_prompts(config, encoder, folder)
     prompts = prompts_of_round(prompts, config.loop.prompts, this_round.number, config.seed)
     # Marked by itself: people may take days over the pairs, and must come back to the same answers.
     _generate_answers(config, this_round, folder, prompts, notes if this_round.number == 1 else [], ranks)
+    others = _other_answers(config, this_round, folder, prompts, written, ranks)
     if marker is None:
         return
-    pairs = make_pairs(prompts, read_answers(this_round.answers), _round_seed(config, this_round))
+    groups = read_answers(this_round.answers)
+    pairs = make_pairs(prompts, groups, _round_seed(config, this_round), others)
     new = _compare(config, this_round, pairs, judge)
     figures = _write_comparisons(config, this_round, new, initial)
     figures = replace(figures, prompts=len(prompts), pairs=len(pairs), unjudged=count_unjudged(pairs, new))
@@ -312,20 +321,63 @@ def _generate_answers(
     prompts: Sequence[EncodedPrompt],
     notes: Sequence[str],
     ranks: Ranks,
+    source: str = POLICY,
 ) -> None:
-    marker = None if folder is None else _marker_file(folder, this_round, "-drawn")
+    model, path, part = _source(config, this_round, source)
+    marker = None if folder is None else _marker_file(folder, this_round, part)
     if ranks.first_says(marker is not None and marker.exists()):
         if marker is not None:
-            run.refuse_changed_files((this_round.answers,), marker, this_round.number)
+            run.refuse_changed_files((path,), marker, this_round.number)
         return
-    note = generation_note(this_round.number, config.loop.answers, len(prompts), this_round.generator)
-    sampler = round_sampler(this_round.generator, config, ranks, (*notes, note))
+    note = generation_note(this_round.number, config.loop.answers, len(prompts), model)
+    sampler = round_sampler(model, config, ranks, (*notes, note))
     # Streams of their own below the round's seed: drawing, order of display and comparer never meet.
-    settings = config.draw.sampling(random.Random(f"{_round_seed(config, this_round)}/drawn").getrandbits(32))
+    stream = f"{_round_seed(config, this_round)}/{part.removeprefix('-')}"
+    settings = config.draw.sampling(random.Random(stream).getrandbits(32))
     # No scores: in this loop pairs are judged, and not answers.
-    draw_answers(this_round.answers, prompts, sampler, None, settings, config.loop.answers, ranks)
+    draw_answers(path, prompts, sampler, None, settings, config.loop.answers, ranks)
     if marker is not None:
-        run.write_marker(marker, (this_round.answers,), {})
+        run.write_marker(marker, (path,), {})
+
+
+def _source(config: RlhfConfig, this_round: RlhfRound, source: str) -> tuple[Path, Path, str]:
+    # The model of a source, the file of its answers, and the part of the round that draws them.
+    if source == POLICY:
+        return this_round.generator, this_round.answers, "-drawn"
+    reference = config.reference.model or config.model
+    model = {"start": config.model, "reference": reference}.get(source, Path(source))
+    number = config.loop.against.index(source) + 1
+    return model, this_round.folder / f"answers-against-{number}.jsonl", f"-drawn-against-{number}"
+
+
+def _other_answers(
+    config: RlhfConfig,
+    this_round: RlhfRound,
+    folder: RunFolder | None,
+    prompts: Sequence[EncodedPrompt],
+    written: Mapping[str, str],
+    ranks: Ranks,
+) -> list[tuple[str, Sequence[ScoredAnswer]]] | None:
+    """For each prompt the source of the other answer, another in each round, and its answers."""
+    words = config.loop.against
+    if words == (POLICY,):
+        return None
+    sources = [words[(place + this_round.number) % len(words)] for place in range(len(prompts))]
+    by_source = dict[str, Iterator[Sequence[ScoredAnswer]]]()
+    for word in dict.fromkeys(sources):
+        asked = [prompt for prompt, source in zip(prompts, sources, strict=True) if source == word]
+        if word == WRITTEN:
+            answers = [written[plain_text(prompt.text)] for prompt in asked]
+            by_source[word] = ((ScoredAnswer(text=a, tokens=0, ended=True, score=None),) for a in answers)
+        elif word != POLICY:
+            _generate_answers(config, this_round, folder, asked, (), ranks, word)
+            if folder is not None:
+                by_source[word] = iter(read_answers(_source(config, this_round, word)[1]))
+    if folder is None:
+        return None
+    groups = zip(read_answers(this_round.answers), sources, strict=True)
+    by_source[POLICY] = iter([group for group, source in groups if source == POLICY])
+    return [(source, next(by_source[source])) for source in sources]
 
 
 def _judge_of(config: RlhfConfig) -> Judge | None:
