@@ -19,9 +19,16 @@ from plaudit.collect.answers import (
     values_of,
 )
 from plaudit.collect.app.pages import Answer, Sent, Shown, Stream, Visit, fresh_key, page
-from plaudit.collect.app.render import differences, speaker, words
+from plaudit.collect.app.render import speaker, words
 from plaudit.collect.app.safety import error_details, is_number
-from plaudit.collect.app.saying import say_known, say_label, say_moment, say_question, turns_of_label
+from plaudit.collect.app.saying import (
+    compared,
+    say_known,
+    say_label,
+    say_moment,
+    say_question,
+    turns_of_label,
+)
 from plaudit.collect.desk import MOST_OF_A_KEY, Lease, Nothing, next_task
 from plaudit.collect.kinds import KINDS
 from plaudit.collect.kinds.kind import Form, Kind, in_a_line, text_of
@@ -138,8 +145,6 @@ def _task_page(
     display = {**absent, "ties": True, **task.shown}
     draft = plain_text(text_of(display["draft"])) if display["draft"] else ""
     turns = _turns(visit, task) if _kind(task).conversation is not None else []
-    compared = _kind(task).compared_texts
-    texts = None if compared is None else compared(task.shown, task.values)
     speak = speaker(visit.language)
     progress = visit.store.read(own.own_progress, *visit.person)
     values = {
@@ -159,8 +164,8 @@ def _task_page(
         "lesson": _lesson(visit),
         "error": _fault(visit, error) if isinstance(error, refusals.FieldError) else error,
         "rest": _break_minutes(visit),
-        "marks": differences(*texts) if texts and visit.query.get("differences") == "yes" else None,
-        "can_differ": texts is not None,
+        "guide": visit.store.project(visit.who.project).guidelines,
+        **compared(display, task.values, wanted=visit.query.get("differences") == "yes"),
         "skip_reasons": answering.SKIP_REASONS,
         "report_options": [(reason, speak(f"report-{reason}")) for reason in answering.FLAG_REASONS],
     }
