@@ -1,6 +1,7 @@
 """Long answers and formulas in a real browser: what is chosen and sent stays in sight, boxes scroll."""
 
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 
@@ -12,7 +13,7 @@ from plaudit.collect.quality.cache import keep_report
 from plaudit.collect.quality.result import quality_to_dict
 from tests.collect.browser.seats import OpenSeat, Seat
 from tests.collect.browser.tasks import Office, office
-from tests.collect.offices import Office as Managed, a_report
+from tests.collect.offices import Office as Managed, a_card, a_report
 
 FORMULA = "$$" + " + ".join(rf"\sqrt{{x_{{{n}}}}}" for n in range(60)) + "$$"
 CODE = "```python\ndef f(x: int) -> str:  # " + "long " * 40 + '\n    return "no" * 2\n```'
@@ -75,12 +76,13 @@ def test_boxes_scroll_by_keys_and_guidelines_open_beside_without_a_script(tmp_pa
 
 
 @pytest.mark.slow
-def test_the_table_of_people_has_a_line_each_and_cuts_nothing(tmp_path, open_seat):
-    managed = Managed(tmp_path / "labels.db")
-    keep_report(managed.store, quality_to_dict(a_report(managed, judges=("j",))))
+@pytest.mark.parametrize("language", ["en", "de", "ar"])
+def test_the_table_of_people_has_a_line_each_and_cuts_nothing(tmp_path, open_seat, language):
+    managed, card = Managed(tmp_path / "labels.db"), replace(a_card(), standing="watch", labels=12_345)
+    keep_report(managed.store, quality_to_dict(a_report(managed, judges=("j",), annotators=(card,))))
     with closing(managed.store), serve_in_background(managed.store) as server:
         owner = managed.store.write(issue_token, "p", "owner", name="Olga").pseudonym
-        seat = open_seat(server.url).sign_in(managed.store, owner)
+        seat = open_seat(server.url, locale=language).sign_in(managed.store, owner)
         seat.go("/manage/quality")
         table = seat.page.locator(".cards")
         assert table.locator("tbody tr").first.bounding_box()["height"] < 50
