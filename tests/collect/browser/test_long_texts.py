@@ -17,8 +17,7 @@ from tests.collect.offices import Office as Managed, a_card, a_report
 
 FORMULA = "$$" + " + ".join(rf"\sqrt{{x_{{{n}}}}}" for n in range(60)) + "$$"
 CODE = "```python\ndef f(x: int) -> str:  # " + "long " * 40 + '\n    return "no" * 2\n```'
-WORDS = "\n\n".join(["word " * 150] * 20)
-ANSWERS = [{"text": f"# Answer {n}\n\nIt is $x^{n}$.\n\n{FORMULA}\n\n{CODE}\n\n{WORDS}"} for n in (2, 3)]
+ANSWERS = [{"text": f"# Answer {n}\n\n$x^{n}$\n\n{FORMULA}\n\n{CODE}\n\n{'word ' * 3_000}"} for n in (2, 3)]
 COVERED = """(elements) => elements.filter((element) => {
   const box = element.getBoundingClientRect();
   const top = document.elementFromPoint(box.x + Math.min(box.width / 2, 20), box.y + box.height / 2);
