@@ -243,6 +243,8 @@ def take(page: Page, address: str, name: str, folder: Path) -> None:
         _wait_for_report(page)
         high = page.evaluate("() => document.documentElement.scrollHeight")
         high = min(max(high, height // 2), MOST_HIGH)
+        # As high as the picture: what sticks to the window's lower edge stands at the end of the page.
+        page.set_viewport_size({"width": width, "height": high})
         # Playwright itself writes no WebP, which is a third as large as PNG.
         session = page.context.new_cdp_session(page)
         clip = {"x": 0, "y": 0, "width": width, "height": high, "scale": 1}

@@ -16,8 +16,8 @@ HOSTILE: tuple[str, ...] = (*ELEMENTS, *BREAKOUTS, *MARKED)
 STRANGE_ELEMENTS = """() => {
   const found = [], own = location.origin;
   const leads = (element, name) => new URL(element.getAttribute(name) ?? "", location.href);
-  const never = ["img", "iframe", "object", "embed", "video", "audio", "math", "base", "style", "marquee",
-    "frame", "applet", "portal", "template", "noscript", "foreignObject", "animate", "set", "use"];
+  const never = ["img", "iframe", "object", "embed", "video", "audio", "mglyph", "base", "style", "marquee",
+    "frame", "applet", "portal", "template", "noscript", "foreignObject", "animate", "set", "use", "maction"];
   const attributes = ["style", "srcdoc", "srcset", "ping", "background", "xlink:href"];
   for (const element of document.querySelectorAll("*")) {
     const tag = element.localName, say = () => found.push(element.outerHTML.slice(0, 100));
@@ -30,6 +30,7 @@ STRANGE_ELEMENTS = """() => {
     if (element.hasAttribute("formaction") && leads(element, "formaction").origin !== own) say();
     const isLink = ["http:", "https:", "mailto:"].includes(leads(element, "href").protocol);
     if (tag === "a" && (element.closest("svg") || !isLink)) say();
+    if (element.closest("math") && (element.hasAttribute("href") || !/^m/.test(tag))) say();
     if (tag === "dialog" && element.open) say();
     for (const name of element.getAttributeNames())
       if (name.startsWith("on") || attributes.includes(name)) say();

@@ -162,6 +162,14 @@ def test_differences_are_marked_when_wanted_and_the_form_is_kept(browser, page):
     assert "<mark>" not in browser.send(marked.form(), "Hide differences").html
 
 
+def test_texts_that_are_too_long_to_be_compared_are_said_to_be(make_desk):
+    desk = make_desk(tasks=0)
+    desk.add([{"prompt": "Why?", "candidates": [{"text": f"{n}\n" * 5_001} for n in range(2)]}])
+    browser = signed_in(desk.store)
+    page = browser.send(browser.get("/label").form(), "Show differences")
+    assert "too long to be compared" in page.words
+
+
 def test_own_progress_is_shown(browser, page):
     assert "0 answered" in page.words
     assert "4 left" in page.words

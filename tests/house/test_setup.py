@@ -135,7 +135,8 @@ def test_a_python_that_is_too_old_or_too_new_is_named(version, repository):
     assert not (repository / ".venv").exists()
 
 
-COLLECT = {"anyio", "argon2", "h11", "markdown_it", "nh3", "sqlalchemy", "starlette", "uvicorn"}
+COLLECT = {"anyio", "argon2", "h11", "latex2mathml", "markdown_it", "nh3", "pygments", "sqlalchemy"}
+COLLECT |= {"starlette", "uvicorn"}
 """What the store of labels needs, and nothing else."""
 OPTIONAL = COLLECT | {
     *("deepspeed", "peft", "pg8000", "datasets", "pandas", "tensorboard"),

@@ -13,7 +13,7 @@ from plaudit.collect.store import LabelStore
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 """The browser of the distribution; Playwright brings none."""
-WIDTHS = {"small": 320, "phone": 390, "desktop": 1200}
+WIDTHS = {"small": 320, "phone": 390, "desktop": 1280}
 """Widths in pixels: the narrowest that must do without scrolling sideways, a phone, a desk."""
 _REPORTS_OF_THE_POLICY = """
 addEventListener("securitypolicyviolation", (event) =>
@@ -27,14 +27,14 @@ class Seat:
     """One person's window: cookies of its own, and a list of everything bad that it heard of."""
 
     def __init__(self, browser: Browser, url: str, **options: Any) -> None:
-        width = options.pop("width", WIDTHS["desktop"])
+        width, height = options.pop("width", WIDTHS["desktop"]), options.pop("height", 900)
         self.url = url.rstrip("/")
         self.origin = urlsplit(url).netloc
         self.bad_news = list[str]()
         self.asked_for = list[str]()
         self._browser = browser
         self.context = browser.new_context(
-            viewport={"width": width, "height": 900},
+            viewport={"width": width, "height": height},
             # A colour that is still on its way to another has no contrast that could be measured.
             reduced_motion="reduce",
             **options,

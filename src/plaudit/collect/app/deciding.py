@@ -1,7 +1,7 @@
 """Pages of what reviewers decide: divided tasks, blind; whom to trust how far; gaps of the guidelines."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from plaudit.collect import review
@@ -9,10 +9,9 @@ from plaudit.collect.adding import ADJUDICATION_REASONS, adjudicate, make_gold
 from plaudit.collect.answers import field_of_form, known_answer, label_from_form, values_of
 from plaudit.collect.app.managing import LabelRow, label_rows, manage_page, whole_number
 from plaudit.collect.app.pages import Answer, Sent, Shown, Visit, fresh_key, page
-from plaudit.collect.app.render import differences, speaker
+from plaudit.collect.app.render import speaker
 from plaudit.collect.app.safety import is_number
-from plaudit.collect.app.saying import say_question
-from plaudit.collect.kinds import KINDS
+from plaudit.collect.app.saying import compared, say_question
 from plaudit.collect.kinds.kind import text_of
 from plaudit.collect.people import STANDINGS
 from plaudit.collect.project import Project
@@ -41,7 +40,6 @@ def _queue_page(
     display = _shown(details, project)
     given = label_rows(visit, details, project)
     rows = [row for row in given if row.given.purpose == "work" and not row.given.surplus]
-    texts = _texts(display)
     return manage_page(
         visit,
         "manage_queue.html",
@@ -61,8 +59,7 @@ def _queue_page(
         done=done,
         key=form.value("key") or fresh_key(),
         values={name: [*given] for name, given in form.fields.items()} or values_of(display, {}),
-        marks=None if visit.query.get("differences") != "yes" or texts is None else differences(*texts),
-        can_differ=texts is not None,
+        **compared(display, {}, wanted=visit.query.get("differences") == "yes"),
         reason=form.value("decision_reason") or "",
         reasons=ADJUDICATION_REASONS,
         gold=form.value("gold") == "yes",
@@ -90,11 +87,6 @@ def _shown(details: TaskDetails, project: Project) -> dict[str, Any]:
     display = shown_task(details.body, order, project)
     # Whoever decides about a task has chosen to read it, so that nothing is blurred.
     return {**absent, **display, "blurred": False}
-
-
-def _texts(shown: Mapping[str, Any]) -> tuple[str, str] | None:
-    compared = KINDS[shown["kind"]].compared_texts
-    return None if compared is None else compared(shown, {})
 
 
 def _notes(details: TaskDetails, rows: Sequence[LabelRow]) -> list[str]:

@@ -18,10 +18,10 @@ from plaudit.collect.answers import (
     label_from_form,
     values_of,
 )
+from plaudit.collect.app import saying
 from plaudit.collect.app.pages import Answer, Sent, Shown, Stream, Visit, fresh_key, page
-from plaudit.collect.app.render import differences, speaker, words
+from plaudit.collect.app.render import speaker, words
 from plaudit.collect.app.safety import error_details, is_number
-from plaudit.collect.app.saying import say_known, say_label, say_moment, say_question, turns_of_label
 from plaudit.collect.desk import MOST_OF_A_KEY, Lease, Nothing, next_task
 from plaudit.collect.kinds import KINDS
 from plaudit.collect.kinds.kind import Form, Kind, in_a_line, text_of
@@ -122,7 +122,7 @@ def _lesson(visit: Visit) -> dict[str, Any] | None:
     result = None if after is None else visit.store.read(own.lesson_of, *visit.person, after)
     if result is None:
         return None
-    right = say_known(result.gold, result.order, visit.language)
+    right = saying.say_known(result.gold, result.order, visit.language)
     return {"known": right, "reason": result.reason, "is_right": result.is_right}
 
 
@@ -138,13 +138,11 @@ def _task_page(
     display = {**absent, "ties": True, **task.shown}
     draft = plain_text(text_of(display["draft"])) if display["draft"] else ""
     turns = _turns(visit, task) if _kind(task).conversation is not None else []
-    compared = _kind(task).compared_texts
-    texts = None if compared is None else compared(task.shown, task.values)
     speak = speaker(visit.language)
     progress = visit.store.read(own.own_progress, *visit.person)
     values = {
         "shown": display,
-        "question": say_question(display, speak),
+        "question": saying.say_question(display, speak),
         "assignment": task.assignment,
         "guidelines": task.guidelines,
         "key": fresh_key(),
@@ -159,8 +157,8 @@ def _task_page(
         "lesson": _lesson(visit),
         "error": _fault(visit, error) if isinstance(error, refusals.FieldError) else error,
         "rest": _break_minutes(visit),
-        "marks": differences(*texts) if texts and visit.query.get("differences") == "yes" else None,
-        "can_differ": texts is not None,
+        "guide": visit.store.project(visit.who.project).guidelines,
+        **saying.compared(display, task.values, wanted=visit.query.get("differences") == "yes"),
         "skip_reasons": answering.SKIP_REASONS,
         "report_options": [(reason, speak(f"report-{reason}")) for reason in answering.FLAG_REASONS],
     }
@@ -180,7 +178,7 @@ def _fault(visit: Visit, error: refusals.FieldError) -> PageFault:
 
 def _turns(visit: Visit, task: Task) -> list[dict[str, Any]]:
     if task.label is not None:
-        return turns_of_label(task.label)
+        return saying.turns_of_label(task.label)
     return conversation.shown_conversation(visit.store, *visit.person, task.assignment)
 
 
@@ -211,7 +209,7 @@ def _resting(visit: Visit, found: Nothing, *, typed: Sequence[str] = (), status:
     is_over = found.reason in ("suspended", "failed")
     values = {
         "reason": found.reason,
-        "until": "" if found.until is None else say_moment(found.until),
+        "until": "" if found.until is None else saying.say_moment(found.until),
         "notices": _notices(visit),
         "lesson": _lesson(visit),
         "qualification": visit.store.read(own.qualification, *visit.person)
@@ -279,13 +277,13 @@ def _conflict(visit: Visit, task: Task) -> Shown:
     """Another answer to a task that was answered: in a second tab, or from a page that was sent before."""
     assert task.label is not None
     try:
-        second = say_label(task.shown, label_from_form(task.shown, task.values), visit.language)
+        second = saying.say_label(task.shown, label_from_form(task.shown, task.values), visit.language)
     except refusals.FieldError as error:
         second = str(_fault(visit, error))
     values = {
         "assignment": task.assignment,
         "key": fresh_key(),
-        "first": say_label(task.shown, task.label, visit.language),
+        "first": saying.say_label(task.shown, task.label, visit.language),
         "second": second,
         "typed": _typed(visit),
         "fields": [
@@ -329,7 +327,7 @@ def _undo(visit: Visit) -> Answer:
 
 def _put_back(visit: Visit, assignment: str, label: Mapping[str, Any]) -> None:
     """Fill the task in with the answer that was taken back, a conversation with its turns."""
-    turns = [{**turn, "key": f"undone-{number}"} for number, turn in enumerate(turns_of_label(label))]
+    turns = [{**turn, "key": f"undone-{number}"} for number, turn in enumerate(saying.turns_of_label(label))]
     if turns:
         visit.store.write(answering.save_conversation, *visit.person, assignment, {"turns": turns})
     rest = {name: value for name, value in label.items() if name not in ("turns", "messages")}
@@ -439,9 +437,9 @@ def _history(visit: Visit) -> Answer:
         {
             "assignment": answer["assignment"],
             "at": answer["at"],
-            "when": say_moment(answer["at"]),
+            "when": saying.say_moment(answer["at"]),
             "question": _beginning(answer["shown"], answer["label"]),
-            "said": say_label(answer["shown"], answer["label"], visit.language),
+            "said": saying.say_label(answer["shown"], answer["label"], visit.language),
         }
         for answer in result
     ]
@@ -452,7 +450,7 @@ def _history(visit: Visit) -> Answer:
 
 def _beginning(shown: Mapping[str, Any], label: Mapping[str, Any]) -> str:
     """The first words of what was asked, by which a person knows a task again."""
-    turns = turns_of_label(label)
+    turns = saying.turns_of_label(label)
     prompt = shown["prompt"]
     return in_a_line(plain_text(text_of(prompt)) if prompt else turns[0]["message"] if turns else "")
 

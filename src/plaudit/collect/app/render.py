@@ -1,14 +1,12 @@
 """The one way to a page of the app: a template, the words of a language, and texts that nobody may trust.
 
-Everything that a template prints is escaped. What people and models wrote is shown by `text`: as plain words,
-or as Markdown that was cleaned, with no picture and nothing that a browser would load.
+Everything that a template prints is escaped. What people and models wrote is shown by `text`.
 """
 
-import difflib
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -25,6 +23,7 @@ from jinja2 import (
 from jinja2.runtime import Context
 from markupsafe import Markup, escape
 
+from plaudit.collect.app.texts import html_of, visible
 from plaudit.collect.kinds import KINDS
 from plaudit.collect.kinds.kind import LETTERS, text_of
 from plaudit.data.records import pictures, plain_text, turns_of
@@ -36,13 +35,7 @@ MEDIA_TYPES: Mapping[str, str] = {
     "svg": "image/svg+xml",
 }
 _WEIGHT = re.compile(r"[01](\.[0-9]{0,3})?")
-_MOST_COMPARED = 4_000_000
 _ROLES = ("system", "user", "assistant", "tool")
-# Controls, marks that turn the order of letters round, and tags that nobody sees. The joiners and the marks
-# of direction that Arabic and Hebrew are written with stay.
-_INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ufeff\U000e0000-\U000e007f]")
-_TOKEN = re.compile(r"\s+|\w+|[^\w\s]")
-_LINE = re.compile(r"[^\n]*\n|[^\n]+")
 
 
 def render(template: str, *, language: str, values: Mapping[str, Any]) -> str:
@@ -67,7 +60,6 @@ def environment() -> Environment:
         "text": _text,
         "static": static,
         "hidden": _hidden,
-        "differences": differences,
         "own": _own,
         "languages": LANGUAGES,
         "kinds": KINDS,
@@ -91,15 +83,6 @@ def _visible(value: Any) -> Any:
     """What is printed of a value: markup as it is, anything else with its invisible letters written out."""
     assert value is not None, "a template decides what stands where there is nothing"
     return value if isinstance(value, Markup) else visible(str(value))
-
-
-def visible(text: str) -> str:
-    """A text with letters that cannot be seen, or that turn others round, written by their numbers.
-
-    >>> visible("tab\\tstays, \\u202e does not")
-    'tab\\tstays, ⟨U+202E⟩ does not'
-    """
-    return _INVISIBLE.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", text.replace("\r\n", "\n"))
 
 
 @cache
@@ -189,11 +172,11 @@ def own_word(language: str, word: str) -> Markup:
 def _text(context: Context, value: Any, markdown: bool = False) -> Markup:
     """A prompt or an answer: a text, or the turns of a conversation with who speaks in each."""
     if isinstance(value, str):
-        return _words_of(value, markdown)
+        return html_of(value, markdown)
     speak, turns = context["w"], list[Markup]()
     for message in turns_of(text_of(value)):
         role = message.role if message.role in _ROLES else "tool"
-        display = _words_of(plain_text((message,)), markdown)
+        display = html_of(plain_text((message,)), markdown)
         display += Markup("").join(
             Markup('<p class="quiet">{}</p>').format(speak("picture", address=source))
             for source in pictures((message,))
@@ -204,87 +187,6 @@ def _text(context: Context, value: Any, markdown: bool = False) -> Markup:
             )
         )
     return Markup('<ol class="turns">{}</ol>').format(Markup("").join(turns))
-
-
-def _words_of(words: str, markdown: bool) -> Markup:
-    if markdown:
-        return Markup('<div class="text markdown" dir="auto">{}</div>').format(clean_markdown(words))
-    return Markup('<div class="text" dir="auto">{}</div>').format(visible(words))
-
-
-def clean_markdown(words: str) -> Markup:
-    """Markdown as HTML in which nothing can run, and which loads nothing.
-
-    >>> clean_markdown("*so* <b>not</b>").strip()
-    Markup('<p><em>so</em> &lt;b&gt;not&lt;/b&gt;</p>')
-    """
-    # Here, as only projects with Markdown need them.
-    import nh3
-
-    html = _markdown_reader().render(visible(words))
-    cleaned = nh3.clean(
-        html,
-        tags=_ALLOWED,
-        attributes={"*": set(), "a": {"href"}, "ol": {"start"}},
-        url_schemes={"http", "https", "mailto"},
-        link_rel="noopener noreferrer nofollow",
-        set_tag_attribute_values={"a": {"target": "_blank"}},
-    )
-    return Markup(cleaned)
-
-
-# No h1 and no h2: these are the page's own. No picture: a browser would fetch it from its owner.
-_ALLOWED = {
-    *("p", "br", "hr", "em", "strong", "s", "code", "pre", "blockquote", "ul", "ol", "li", "a"),
-    *("h3", "h4", "h5", "h6", "table", "thead", "tbody", "tr", "th", "td"),
-}
-
-
-@cache
-def _markdown_reader() -> Any:
-    from markdown_it import MarkdownIt
-
-    reader = MarkdownIt("commonmark", {"html": False, "linkify": False}).enable(["table", "strikethrough"])
-    reader.disable("image")
-    reader.add_render_rule("heading_open", _heading)
-    reader.add_render_rule("heading_close", _heading)
-    return reader
-
-
-def _heading(renderer: Any, tokens: Sequence[Any], at: int, options: Any, env: Any) -> str:
-    # Two levels down, below the page's own headings, so that a screen reader's outline stays true.
-    tokens[at].tag = f"h{min(int(tokens[at].tag[1]) + 2, 6)}"
-    return renderer.renderToken(tokens, at, options, env)
-
-
-Part = tuple[str, bool]
-"""A piece of a text, and whether the other text has it not."""
-
-
-def differences(left: str, right: str) -> tuple[list[Part], list[Part]]:
-    """Two texts in pieces, each with whether it differs: by words, of long texts by lines.
-
-    >>> differences("a red owl", "a blue owl")
-    ([('a ', False), ('red', True), (' owl', False)], [('a ', False), ('blue', True), (' owl', False)])
-    """
-    for unit in (_TOKEN, _LINE):
-        pieces = unit.findall(left), unit.findall(right)
-        # Comparing takes time with the product of the lengths, and a page must not take seconds.
-        if len(pieces[0]) * len(pieces[1]) <= _MOST_COMPARED:
-            return _compared(*pieces)
-    return [(left, False)], [(right, False)]
-
-
-def _compared(left: Sequence[str], right: Sequence[str]) -> tuple[list[Part], list[Part]]:
-    sides: tuple[list[Part], list[Part]] = ([], [])
-    matcher = difflib.SequenceMatcher(None, left, right, autojunk=False)
-    for what, left_from, left_to, right_from, right_to in matcher.get_opcodes():
-        pieces = "".join(left[left_from:left_to]), "".join(right[right_from:right_to])
-        for side, piece in zip(sides, pieces, strict=True):
-            if piece:
-                # Blanks alone are not worth a mark.
-                side.append((piece, what != "equal" and bool(piece.strip())))
-    return sides
 
 
 @pass_context

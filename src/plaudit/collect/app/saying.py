@@ -9,7 +9,8 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from plaudit.collect.app.render import own_word, speaker, visible
+from plaudit.collect.app.render import own_word, speaker
+from plaudit.collect.app.texts import differences, visible
 from plaudit.collect.kinds import KINDS
 from plaudit.collect.kinds.kind import LETTERS
 from plaudit.collect.project import Project
@@ -41,6 +42,15 @@ class Spoken:
 def say_question(shown: Mapping[str, Any], speak: Callable[..., str]) -> str:
     """What is asked: the project's own words, or those of the kind where the project has none."""
     return shown["question"] if shown["question"] != _QUESTION else speak(KINDS[shown["kind"]].question)
+
+
+def compared(shown: Mapping[str, Any], values: Mapping[str, Any], *, wanted: bool) -> dict[str, Any]:
+    """What a page says of the differences of a task's texts; marks are None where there are none to show."""
+    texts_of = KINDS[shown["kind"]].compared_texts
+    texts = None if texts_of is None else texts_of(shown, values)
+    marks = differences(*texts, shown["markdown"]) if texts and wanted else None
+    too_long = wanted and texts is not None and marks is None
+    return {"can_differ": texts is not None, "marks": marks, "unmarked": too_long}
 
 
 def say_moment(at: str) -> str:

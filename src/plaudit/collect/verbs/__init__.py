@@ -33,6 +33,8 @@ _EXTRAS = {
     "uvicorn": "collect",
     "markdown_it": "collect",
     "nh3": "collect",
+    "pygments": "collect",
+    "latex2mathml": "collect",
     "pg8000": "postgres",
 }
 _SOLO = "solo"

@@ -52,17 +52,17 @@ function open(id, focus) {
   details.querySelector(focus)?.focus();
 }
 
-async function guide() {
-  const dialog = document.getElementById("guide");
-  if (dialog.open) return dialog.close();
-  try {
-    const page = new DOMParser().parseFromString(await (await fetch("/guidelines")).text(), "text/html");
-    const found = page.getElementById("guidelines") ?? page.querySelector("main p");
-    dialog.querySelector("div").replaceChildren(document.importNode(found, true));
-    dialog.showModal();
-  } catch {
-    location.assign("/guidelines");
-  }
+// The guidelines stay open from task to task, for whoever has opened them.
+const guidelines = document.getElementById("guide");
+if (guidelines) {
+  guidelines.open = localStorage.getItem("plaudit:guide") === "open";
+  guidelines.addEventListener("toggle", () => localStorage.setItem("plaudit:guide", guidelines.open ? "open" : ""));
+}
+
+function guide() {
+  if (!guidelines) return location.assign("/guidelines");
+  guidelines.open = !guidelines.open;
+  guidelines.querySelector("summary").focus();
 }
 
 function help() {
