@@ -13,11 +13,12 @@ from datetime import datetime
 from sqlalchemy import bindparam, delete, func, insert, select, update
 
 from plaudit.collect import log, views
+from plaudit.collect.accounts import BY_ACCOUNT, account_rows, stored_password
 from plaudit.collect.desk import person_row
 from plaudit.collect.log import Entry, bound, same
 from plaudit.collect.names import name_key
 from plaudit.collect.passwords import GATE, checked_password, fits, hash_password
-from plaudit.collect.people import Identity, hash_secret, identity_of_row, keep_password
+from plaudit.collect.people import Identity, end_all_sessions, hash_secret, identity_of_row, keep_password
 from plaudit.collect.refusals import NotYoursError, TooOftenError
 from plaudit.collect.store import LabelStore, Transaction, ahead, later
 from plaudit.collect.tables import annotator, password, person, salt, session
@@ -111,7 +112,6 @@ _LIST = (
     .where(session.c.used > bindparam("idle"), session.c.used <= bindparam("ahead"))
 )
 _OUT = delete(session).where(session.c.hash == bindparam("h"))
-_ALL_OUT = delete(session).where(_OWN)
 _OF_ID_OUT = delete(session).where(_OWN, session.c.hash.startswith(bindparam("i"), autoescape=False))
 _ENDED_OUT = delete(session).where(
     (session.c.expires <= bindparam("now"))
@@ -120,13 +120,13 @@ _ENDED_OUT = delete(session).where(
 )
 _BY_NAME = select(password).where(bound(password, project="p", name_key="k"))
 _BY_PERSON = select(password).where(bound(password, project="p", pseudonym="n"))
-_PASSWORD_SET = (
-    update(password).where(bound(password, project="p", pseudonym="n")).values(hash=bindparam("stored"))
-)
 _NAME = select(person.c.name).where(bound(person, project="p", pseudonym="n"))
 _SALT, _SALT_IN = select(salt.c.value).where(salt.c.name == "sign-in"), insert(salt)
 _LAST_SIGN_IN = select(func.max(log.log.c.seq)).where(
-    bound(log.log, project="p", actor="n"), log.log.c.kind == "signed-in"
+    bound(log.log, project="p", actor="n"),
+    log.log.c.kind == "signed-in",
+    # Or whoever holds a session could guess without end: going back and forth would begin the count anew.
+    log.log.c.body != log.canonical(BY_ACCOUNT),
 )
 
 
@@ -186,9 +186,12 @@ def end_session(change: Transaction, secret: str) -> None:
 
 
 def list_sessions(look: Transaction, project: str, pseudonym: str) -> list[SessionEntry]:
-    """Where somebody is signed in, the last used first."""
-    person_row(look, project, pseudonym)
-    rows = look.connection.execute(_LIST, {"p": project, "n": pseudonym, **_moments(look.now)}).all()
+    """Where somebody is signed in, in whatever project of the account, the last used first."""
+    rows = [
+        entry
+        for row in account_rows(look, project, pseudonym)
+        for entry in look.connection.execute(_LIST, {"p": row.project, "n": row.name, **_moments(look.now)})
+    ]
     return [
         SessionEntry(id=row.hash[:_ID_LETTERS], started=row.started, used=row.used, expires=row.expires)
         for row in sorted(rows, key=lambda row: row.used, reverse=True)
@@ -199,14 +202,12 @@ def end_sessions(
     change: Transaction, project: str, pseudonym: str, wanted: str | None = None, *, actor: str | None = None
 ) -> int:
     """Sign somebody out everywhere, or of the session of an id; gives how many sessions ended."""
-    person_row(change, project, pseudonym)
-    names = {"p": project, "n": pseudonym}
+    rows, ended = account_rows(change, project, pseudonym), 0
     if wanted is None:
-        ended = change.connection.execute(_ALL_OUT, names).rowcount
+        ended = end_all_sessions(change, rows)
     elif len(wanted) == _ID_LETTERS and wanted.isalnum():
-        ended = change.connection.execute(_OF_ID_OUT, {**names, "i": wanted}).rowcount
-    else:
-        ended = 0
+        names = [{"p": row.project, "n": row.name, "i": wanted} for row in rows]
+        ended = sum(change.connection.execute(_OF_ID_OUT, name).rowcount for name in names)
     if ended:
         body = {"tokens": 0, "sessions": ended}
         by = actor or pseudonym
@@ -235,17 +236,14 @@ def _refuse_wrong(store: LabelStore, attempt: SignIn, password: str) -> None:
 
 
 def change_password(store: LabelStore, project: str, pseudonym: str, old: str, new: object) -> Opened:
-    """Another password; all sessions end, and the returned one takes the place of the browser's."""
+    """Another password for the account; all sessions end, and the returned one takes the browser's place."""
     with GATE:
         attempt = store.read(_own_sign_in, project, pseudonym)
         words = checked_password(new, project, attempt.typed.partition("/")[2])
         _refuse_wrong(store, attempt, old)
         stored = hash_password(words)
     with store.changing() as change:
-        names = {"p": project, "n": pseudonym}
-        change.connection.execute(_PASSWORD_SET, {**names, "stored": stored})
-        change.connection.execute(_ALL_OUT, names)
-        _record_password(change, project, pseudonym, actor=pseudonym)
+        _give_password(change, project, pseudonym, stored)
         return open_session(change, project, pseudonym, by="password")
 
 
@@ -253,9 +251,35 @@ def set_password(store: LabelStore, project: str, pseudonym: str, new: object, *
     """A password for somebody, without the old one: by whoever works on the store itself."""
     name = store.read(_name_of, project, pseudonym)
     stored = hash_password(checked_password(new, name, project))
+    store.write(_give_password, project, pseudonym, stored, actor=actor)
+
+
+def link_project(store: LabelStore, project: str, pseudonym: str, wanted: str, password: str) -> None:
+    """Take the row of the same name in another project, and all of its account, into this account.
+
+    It takes the password of that row, counted as a sign-in there; from then on it is this account's.
+    """
+    with GATE:
+        name = store.read(_own_sign_in, project, pseudonym).typed.partition("/")[2]
+        attempt = store.read(_look_up, wanted, name)
+        _refuse_wrong(store, attempt, password)
     with store.changing() as change:
-        keep_password(change, project, pseudonym, name=name, password_hash=stored)
-        _record_password(change, project, pseudonym, actor=actor)
+        stored = stored_password(change, project, pseudonym)
+        assert attempt.pseudonym is not None
+        assert stored is not None
+        if stored != stored_password(change, wanted, attempt.pseudonym):
+            _give_password(change, attempt.project, attempt.pseudonym, stored)
+
+
+def _give_password(
+    change: Transaction, project: str, pseudonym: str, stored: str, *, actor: str | None = None
+) -> None:
+    # To every row of the account, or it would come apart; sessions end.
+    name = _name_of(change, project, pseudonym)
+    for row in account_rows(change, project, pseudonym):
+        keep_password(change, row.project, row.name, name=name, password_hash=stored)
+        by = actor or row.name
+        change.record(Entry(project=row.project, actor=by, kind="password-set", subject=row.name, body={}))
 
 
 def _look_up(look: Transaction, project: str, name: str) -> SignIn:
@@ -278,7 +302,7 @@ def _own_sign_in(look: Transaction, project: str, pseudonym: str) -> SignIn:
     # The same for somebody who is signed in and is to show the password once more.
     found = look.connection.execute(_BY_PERSON, {"p": project, "n": pseudonym}).first()
     if found is None:
-        raise NotYoursError("you have no password to change: you came in by an invite or a link alone")
+        raise NotYoursError("you have no password: you came in by an invite or a link alone")
     attempt = SignIn(
         project=project,
         typed=f"{project}/{found.name_key}",
@@ -288,10 +312,6 @@ def _own_sign_in(look: Transaction, project: str, pseudonym: str) -> SignIn:
     )
     _refuse_too_many(look, attempt)
     return attempt
-
-
-def _record_password(change: Transaction, project: str, pseudonym: str, *, actor: str) -> None:
-    change.record(Entry(project=project, actor=actor, kind="password-set", subject=pseudonym, body={}))
 
 
 def _name_of(look: Transaction, project: str, pseudonym: str) -> str:

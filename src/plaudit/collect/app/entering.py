@@ -6,6 +6,7 @@ from typing import Any
 from urllib.parse import quote
 
 from plaudit.collect import review
+from plaudit.collect.accounts import account_places, account_rows, stored_password, switch_project
 from plaudit.collect.app.pages import (
     LANGUAGE_COOKIE,
     Answer,
@@ -21,7 +22,15 @@ from plaudit.collect.app.pages import (
 from plaudit.collect.app.render import LANGUAGES
 from plaudit.collect.app.safety import RequestError, status_of
 from plaudit.collect.own import guidelines_read, own_preferences, read_guidelines
-from plaudit.collect.people import checked_groups, join_project, look_at_invite, set_preferences
+from plaudit.collect.people import (
+    SCOPES,
+    InviteView,
+    checked_groups,
+    hash_secret,
+    join_project,
+    look_at_invite,
+    set_preferences,
+)
 from plaudit.collect.project import guidelines_version
 from plaudit.collect.refusals import FieldError, NotFoundError, NotYoursError, TooOftenError, check_choice
 from plaudit.collect.sessions import (
@@ -30,10 +39,12 @@ from plaudit.collect.sessions import (
     change_password,
     end_session,
     end_sessions,
+    link_project,
     list_sessions,
     open_session,
     sign_in,
 )
+from plaudit.errors import UserError
 
 _PARTICIPANT_WORDS = ("participant", "PROLIFIC_PID", "workerId", "participantId")
 _YEAR = 365 * 24 * 3600
@@ -42,7 +53,38 @@ _YEAR = 365 * 24 * 3600
 def _home(visit: Visit) -> Answer:
     if visit.session is None:
         return Sent(to="/enter")
-    return Sent(to="/label" if visit.may("label") else "/manage")
+    # With one project there is nothing to choose.
+    if len(visit.store.read(account_rows, *visit.person)) > 1:
+        return Sent(to="/projects")
+    return _to_work(visit.who.role)
+
+
+def _to_work(role: str) -> Sent:
+    return Sent(to="/label" if "label" in SCOPES[role] else "/manage")
+
+
+def _projects(visit: Visit, *, project: str = "", error: UserError | None = None) -> Shown:
+    values = {
+        "places": visit.store.read(account_places, *visit.person),
+        "project": project,
+        "error": "" if error is None else str(error),
+        "done": visit.query.get("done", ""),
+    }
+    return Shown(template="projects.html", values=values, status=200 if error is None else status_of(error))
+
+
+def _switch(visit: Visit) -> Answer:
+    opened = hash_secret(visit.secret), *visit.person, visit.form.need("project")
+    return _to_work(visit.store.write(switch_project, *opened))
+
+
+def _link(visit: Visit) -> Answer:
+    project = visit.form.need("project")
+    try:
+        link_project(visit.store, *visit.person, project, visit.form.need("password"))
+    except (NotYoursError, TooOftenError) as error:
+        return _projects(visit, project=project, error=error)
+    return Sent(to="/projects?done=linked")
 
 
 def _enter(visit: Visit) -> Answer:
@@ -100,11 +142,25 @@ def _join_form(
     visit: Visit, *, name: str, participant: str, key: str, error: FieldError | None = None
 ) -> Shown:
     invite = visit.store.read(look_at_invite, visit.path["invite"], key)
-    values: dict[str, Any] = {"invite": invite, "name": name, "participant": participant, "key": key}
+    account = _joins_by_account(visit, invite) and (error is None or error.field not in ("name", "password"))
+    values: dict[str, Any] = {
+        "account": account,
+        "invite": invite,
+        "name": name,
+        "participant": participant,
+        "key": key,
+    }
     project = visit.store.project(invite.project)
     values |= {"error": error, "ask": project.ask, "guidelines": project.guidelines}
     values |= {"groups": project.values_of_groups, "answers": _groups_of(visit.form)}
     return Shown(template="join.html", values=values, status=200 if error is None else 422)
+
+
+def _joins_by_account(visit: Visit, invite: InviteView) -> bool:
+    """Whether somebody who is signed in joins as who they are, and not as somebody with another name."""
+    if visit.session is None or invite.panel or "name" in visit.form.fields or "other" in visit.query:
+        return False
+    return visit.store.read(stored_password, *visit.person) is not None
 
 
 def _groups_of(form: Form) -> dict[str, str]:
@@ -116,23 +172,29 @@ def _join(visit: Visit) -> Answer:
     name, participant = form.value("name") or "", form.value("participant") or ""
     # With the form's key: whoever clicks twice has used the invite with the first click.
     invite = visit.store.read(look_at_invite, visit.path["invite"], form.value("key"))
+    account = visit.person if _joins_by_account(visit, invite) else None
+    if account and invite.project in {row.project for row in visit.store.read(account_rows, *account)}:
+        return Sent(to="/projects")
     try:
-        if not invite.panel and not form.value("password"):
+        if not invite.panel and account is None and not form.value("password"):
             raise FieldError(field="password", found="nothing", expected="a password to come back with")
         # Before anybody joins: a name would be taken by whoever fills in the form again.
         answers = visit.store.read(checked_groups, invite.project, _groups_of(form))
         joined = join_project(
             visit.store,
             visit.path["invite"],
-            participant if invite.panel else name,
+            participant if invite.panel else name if account is None else visit.who.person,
             form.need("key"),
             password=form.value("password") or None,
             participant=participant if invite.panel else None,
+            account=account,
         )
         if any(answers.values()):
             visit.store.write(set_preferences, joined.project, joined.pseudonym, groups=answers)
     except FieldError as error:
         return _join_form(visit, name=name, participant=participant, key=form.need("key"), error=error)
+    if account is not None:
+        return Sent(to="/projects?done=joined")
     opened = visit.store.write(open_session, joined.project, joined.pseudonym)
     return _entered(visit, opened, "/")
 
@@ -181,11 +243,14 @@ PAGES = (
     page("GET /enter", "open", _enter),
     page("POST /enter", "open", _sign_in, lane="password"),
     page("GET /entered", "open", _look_for_cookie),
-    page("POST /sign-out", "any", _leave),
+    page("POST /sign-out", "any", _leave, anywhere=True),
     page("GET /join/{invite}", "open", _look_at_invite),
     page("POST /join/{invite}", "open", _join, lane="password"),
     page("GET /start/{secret}", "open", _start),
-    page("POST /language", "open", _set_language),
+    page("POST /language", "open", _set_language, anywhere=True),
+    page("GET /projects", "any", _projects),
+    page("POST /projects", "any", _switch, anywhere=True),
+    page("POST /projects/link", "any", _link, lane="password"),
     page("GET /account", "any", _account),
     page("POST /account/password", "any", _change_password, lane="password"),
     page("POST /account/sessions", "any", _end_sessions),

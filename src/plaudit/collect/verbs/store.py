@@ -177,16 +177,39 @@ def _taken_words(taken: Any) -> str:
 
 
 def show_status(args: argparse.Namespace) -> None:
+    is_whole = args.project is None
     with opened(args) as store:
-        name = project_name(store, args.project)
-        status, project = store.read(progress.project_status, name), store.project(name)
+        # Where there is none, the refusal says how to make one.
+        names = (store.projects() if is_whole else []) or [project_name(store, args.project)]
+        with store.looking() as moment:
+            statuses = [progress.project_status(moment, name) for name in names]
+            kinds = [moment.settings(name).ask for name in names]
         where = store.where
     if args.json:
-        print(json.dumps({**asdict(status), "done": status.done}))
-        return
-    print(f"{name} asks for {project.ask}; {where} at event {status.seq}")
-    for head, line in _status_lines(status):
-        print(f"  {head:<8} {line}")
+        objects = [
+            {**asdict(status), "done": status.done, "ask": kind}
+            for kind, status in zip(kinds, statuses, strict=True)
+        ]
+        print(json.dumps({"store": where, "projects": objects} if is_whole else objects[0]))
+    elif is_whole:
+        print(*table_lines(_HEADS, list(map(_cells, kinds, statuses))), sep="\n")
+    else:
+        print(f"{names[0]} asks for {kinds[0]}; {where} at event {statuses[0].seq}")
+        for head, line in _status_lines(statuses[0]):
+            print(f"  {head:<8} {line}")
+
+
+_HEADS = ("project", "kind", "tasks done", "labels", "people", "state", "to review")
+
+
+def _cells(kind: str, status: progress.Status) -> tuple[str, ...]:
+    tasks = {state: count for state, count in status.tasks.items() if state != "item"}
+    total, reviews = sum(tasks.values()), tasks.get("review", 0)
+    state = "empty" if not total else "open" if not status.done else "in review" if reviews else "done"
+    people = sum(count for standing, count in status.people.items() if standing != "erased")
+    done = f"{total - tasks.get('open', 0) - reviews}/{total}"
+    labels = f"{status.labels}/{status.wanted}"
+    return status.project, kind, done, labels, str(people), state, str(reviews)
 
 
 def _status_lines(status: progress.Status) -> Iterator[tuple[str, str]]:
