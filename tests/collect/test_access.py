@@ -32,6 +32,7 @@ EXPECTED = {
     """,
     "any": """
         POST /sign-out  GET /account  POST /account/password  POST /account/sessions  GET /keys
+        GET /projects  POST /projects  POST /projects/link
         GET /api/v1/me  GET /api/v1/guidelines
     """,
     "label": """

@@ -32,19 +32,6 @@ def joined(desk: desks.Desk, name: str = "Ada", role: str = "annotator") -> Form
     return browser
 
 
-@pytest.mark.slow
-def test_an_invite_a_password_and_the_way_back(desk: desks.Desk) -> None:
-    browser = joined(desk)
-    assert "Ada" in browser.get("/account").text
-    assert "signed out" in browser.post("/sign-out").text
-    assert browser.get("/account").url.path == "/enter"
-    wrong = browser.post("/enter", project="p", name="Ada", password="not this one", next="/account")
-    assert (wrong.status_code, "wrong" in wrong.text, 'value="Ada"' in wrong.text) == (403, True, True)
-    assert 'name="next" value="/account"' in wrong.text
-    right = browser.post("/enter", project="p", name="Ada", password="correct horse battery", next="/account")
-    assert (right.status_code, right.url.path) == (200, "/account")
-
-
 def test_a_join_that_is_sent_twice_lets_in_the_same_person(desk: desks.Desk) -> None:
     invite, browser = desk.store.write(make_invite, "p", actor="o1"), browser_of(desk)
     page = browser.get(f"/join/{invite}")

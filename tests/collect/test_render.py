@@ -30,7 +30,7 @@ _FORMS = {
 def visit(**more: Any) -> SimpleNamespace:
     return SimpleNamespace(
         **{
-            "who": SimpleNamespace(pseudonym="a1", scopes=("label",)),
+            "who": SimpleNamespace(pseudonym="a1", project="p", scopes=("label",)),
             "session": SimpleNamespace(id="5e55"),
             "address": "/label",
             "solo": False,

@@ -11,10 +11,7 @@ from plaudit.collect.people import (
 from plaudit.collect.refusals import FieldError, NotFoundError, NotYoursError, TooOftenError
 from plaudit.collect.sessions import (
     change_password,
-    end_session,
-    end_sessions,
     find_session,
-    list_sessions,
     open_session,
     sign_in,
 )
@@ -66,24 +63,6 @@ def test_a_stretch_of_work_goes_on_over_short_pauses_and_ends_with_a_long_one(de
         assert found is not None
         stretches.append(found.stretch_minutes)
     assert stretches == [9, 18, 18.5, 0, 5]
-
-
-def test_sessions_are_listed_without_secrets_and_ended_alone_or_together(desk):
-    ada, bob = _joined(desk), _joined(desk, "Bob")
-    first, second = (desk.store.write(open_session, "p", ada).secret for _ in range(2))
-    others = desk.store.write(open_session, "p", bob)
-    listed = desk.store.read(list_sessions, "p", ada)
-    assert len(listed) == 2
-    assert not any(entry.id in secret for entry in listed for secret in (first, second))
-    # Another's id ends nothing, nor does a part of one's own.
-    assert desk.store.write(end_sessions, "p", bob, listed[0].id) == 0
-    assert desk.store.write(end_sessions, "p", ada, listed[0].id[:5]) == 0
-    assert desk.store.write(end_sessions, "p", ada, listed[0].id) == 1
-    assert len(desk.store.read(list_sessions, "p", ada)) == 1
-    desk.store.write(end_session, first)
-    desk.store.write(end_session, second)
-    assert desk.store.read(list_sessions, "p", ada) == []
-    assert find_session(desk.store, others.secret) is not None
 
 
 @pytest.mark.one_in(2)

@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import bindparam, delete, func, insert, select, update
 
 from plaudit.collect import log
-from plaudit.collect.accounts import account_rows, stored_password
+from plaudit.collect.accounts import account_rows, password_row
 from plaudit.collect.desk import key_of, person_row
 from plaudit.collect.log import Entry, bound, same
 from plaudit.collect.names import checked_name, name_key, refuse_alike
@@ -239,8 +239,8 @@ def join_project(
 ) -> Joined:
     """Use an invite; with the same key again the same person, with a fresh token.
 
-    With a password the person can sign in by name, as with that of an account, by project and pseudonym; a
-    panel's invite wants its participant's id.
+    With a password, or that of an account, the person can sign in by name; a panel's invite wants its
+    participant's id.
     """
     stored = None
     if password is not None:
@@ -284,7 +284,7 @@ def _join(
         joined = _with_token(change, row.project, row.role, earlier.subject, name=words)
     if account is not None:
         # Copied within the change: the password may have been another one a moment ago.
-        password_hash = stored_password(change, *account)
+        password_hash = password_row(change, *account).hash
     if password_hash is not None:
         keep_password(change, row.project, joined.pseudonym, name=words, password_hash=password_hash)
     return joined

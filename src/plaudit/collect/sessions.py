@@ -13,7 +13,7 @@ from datetime import datetime
 from sqlalchemy import bindparam, delete, func, insert, select, update
 
 from plaudit.collect import log, views
-from plaudit.collect.accounts import BY_ACCOUNT, account_rows, stored_password
+from plaudit.collect.accounts import account_rows, password_row
 from plaudit.collect.desk import person_row
 from plaudit.collect.log import Entry, bound, same
 from plaudit.collect.names import name_key
@@ -37,6 +37,7 @@ WINDOW_MINUTES = 15
 """The window in which failures are counted."""
 FAILED = {"what": "sign-in"}
 """The body of the event of a failed sign-in: neither the name that was typed, nor the password."""
+_BY_ACCOUNT = {"by": "account"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +107,9 @@ _TOUCH = (
     .values(used=bindparam("now_used"), stretch=bindparam("new_stretch"))
 )
 _OWN = bound(session, project="p", pseudonym="n")
+# The session stays the same one: it ends no later for going on elsewhere.
+_ELSEWHERE = {"project": bindparam("to"), "pseudonym": bindparam("as")}
+_SWITCH = update(session).where(_OWN, session.c.hash == bindparam("h")).values(_ELSEWHERE)
 _LIST = (
     select(session)
     .where(_OWN, session.c.expires > bindparam("now"))
@@ -119,14 +123,13 @@ _ENDED_OUT = delete(session).where(
     | (session.c.used > bindparam("ahead"))
 )
 _BY_NAME = select(password).where(bound(password, project="p", name_key="k"))
-_BY_PERSON = select(password).where(bound(password, project="p", pseudonym="n"))
 _NAME = select(person.c.name).where(bound(person, project="p", pseudonym="n"))
 _SALT, _SALT_IN = select(salt.c.value).where(salt.c.name == "sign-in"), insert(salt)
 _LAST_SIGN_IN = select(func.max(log.log.c.seq)).where(
     bound(log.log, project="p", actor="n"),
     log.log.c.kind == "signed-in",
     # Or whoever holds a session could guess without end: going back and forth would begin the count anew.
-    log.log.c.body != log.canonical(BY_ACCOUNT),
+    log.log.c.body != log.canonical(_BY_ACCOUNT),
 )
 
 
@@ -215,6 +218,18 @@ def end_sessions(
     return ended
 
 
+def switch_project(change: Transaction, secret: str, project: str, pseudonym: str, wanted: str) -> str:
+    """Go on in another project of the account with the same session; gives the role there."""
+    row = next((row for row in account_rows(change, project, pseudonym) if row.project == wanted), None)
+    if row is None or row.standing == "suspended":
+        raise NotYoursError("your account does not open this project", tried_in=project)
+    names = {"h": hash_secret(secret), "p": project, "n": pseudonym, "to": wanted, "as": row.name}
+    if wanted != project and change.connection.execute(_SWITCH, names).rowcount:
+        entry = Entry(project=wanted, actor=row.name, kind="signed-in", subject=row.name, body=_BY_ACCOUNT)
+        change.record(entry)
+    return row.role
+
+
 def sign_in(
     store: LabelStore, project: str, name: str, password: str, *, replacing: str | None = None
 ) -> Opened:
@@ -251,29 +266,23 @@ def set_password(store: LabelStore, project: str, pseudonym: str, new: object, *
     """A password for somebody, without the old one: by whoever works on the store itself."""
     name = store.read(_name_of, project, pseudonym)
     stored = hash_password(checked_password(new, name, project))
-    store.write(_give_password, project, pseudonym, stored, actor=actor)
+    store.write(_give_password, project, pseudonym, stored, actor)
 
 
 def link_project(store: LabelStore, project: str, pseudonym: str, wanted: str, password: str) -> None:
-    """Take the row of the same name in another project, and all of its account, into this account.
-
-    It takes the password of that row, counted as a sign-in there; from then on it is this account's.
-    """
+    """Take the account of the same name in another project into this one; this password holds there too."""
     with GATE:
         name = store.read(_own_sign_in, project, pseudonym).typed.partition("/")[2]
         attempt = store.read(_look_up, wanted, name)
         _refuse_wrong(store, attempt, password)
     with store.changing() as change:
-        stored = stored_password(change, project, pseudonym)
+        stored = password_row(change, project, pseudonym).hash
         assert attempt.pseudonym is not None
-        assert stored is not None
-        if stored != stored_password(change, wanted, attempt.pseudonym):
+        if stored != attempt.stored:
             _give_password(change, attempt.project, attempt.pseudonym, stored)
 
 
-def _give_password(
-    change: Transaction, project: str, pseudonym: str, stored: str, *, actor: str | None = None
-) -> None:
+def _give_password(change: Transaction, project: str, pseudonym: str, stored: str, actor: str = "") -> None:
     # To every row of the account, or it would come apart; sessions end.
     name = _name_of(change, project, pseudonym)
     for row in account_rows(change, project, pseudonym):
@@ -300,18 +309,9 @@ def _look_up(look: Transaction, project: str, name: str) -> SignIn:
 
 def _own_sign_in(look: Transaction, project: str, pseudonym: str) -> SignIn:
     # The same for somebody who is signed in and is to show the password once more.
-    found = look.connection.execute(_BY_PERSON, {"p": project, "n": pseudonym}).first()
-    if found is None:
+    if password_row(look, project, pseudonym) is None:
         raise NotYoursError("you have no password: you came in by an invite or a link alone")
-    attempt = SignIn(
-        project=project,
-        typed=f"{project}/{found.name_key}",
-        subject=pseudonym,
-        pseudonym=pseudonym,
-        stored=found.hash,
-    )
-    _refuse_too_many(look, attempt)
-    return attempt
+    return _look_up(look, project, _name_of(look, project, pseudonym))
 
 
 def _name_of(look: Transaction, project: str, pseudonym: str) -> str:

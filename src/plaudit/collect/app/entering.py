@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import quote
 
 from plaudit.collect import review
-from plaudit.collect.accounts import account_places, account_rows, stored_password, switch_project
+from plaudit.collect.accounts import account_places, account_rows, password_row
 from plaudit.collect.app.pages import (
     LANGUAGE_COOKIE,
     Answer,
@@ -22,15 +22,7 @@ from plaudit.collect.app.pages import (
 from plaudit.collect.app.render import LANGUAGES
 from plaudit.collect.app.safety import RequestError, status_of
 from plaudit.collect.own import guidelines_read, own_preferences, read_guidelines
-from plaudit.collect.people import (
-    SCOPES,
-    InviteView,
-    checked_groups,
-    hash_secret,
-    join_project,
-    look_at_invite,
-    set_preferences,
-)
+from plaudit.collect.people import SCOPES, checked_groups, join_project, look_at_invite, set_preferences
 from plaudit.collect.project import guidelines_version
 from plaudit.collect.refusals import FieldError, NotFoundError, NotYoursError, TooOftenError, check_choice
 from plaudit.collect.sessions import (
@@ -43,6 +35,7 @@ from plaudit.collect.sessions import (
     list_sessions,
     open_session,
     sign_in,
+    switch_project,
 )
 from plaudit.errors import UserError
 
@@ -64,18 +57,14 @@ def _to_work(role: str) -> Sent:
 
 
 def _projects(visit: Visit, *, project: str = "", error: UserError | None = None) -> Shown:
-    values = {
-        "places": visit.store.read(account_places, *visit.person),
-        "project": project,
-        "error": "" if error is None else str(error),
-        "done": visit.query.get("done", ""),
-    }
+    places = visit.store.read(account_places, *visit.person)
+    values = {"places": places, "project": project, "error": error or "", "done": visit.query.get("done", "")}
     return Shown(template="projects.html", values=values, status=200 if error is None else status_of(error))
 
 
 def _switch(visit: Visit) -> Answer:
-    opened = hash_secret(visit.secret), *visit.person, visit.form.need("project")
-    return _to_work(visit.store.write(switch_project, *opened))
+    wanted = visit.form.need("project")
+    return _to_work(visit.store.write(switch_project, visit.secret, *visit.person, wanted))
 
 
 def _link(visit: Visit) -> Answer:
@@ -129,8 +118,7 @@ def _look_for_cookie(visit: Visit) -> Answer:
 
 def _leave(visit: Visit) -> Answer:
     visit.store.write(end_session, visit.secret)
-    gone = Cookie(name=visit.site.cookie)
-    return Shown(template="left.html", cookies=(gone,))
+    return Shown(template="left.html", cookies=(Cookie(name=visit.site.cookie),))
 
 
 def _look_at_invite(visit: Visit) -> Answer:
@@ -142,25 +130,20 @@ def _join_form(
     visit: Visit, *, name: str, participant: str, key: str, error: FieldError | None = None
 ) -> Shown:
     invite = visit.store.read(look_at_invite, visit.path["invite"], key)
-    account = _joins_by_account(visit, invite) and (error is None or error.field not in ("name", "password"))
-    values: dict[str, Any] = {
-        "account": account,
-        "invite": invite,
-        "name": name,
-        "participant": participant,
-        "key": key,
-    }
+    values: dict[str, Any] = {"invite": invite, "name": name, "participant": participant, "key": key}
     project = visit.store.project(invite.project)
     values |= {"error": error, "ask": project.ask, "guidelines": project.guidelines}
     values |= {"groups": project.values_of_groups, "answers": _groups_of(visit.form)}
+    is_renamed = error is not None and error.field in ("name", "password")
+    values |= {"account": not is_renamed and _joins_by_account(visit, invite.panel)}
     return Shown(template="join.html", values=values, status=200 if error is None else 422)
 
 
-def _joins_by_account(visit: Visit, invite: InviteView) -> bool:
-    """Whether somebody who is signed in joins as who they are, and not as somebody with another name."""
-    if visit.session is None or invite.panel or "name" in visit.form.fields or "other" in visit.query:
+def _joins_by_account(visit: Visit, panel: bool) -> bool:
+    # Whoever is signed in joins as who they are, unless they want to be called otherwise.
+    if visit.session is None or panel or "name" in visit.form.fields or "other" in visit.query:
         return False
-    return visit.store.read(stored_password, *visit.person) is not None
+    return visit.store.read(password_row, *visit.person) is not None
 
 
 def _groups_of(form: Form) -> dict[str, str]:
@@ -172,7 +155,7 @@ def _join(visit: Visit) -> Answer:
     name, participant = form.value("name") or "", form.value("participant") or ""
     # With the form's key: whoever clicks twice has used the invite with the first click.
     invite = visit.store.read(look_at_invite, visit.path["invite"], form.value("key"))
-    account = visit.person if _joins_by_account(visit, invite) else None
+    account = visit.person if _joins_by_account(visit, invite.panel) else None
     if account and invite.project in {row.project for row in visit.store.read(account_rows, *account)}:
         return Sent(to="/projects")
     try:

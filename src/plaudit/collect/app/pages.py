@@ -353,10 +353,9 @@ def fresh_key() -> str:
 def form_token(secret: str, project: str = "") -> str:
     """What forms of a session send back: of its secret, which no page can read, and of the project."""
     # A form of one project that is sent from an old tab does nothing in another.
-    return "".join(
-        hmac.new(secret.encode(), f"plaudit form {word}".encode(), hashlib.sha256).hexdigest()[:_HALF_TOKEN]
-        for word in ("", project)
-    )
+    words = (f"plaudit form {word}".encode() for word in ("", project))
+    halves = (hmac.new(secret.encode(), word, hashlib.sha256).hexdigest() for word in words)
+    return "".join(half[:_HALF_TOKEN] for half in halves)
 
 
 def _has_token(page: Page, visit: Visit, request: Request) -> bool:
@@ -488,7 +487,6 @@ async def _lines(parts: Iterator[Any]) -> AsyncIterator[bytes]:
 
 
 _MENU: tuple[tuple[str, str, str], ...] = (
-    ("/projects", "nav-projects", "any"),
     ("/label", "nav-label", "label"),
     ("/history", "nav-history", "label"),
     ("/guidelines", "nav-guidelines", "label"),
@@ -506,7 +504,7 @@ def _menu(visit: Visit) -> list[dict[str, Any]]:
         {"to": to, "key": key, "here": here == to or here.startswith(f"{to}/")}
         for to, key, scope in _MENU
         # Solo at one's own machine there is no account.
-        if (scope == "any" and not visit.solo) or visit.may(scope)
+        if (visit.may(scope) or scope == "any") and not (visit.solo and key == "nav-account")
     ]
 
 

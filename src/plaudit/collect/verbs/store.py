@@ -183,33 +183,28 @@ def show_status(args: argparse.Namespace) -> None:
         names = (store.projects() if is_whole else []) or [project_name(store, args.project)]
         with store.looking() as moment:
             statuses = [progress.project_status(moment, name) for name in names]
-            kinds = [moment.settings(name).ask for name in names]
-        where = store.where
+        where, first = store.where, statuses[0]
     if args.json:
-        objects = [
-            {**asdict(status), "done": status.done, "ask": kind}
-            for kind, status in zip(kinds, statuses, strict=True)
-        ]
+        objects = [{**asdict(status), "done": status.done} for status in statuses]
         print(json.dumps({"store": where, "projects": objects} if is_whole else objects[0]))
     elif is_whole:
-        print(*table_lines(_HEADS, list(map(_cells, kinds, statuses))), sep="\n")
+        print(*table_lines(_HEADS, list(map(_cells, statuses))), sep="\n")
     else:
-        print(f"{names[0]} asks for {kinds[0]}; {where} at event {statuses[0].seq}")
-        for head, line in _status_lines(statuses[0]):
+        print(f"{first.project} asks for {first.ask}; {where} at event {first.seq}")
+        for head, line in _status_lines(first):
             print(f"  {head:<8} {line}")
 
 
 _HEADS = ("project", "kind", "tasks done", "labels", "people", "state", "to review")
 
 
-def _cells(kind: str, status: progress.Status) -> tuple[str, ...]:
-    tasks = {state: count for state, count in status.tasks.items() if state != "item"}
-    total, reviews = sum(tasks.values()), tasks.get("review", 0)
+def _cells(status: progress.Status) -> tuple[str, ...]:
+    reviews, total = status.tasks.get("review", 0), sum(status.tasks.values()) - status.tasks.get("item", 0)
     state = "empty" if not total else "open" if not status.done else "in review" if reviews else "done"
-    people = sum(count for standing, count in status.people.items() if standing != "erased")
-    done = f"{total - tasks.get('open', 0) - reviews}/{total}"
+    tasks = f"{total - status.tasks.get('open', 0) - reviews}/{total}"
+    people = sum(status.people.values()) - status.people.get("erased", 0)
     labels = f"{status.labels}/{status.wanted}"
-    return status.project, kind, done, labels, str(people), state, str(reviews)
+    return status.project, status.ask, tasks, labels, str(people), state, str(reviews)
 
 
 def _status_lines(status: progress.Status) -> Iterator[tuple[str, str]]:
