@@ -1,5 +1,6 @@
 """Every address with every role and without one, by a table of its own that a new address must join."""
 
+import codecs
 import io
 import re
 import zipfile
@@ -32,6 +33,7 @@ EXPECTED = {
     """,
     "any": """
         POST /sign-out  GET /account  POST /account/password  POST /account/sessions  GET /keys
+        GET /projects  POST /projects  POST /projects/link
         GET /api/v1/me  GET /api/v1/guidelines
     """,
     "label": """
@@ -373,6 +375,8 @@ def test_what_an_owner_of_another_project_exports_holds_nothing_of_this_one(two)
     owner = two.visitor("owner", "q")
     owner.get("/manage/export")
     files = [owner.get("/manage/pay.csv"), owner.post("/manage/export", {"position": ""})]
+    # Without the mark of its first bytes spreadsheets read names as letters of another alphabet.
+    assert files[0].content.startswith(codecs.BOM_UTF8)
     pseudonym = two.joined["q", "annotator"].pseudonym
     files.append(owner.post(f"/manage/people/{pseudonym}/export"))
     contents = [exported(reply) for reply in files]

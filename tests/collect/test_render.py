@@ -30,7 +30,7 @@ _FORMS = {
 
 
 def visit(**more: Any) -> SimpleNamespace:
-    who, session = SimpleNamespace(pseudonym="a1", scopes=("label",)), SimpleNamespace(id="5e55")
+    who, session = SimpleNamespace(pseudonym="a1", project="p", scopes=("label",)), SimpleNamespace(id="5e55")
     usual = {"who": who, "session": session, "address": "/label", "solo": False, "form_token": "f0rm"}
     return SimpleNamespace(**{**usual, **more})
 

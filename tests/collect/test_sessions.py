@@ -1,20 +1,15 @@
 import pytest
 
 from plaudit.collect.people import (
-    identity_of,
     join_project,
-    look_at_invite,
     make_invite,
     record_refusal,
     set_standing,
 )
-from plaudit.collect.refusals import FieldError, NotFoundError, NotYoursError, TooOftenError
+from plaudit.collect.refusals import FieldError, NotYoursError, TooOftenError
 from plaudit.collect.sessions import (
     change_password,
-    end_session,
-    end_sessions,
     find_session,
-    list_sessions,
     open_session,
     sign_in,
 )
@@ -28,21 +23,6 @@ def _joined(desk: Desk, name: str = "Ada", word: str = WORD) -> str:
     return join_project(
         desk.store, desk.store.write(make_invite, "p", actor="o1"), name, password=word
     ).pseudonym
-
-
-@pytest.mark.one_in(2)
-def test_whoever_joined_with_a_password_signs_in_by_name_and_stays_signed_in(desk):
-    ada = _joined(desk)
-    opened = sign_in(desk.store, "p", "  ADA ", WORD)
-    found = find_session(desk.store, opened.secret)
-    assert found is not None
-    assert found.identity == opened.identity
-    assert (found.identity.pseudonym, found.identity.person, found.identity.scopes) == (
-        ada,
-        "Ada",
-        ("label",),
-    )
-    assert [event.kind for event in desk.store.events() if event.actor == ada] == ["joined", "signed-in"]
 
 
 @pytest.mark.parametrize(("times", "hours", "last"), [(3, 11, 12.02), (16, 10, 10)], ids=["unused", "a week"])
@@ -68,24 +48,6 @@ def test_a_stretch_of_work_goes_on_over_short_pauses_and_ends_with_a_long_one(de
     assert stretches == [9, 18, 18.5, 0, 5]
 
 
-def test_sessions_are_listed_without_secrets_and_ended_alone_or_together(desk):
-    ada, bob = _joined(desk), _joined(desk, "Bob")
-    first, second = (desk.store.write(open_session, "p", ada).secret for _ in range(2))
-    others = desk.store.write(open_session, "p", bob)
-    listed = desk.store.read(list_sessions, "p", ada)
-    assert len(listed) == 2
-    assert not any(entry.id in secret for entry in listed for secret in (first, second))
-    # Another's id ends nothing, nor does a part of one's own.
-    assert desk.store.write(end_sessions, "p", bob, listed[0].id) == 0
-    assert desk.store.write(end_sessions, "p", ada, listed[0].id[:5]) == 0
-    assert desk.store.write(end_sessions, "p", ada, listed[0].id) == 1
-    assert len(desk.store.read(list_sessions, "p", ada)) == 1
-    desk.store.write(end_session, first)
-    desk.store.write(end_session, second)
-    assert desk.store.read(list_sessions, "p", ada) == []
-    assert find_session(desk.store, others.secret) is not None
-
-
 @pytest.mark.one_in(2)
 def test_a_name_that_passes_for_somebody_elses_is_refused_and_costs_no_use(desk):
     _joined(desk, "Ada Pox")
@@ -103,27 +65,6 @@ def test_a_name_that_passes_for_somebody_elses_is_refused_and_costs_no_use(desk)
     # As Persian is written, with a joiner inside a word, and Cyrillic that looks like nobody's name.
     for name in ("\u0639\u0644\u06cc\u200c\u0631\u0636\u0627", "\u041e\u043b\u044c\u0433\u0430"):
         assert join_project(desk.store, secret, name).person == name
-
-
-@pytest.mark.one_in(2)
-def test_the_same_join_again_is_the_same_person_with_the_password_of_the_later(desk):
-    secret = desk.store.write(make_invite, "p", actor="o1")
-    first = join_project(desk.store, secret, "Ada", "key", password=WORD)
-    again = join_project(desk.store, secret, "Ada", "key", password="another word of mine")
-    assert first.pseudonym == again.pseudonym
-    assert sign_in(desk.store, "p", "Ada", "another word of mine").identity.pseudonym == first.pseudonym
-
-
-def test_an_invite_is_looked_at_without_being_used(desk):
-    secret = desk.store.write(make_invite, "p", role="reviewer", actor="o1")
-    view = desk.store.read(look_at_invite, secret)
-    assert (view.project, view.role, view.uses, view.panel) == ("p", "reviewer", 1, False)
-    assert desk.store.read(look_at_invite, secret) == view
-    join_project(desk.store, secret, "Ada")
-    with pytest.raises(NotYoursError, match="used already"):
-        desk.store.read(look_at_invite, secret)
-    with pytest.raises(NotFoundError, match="does not exist"):
-        desk.store.read(look_at_invite, "i_wrong")
 
 
 @pytest.mark.slow
@@ -190,17 +131,6 @@ def test_changing_a_password_wants_the_old_one_and_counts_its_failures(desk):
             change_password(desk.store, "p", ada, "guess", "another horse in the rain")
     with pytest.raises(TooOftenError):
         change_password(desk.store, "p", ada, WORD, "another horse in the rain")
-
-
-@pytest.mark.one_in(2)
-def test_a_suspended_reviewer_may_neither_review_nor_read(desk):
-    joined = join_project(
-        desk.store, desk.store.write(make_invite, "p", role="reviewer", actor="o1"), "Rue", password=WORD
-    )
-    desk.store.write(set_standing, "p", joined.pseudonym, "suspended", reason="left", actor="o1")
-    by_token = identity_of(desk.store, joined.token)
-    assert by_token is not None
-    assert by_token.scopes == sign_in(desk.store, "p", "Rue", WORD).identity.scopes == ("label",)
 
 
 @pytest.mark.one_in(2)

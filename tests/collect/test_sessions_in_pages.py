@@ -174,9 +174,12 @@ def test_people_see_and_end_their_own_sessions_alone(served):
     listed = ada.get("/account").text
     assert theirs.id not in listed
     assert hash_secret(ada.cookies[ada.cookie])[:20] not in listed
-    ada.post("/account/sessions", {"session": theirs.id})
-    assert is_in(bob)
     mine = hash_secret(elsewhere.cookies[elsewhere.cookie])[:12]
+    # Another's id ends nothing, nor does a part of one's own.
+    for wanted in (theirs.id, mine[:5]):
+        ada.post("/account/sessions", {"session": wanted})
+    assert is_in(bob)
+    assert is_in(elsewhere)
     assert mine in ada.get("/account").text
     ada.post("/account/sessions", {"session": mine})
     assert is_in(ada)
@@ -184,19 +187,6 @@ def test_people_see_and_end_their_own_sessions_alone(served):
     ada.get("/account")
     ada.post("/account/sessions", {})
     assert not is_in(ada)
-
-
-@pytest.mark.slow
-def test_signing_in_is_refused_in_the_same_words_whoever_it_was(served):
-    served.joined()
-    replies = []
-    for project, name in (("p", "Ada"), ("p", "Nobody"), ("nowhere", "Ada"), ("p", "a1"), ("", "")):
-        visitor = Visitor(served.url)
-        visitor.get("/enter")
-        reply = visitor.send_form("/enter", project=project, name=name, password="not the password")
-        assert reply.status == 403
-        replies.append(re.sub(r' value="[^"]*"', "", reply.text))
-    assert len({*replies}) == 1
 
 
 def test_a_password_stands_in_no_page_and_in_no_file(served):
@@ -231,12 +221,13 @@ def test_passwords_are_masked_and_may_be_pasted(served):
     assert not any(re.search(r"hint of|secret question|security question", page.text) for page in pages)
 
 
-def test_a_browser_that_keeps_no_cookies_is_told_so_at_the_first_form(served):
+def test_a_browser_that_keeps_no_cookies_is_told_so_at_the_first_form_and_behind_the_door(served):
     path = f"/join/{served.store.write(make_invite, 'p', actor='o1')}"
     visitor = Visitor(served.url)
     visitor.get(path)
     visitor.cookies.clear()
     before = served.store.position()
     reply = visitor.send_form(path, name="Ada", password=PASSWORD)
-    assert (reply.status, "Allow cookies for this site" in reply.text) == (400, True)
+    for told in (reply, Visitor(served.url).get("/entered?next=/label")):
+        assert (told.status, "Allow cookies for this site" in told.text) == (400, True)
     assert served.store.position() == before

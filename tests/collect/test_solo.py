@@ -101,16 +101,6 @@ def test_nothing_labelled_writes_nothing(pairs):
 
 
 @pytest.mark.slow
-def test_nobody_else_comes_in(pairs):
-    with (
-        labelling(pairs, "pairs.jsonl", "--out", "labels.jsonl") as (browser, _),
-        httpx2.Client(base_url=str(browser.base_url), follow_redirects=True) as other,
-    ):
-        assert other.get("/label").status_code == 403
-        assert other.get("/label", headers={"Host": "attacker.example"}).status_code == 421
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rows", "field"),
     [([RANKED], "Name a bird"), ([{"prompt": "Say hello."}], "Say hello")],

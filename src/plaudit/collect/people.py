@@ -7,13 +7,14 @@ is stored, so that whoever reads the store cannot act for anybody.
 import hashlib
 import json
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import bindparam, delete, func, insert, select, update
 
 from plaudit.collect import log
+from plaudit.collect.accounts import account_rows, password_row
 from plaudit.collect.desk import key_of, person_row
 from plaudit.collect.log import Entry, bound, same
 from plaudit.collect.names import checked_name, name_key, refuse_alike
@@ -234,10 +235,12 @@ def join_project(
     *,
     password: object = None,
     participant: object = None,
+    account: tuple[str, str] | None = None,
 ) -> Joined:
     """Use an invite; with the same key again the same person, with a fresh token.
 
-    With a password the person can sign in by name; a panel's invite wants its participant's id.
+    With a password, or that of an account, the person can sign in by name; a panel's invite wants its
+    participant's id.
     """
     stored = None
     if password is not None:
@@ -247,7 +250,8 @@ def join_project(
         # One at a time: many who join at once would take 64 MiB each.
         with GATE:
             stored = hash_password(words)
-    return store.write(_join, secret, name, key, password_hash=stored, participant=participant)
+    more = {"password_hash": stored, "participant": participant, "account": account}
+    return store.write(_join, secret, name, key, **more)
 
 
 def _join(
@@ -258,6 +262,7 @@ def _join(
     *,
     password_hash: str | None = None,
     participant: object = None,
+    account: tuple[str, str] | None = None,
 ) -> Joined:
     # Use an invite; whoever is asked to qualify does so first.
     # The same invite with the same key is the same person, with a fresh token: a reply that was lost costs
@@ -277,6 +282,9 @@ def _join(
         raise NotYoursError("whoever joined with this key was erased; ask for another invite")
     else:
         joined = _with_token(change, row.project, row.role, earlier.subject, name=words)
+    if account is not None:
+        # Copied within the change: the password may have been another one a moment ago.
+        password_hash = password_row(change, *account).hash
     if password_hash is not None:
         keep_password(change, row.project, joined.pseudonym, name=words, password_hash=password_hash)
     return joined
@@ -434,13 +442,18 @@ def identity_of(store: LabelStore, secret: str) -> Identity | None:
 
 def revoke(change: Transaction, project: str, pseudonym: str, *, actor: str) -> int:
     """End all tokens and sessions of a person; gives how many tokens there were."""
-    # For its refusal: of a misspelt pseudonym no token would end, and it would look like success.
-    person_row(change, project, pseudonym)
-    names = {"p": project, "n": pseudonym}
-    ended = change.connection.execute(_TOKENS_OUT, names).rowcount
-    body = {"tokens": ended, "sessions": change.connection.execute(_SESSIONS_OUT, names).rowcount}
+    # A misspelt pseudonym is refused here: no token would end, and it would look like success.
+    rows = account_rows(change, project, pseudonym)
+    ended = change.connection.execute(_TOKENS_OUT, {"p": project, "n": pseudonym}).rowcount
+    body = {"tokens": ended, "sessions": end_all_sessions(change, rows)}
     change.record(Entry(project=project, actor=actor, kind="revoked", subject=pseudonym, body=body))
     return ended
+
+
+def end_all_sessions(change: Transaction, rows: Iterable[Any]) -> int:
+    """End the sessions of an account's rows, as each of them opens all its projects; gives how many."""
+    names = [{"p": row.project, "n": row.name} for row in rows]
+    return sum(change.connection.execute(_SESSIONS_OUT, name).rowcount for name in names)
 
 
 def set_standing(

@@ -28,6 +28,7 @@ _GOLD_TASK = select(task.c.id).where(task.c.project == bindparam("p"), task.c.pu
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
     project: str
+    ask: str
     tasks: dict[str, int]
     """Tasks by state: open, done, review, adjudicated, closed, and item for those whose answer is known."""
     wanted: int
@@ -106,12 +107,13 @@ _LABELS_OF_TASK = (
 
 
 def project_status(look: Transaction, project: str) -> Status:
-    look.settings(project)
+    settings = look.settings(project)
     connection, names = look.connection, {"p": project}
     seq, link, _ = log.last(connection)
     rows = connection.execute(_BY_STATE, names).all()
     return Status(
         project=project,
+        ask=settings.ask,
         tasks={row.state: row.tasks for row in rows},
         wanted=sum(int(row.wanted) for row in rows),
         labels=sum(int(row.done) for row in rows),

@@ -13,11 +13,12 @@ from datetime import datetime
 from sqlalchemy import bindparam, delete, func, insert, select, update
 
 from plaudit.collect import log, views
+from plaudit.collect.accounts import account_rows, password_row
 from plaudit.collect.desk import person_row
 from plaudit.collect.log import Entry, bound, same
 from plaudit.collect.names import name_key
 from plaudit.collect.passwords import GATE, checked_password, fits, hash_password
-from plaudit.collect.people import Identity, hash_secret, identity_of_row, keep_password
+from plaudit.collect.people import Identity, end_all_sessions, hash_secret, identity_of_row, keep_password
 from plaudit.collect.refusals import NotYoursError, TooOftenError
 from plaudit.collect.store import LabelStore, Transaction, ahead, later
 from plaudit.collect.tables import annotator, password, person, salt, session
@@ -36,6 +37,7 @@ WINDOW_MINUTES = 15
 """The window in which failures are counted."""
 FAILED = {"what": "sign-in"}
 """The body of the event of a failed sign-in: neither the name that was typed, nor the password."""
+_BY_ACCOUNT = {"by": "account"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,13 +107,15 @@ _TOUCH = (
     .values(used=bindparam("now_used"), stretch=bindparam("new_stretch"))
 )
 _OWN = bound(session, project="p", pseudonym="n")
+# The session stays the same one: it ends no later for going on elsewhere.
+_ELSEWHERE = {"project": bindparam("to"), "pseudonym": bindparam("as")}
+_SWITCH = update(session).where(_OWN, session.c.hash == bindparam("h")).values(_ELSEWHERE)
 _LIST = (
     select(session)
     .where(_OWN, session.c.expires > bindparam("now"))
     .where(session.c.used > bindparam("idle"), session.c.used <= bindparam("ahead"))
 )
 _OUT = delete(session).where(session.c.hash == bindparam("h"))
-_ALL_OUT = delete(session).where(_OWN)
 _OF_ID_OUT = delete(session).where(_OWN, session.c.hash.startswith(bindparam("i"), autoescape=False))
 _ENDED_OUT = delete(session).where(
     (session.c.expires <= bindparam("now"))
@@ -119,14 +123,13 @@ _ENDED_OUT = delete(session).where(
     | (session.c.used > bindparam("ahead"))
 )
 _BY_NAME = select(password).where(bound(password, project="p", name_key="k"))
-_BY_PERSON = select(password).where(bound(password, project="p", pseudonym="n"))
-_PASSWORD_SET = (
-    update(password).where(bound(password, project="p", pseudonym="n")).values(hash=bindparam("stored"))
-)
 _NAME = select(person.c.name).where(bound(person, project="p", pseudonym="n"))
 _SALT, _SALT_IN = select(salt.c.value).where(salt.c.name == "sign-in"), insert(salt)
 _LAST_SIGN_IN = select(func.max(log.log.c.seq)).where(
-    bound(log.log, project="p", actor="n"), log.log.c.kind == "signed-in"
+    bound(log.log, project="p", actor="n"),
+    log.log.c.kind == "signed-in",
+    # Or whoever holds a session could guess without end: going back and forth would begin the count anew.
+    log.log.c.body != log.canonical(_BY_ACCOUNT),
 )
 
 
@@ -186,9 +189,12 @@ def end_session(change: Transaction, secret: str) -> None:
 
 
 def list_sessions(look: Transaction, project: str, pseudonym: str) -> list[SessionEntry]:
-    """Where somebody is signed in, the last used first."""
-    person_row(look, project, pseudonym)
-    rows = look.connection.execute(_LIST, {"p": project, "n": pseudonym, **_moments(look.now)}).all()
+    """Where somebody is signed in, in whatever project of the account, the last used first."""
+    rows = [
+        entry
+        for row in account_rows(look, project, pseudonym)
+        for entry in look.connection.execute(_LIST, {"p": row.project, "n": row.name, **_moments(look.now)})
+    ]
     return [
         SessionEntry(id=row.hash[:_ID_LETTERS], started=row.started, used=row.used, expires=row.expires)
         for row in sorted(rows, key=lambda row: row.used, reverse=True)
@@ -199,19 +205,29 @@ def end_sessions(
     change: Transaction, project: str, pseudonym: str, wanted: str | None = None, *, actor: str | None = None
 ) -> int:
     """Sign somebody out everywhere, or of the session of an id; gives how many sessions ended."""
-    person_row(change, project, pseudonym)
-    names = {"p": project, "n": pseudonym}
+    rows, ended = account_rows(change, project, pseudonym), 0
     if wanted is None:
-        ended = change.connection.execute(_ALL_OUT, names).rowcount
+        ended = end_all_sessions(change, rows)
     elif len(wanted) == _ID_LETTERS and wanted.isalnum():
-        ended = change.connection.execute(_OF_ID_OUT, {**names, "i": wanted}).rowcount
-    else:
-        ended = 0
+        names = [{"p": row.project, "n": row.name, "i": wanted} for row in rows]
+        ended = sum(change.connection.execute(_OF_ID_OUT, name).rowcount for name in names)
     if ended:
         body = {"tokens": 0, "sessions": ended}
         by = actor or pseudonym
         change.record(Entry(project=project, actor=by, kind="revoked", subject=pseudonym, body=body))
     return ended
+
+
+def switch_project(change: Transaction, secret: str, project: str, pseudonym: str, wanted: str) -> str:
+    """Go on in another project of the account with the same session; gives the role there."""
+    row = next((row for row in account_rows(change, project, pseudonym) if row.project == wanted), None)
+    if row is None or row.standing == "suspended":
+        raise NotYoursError("your account does not open this project", tried_in=project)
+    names = {"h": hash_secret(secret), "p": project, "n": pseudonym, "to": wanted, "as": row.name}
+    if wanted != project and change.connection.execute(_SWITCH, names).rowcount:
+        entry = Entry(project=wanted, actor=row.name, kind="signed-in", subject=row.name, body=_BY_ACCOUNT)
+        change.record(entry)
+    return row.role
 
 
 def sign_in(
@@ -235,17 +251,14 @@ def _refuse_wrong(store: LabelStore, attempt: SignIn, password: str) -> None:
 
 
 def change_password(store: LabelStore, project: str, pseudonym: str, old: str, new: object) -> Opened:
-    """Another password; all sessions end, and the returned one takes the place of the browser's."""
+    """Another password for the account; all sessions end, and the returned one takes the browser's place."""
     with GATE:
         attempt = store.read(_own_sign_in, project, pseudonym)
         words = checked_password(new, project, attempt.typed.partition("/")[2])
         _refuse_wrong(store, attempt, old)
         stored = hash_password(words)
     with store.changing() as change:
-        names = {"p": project, "n": pseudonym}
-        change.connection.execute(_PASSWORD_SET, {**names, "stored": stored})
-        change.connection.execute(_ALL_OUT, names)
-        _record_password(change, project, pseudonym, actor=pseudonym)
+        _give_password(change, project, pseudonym, stored)
         return open_session(change, project, pseudonym, by="password")
 
 
@@ -253,9 +266,29 @@ def set_password(store: LabelStore, project: str, pseudonym: str, new: object, *
     """A password for somebody, without the old one: by whoever works on the store itself."""
     name = store.read(_name_of, project, pseudonym)
     stored = hash_password(checked_password(new, name, project))
+    store.write(_give_password, project, pseudonym, stored, actor)
+
+
+def link_project(store: LabelStore, project: str, pseudonym: str, wanted: str, password: str) -> None:
+    """Take the account of the same name in another project into this one; this password holds there too."""
+    with GATE:
+        name = store.read(_own_sign_in, project, pseudonym).typed.partition("/")[2]
+        attempt = store.read(_look_up, wanted, name)
+        _refuse_wrong(store, attempt, password)
     with store.changing() as change:
-        keep_password(change, project, pseudonym, name=name, password_hash=stored)
-        _record_password(change, project, pseudonym, actor=actor)
+        stored = password_row(change, project, pseudonym).hash
+        assert attempt.pseudonym is not None
+        if stored != attempt.stored:
+            _give_password(change, attempt.project, attempt.pseudonym, stored)
+
+
+def _give_password(change: Transaction, project: str, pseudonym: str, stored: str, actor: str = "") -> None:
+    # To every row of the account, or it would come apart; sessions end.
+    name = _name_of(change, project, pseudonym)
+    for row in account_rows(change, project, pseudonym):
+        keep_password(change, row.project, row.name, name=name, password_hash=stored)
+        by = actor or row.name
+        change.record(Entry(project=row.project, actor=by, kind="password-set", subject=row.name, body={}))
 
 
 def _look_up(look: Transaction, project: str, name: str) -> SignIn:
@@ -276,22 +309,9 @@ def _look_up(look: Transaction, project: str, name: str) -> SignIn:
 
 def _own_sign_in(look: Transaction, project: str, pseudonym: str) -> SignIn:
     # The same for somebody who is signed in and is to show the password once more.
-    found = look.connection.execute(_BY_PERSON, {"p": project, "n": pseudonym}).first()
-    if found is None:
-        raise NotYoursError("you have no password to change: you came in by an invite or a link alone")
-    attempt = SignIn(
-        project=project,
-        typed=f"{project}/{found.name_key}",
-        subject=pseudonym,
-        pseudonym=pseudonym,
-        stored=found.hash,
-    )
-    _refuse_too_many(look, attempt)
-    return attempt
-
-
-def _record_password(change: Transaction, project: str, pseudonym: str, *, actor: str) -> None:
-    change.record(Entry(project=project, actor=actor, kind="password-set", subject=pseudonym, body={}))
+    if password_row(look, project, pseudonym) is None:
+        raise NotYoursError("you have no password: you came in by an invite or a link alone")
+    return _look_up(look, project, _name_of(look, project, pseudonym))
 
 
 def _name_of(look: Transaction, project: str, pseudonym: str) -> str:

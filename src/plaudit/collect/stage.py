@@ -259,7 +259,7 @@ def _answer(people: People, settings: CollectSettings, place: Place, tasks: Coll
             size = len(_pools()[settings.pool]())
             raise UserError(
                 f"{wait.sentence}, and nobody of {settings.pool} ({size} people) can give them: let "
-                "fewer judge each task (overlap), or look who was suspended (plaudit collect status)"
+                "fewer judge each task (overlap), or look who was suspended (plaudit collect people)"
             )
     people.refuse_waiting(tasks)
 

@@ -1,14 +1,17 @@
 """Every page of the app in a real browser: nothing scrolls sideways, and axe-core finds nothing."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from plaudit.collect.adding import set_project
 from plaudit.collect.answering import add_note, own_history
 from plaudit.collect.app.server import PAGES
-from plaudit.collect.people import issue_token, make_invite, set_standing
+from plaudit.collect.people import issue_token, join_project, make_invite, set_standing
 from plaudit.collect.progress import project_tasks
+from plaudit.collect.sessions import set_password
 from tests.collect.browser.seats import WIDTHS, OpenSeat, Seat
 from tests.collect.browser.tasks import Office, office
 
@@ -31,6 +34,11 @@ class Busy:
         self.store.write(set_standing, "p", self.bob, "watch", reason="too quick", actor=self.owner)
         self.invite = self.store.write(make_invite, "p", uses=3, actor=self.owner)
         self.task = self.store.read(project_tasks, "p", None, 9, 0)[0]["id"]
+        # One account in two projects.
+        set_password(self.store, "p", self.ada, "a horse in the rain", actor=self.owner)
+        self.store.write(set_project, replace(self.store.project("p"), name="q"), actor=self.owner)
+        invite = self.store.write(make_invite, "q", role="owner", actor=self.owner)
+        join_project(self.store, invite, "Ada", account=("p", self.ada))
         self.answered = self.store.read(own_history, "p", self.ada, 9)[0]["assignment"]
 
     def paths(self, prefix: str = "") -> Iterator[str]:

@@ -6,6 +6,7 @@ from typing import Any
 from urllib.parse import quote
 
 from plaudit.collect import review
+from plaudit.collect.accounts import account_places, account_rows, password_row
 from plaudit.collect.app.pages import (
     LANGUAGE_COOKIE,
     Answer,
@@ -21,7 +22,7 @@ from plaudit.collect.app.pages import (
 from plaudit.collect.app.render import LANGUAGES
 from plaudit.collect.app.safety import RequestError, status_of
 from plaudit.collect.own import guidelines_read, own_preferences, read_guidelines
-from plaudit.collect.people import checked_groups, join_project, look_at_invite, set_preferences
+from plaudit.collect.people import SCOPES, checked_groups, join_project, look_at_invite, set_preferences
 from plaudit.collect.project import guidelines_version
 from plaudit.collect.refusals import FieldError, NotFoundError, NotYoursError, TooOftenError, check_choice
 from plaudit.collect.sessions import (
@@ -30,10 +31,13 @@ from plaudit.collect.sessions import (
     change_password,
     end_session,
     end_sessions,
+    link_project,
     list_sessions,
     open_session,
     sign_in,
+    switch_project,
 )
+from plaudit.errors import UserError
 
 _PARTICIPANT_WORDS = ("participant", "PROLIFIC_PID", "workerId", "participantId")
 _YEAR = 365 * 24 * 3600
@@ -42,7 +46,34 @@ _YEAR = 365 * 24 * 3600
 def _home(visit: Visit) -> Answer:
     if visit.session is None:
         return Sent(to="/enter")
-    return Sent(to="/label" if visit.may("label") else "/manage")
+    # With one project there is nothing to choose.
+    if len(visit.store.read(account_rows, *visit.person)) > 1:
+        return Sent(to="/projects")
+    return _to_work(visit.who.role)
+
+
+def _to_work(role: str) -> Sent:
+    return Sent(to="/label" if "label" in SCOPES[role] else "/manage")
+
+
+def _projects(visit: Visit, *, project: str = "", error: UserError | None = None) -> Shown:
+    places = visit.store.read(account_places, *visit.person)
+    values = {"places": places, "project": project, "error": error or "", "done": visit.query.get("done", "")}
+    return Shown(template="projects.html", values=values, status=200 if error is None else status_of(error))
+
+
+def _switch(visit: Visit) -> Answer:
+    wanted = visit.form.need("project")
+    return _to_work(visit.store.write(switch_project, visit.secret, *visit.person, wanted))
+
+
+def _link(visit: Visit) -> Answer:
+    project = visit.form.need("project")
+    try:
+        link_project(visit.store, *visit.person, project, visit.form.need("password"))
+    except (NotYoursError, TooOftenError) as error:
+        return _projects(visit, project=project, error=error)
+    return Sent(to="/projects?done=linked")
 
 
 def _enter(visit: Visit) -> Answer:
@@ -87,8 +118,7 @@ def _look_for_cookie(visit: Visit) -> Answer:
 
 def _leave(visit: Visit) -> Answer:
     visit.store.write(end_session, visit.secret)
-    gone = Cookie(name=visit.site.cookie)
-    return Shown(template="left.html", cookies=(gone,))
+    return Shown(template="left.html", cookies=(Cookie(name=visit.site.cookie),))
 
 
 def _look_at_invite(visit: Visit) -> Answer:
@@ -104,7 +134,16 @@ def _join_form(
     project = visit.store.project(invite.project)
     values |= {"error": error, "ask": project.ask, "guidelines": project.guidelines}
     values |= {"groups": project.values_of_groups, "answers": _groups_of(visit.form)}
+    is_renamed = error is not None and error.field in ("name", "password")
+    values |= {"account": not is_renamed and _joins_by_account(visit, invite.panel)}
     return Shown(template="join.html", values=values, status=200 if error is None else 422)
+
+
+def _joins_by_account(visit: Visit, panel: bool) -> bool:
+    # Whoever is signed in joins as who they are, unless they want to be called otherwise.
+    if visit.session is None or panel or "name" in visit.form.fields or "other" in visit.query:
+        return False
+    return visit.store.read(password_row, *visit.person) is not None
 
 
 def _groups_of(form: Form) -> dict[str, str]:
@@ -116,23 +155,29 @@ def _join(visit: Visit) -> Answer:
     name, participant = form.value("name") or "", form.value("participant") or ""
     # With the form's key: whoever clicks twice has used the invite with the first click.
     invite = visit.store.read(look_at_invite, visit.path["invite"], form.value("key"))
+    account = visit.person if _joins_by_account(visit, invite.panel) else None
+    if account and invite.project in {row.project for row in visit.store.read(account_rows, *account)}:
+        return Sent(to="/projects")
     try:
-        if not invite.panel and not form.value("password"):
+        if not invite.panel and account is None and not form.value("password"):
             raise FieldError(field="password", found="nothing", expected="a password to come back with")
         # Before anybody joins: a name would be taken by whoever fills in the form again.
         answers = visit.store.read(checked_groups, invite.project, _groups_of(form))
         joined = join_project(
             visit.store,
             visit.path["invite"],
-            participant if invite.panel else name,
+            participant if invite.panel else name if account is None else visit.who.person,
             form.need("key"),
             password=form.value("password") or None,
             participant=participant if invite.panel else None,
+            account=account,
         )
         if any(answers.values()):
             visit.store.write(set_preferences, joined.project, joined.pseudonym, groups=answers)
     except FieldError as error:
         return _join_form(visit, name=name, participant=participant, key=form.need("key"), error=error)
+    if account is not None:
+        return Sent(to="/projects?done=joined")
     opened = visit.store.write(open_session, joined.project, joined.pseudonym)
     return _entered(visit, opened, "/")
 
@@ -181,11 +226,14 @@ PAGES = (
     page("GET /enter", "open", _enter),
     page("POST /enter", "open", _sign_in, lane="password"),
     page("GET /entered", "open", _look_for_cookie),
-    page("POST /sign-out", "any", _leave),
+    page("POST /sign-out", "any", _leave, anywhere=True),
     page("GET /join/{invite}", "open", _look_at_invite),
     page("POST /join/{invite}", "open", _join, lane="password"),
     page("GET /start/{secret}", "open", _start),
-    page("POST /language", "open", _set_language),
+    page("POST /language", "open", _set_language, anywhere=True),
+    page("GET /projects", "any", _projects),
+    page("POST /projects", "any", _switch, anywhere=True),
+    page("POST /projects/link", "any", _link, lane="password"),
     page("GET /account", "any", _account),
     page("POST /account/password", "any", _change_password, lane="password"),
     page("POST /account/sessions", "any", _end_sessions),

@@ -36,6 +36,7 @@ MOST_FORM_BYTES = 8_000_000
 MOST_FORM_FIELDS = 2_000
 """How many fields a form may have: nine answers by a hundred aspects leave room."""
 _END = object()
+_HALF_TOKEN = 32
 LANGUAGE_COOKIE = "plaudit-language"
 """The language that a person chose; it tells nothing of the person."""
 
@@ -234,6 +235,8 @@ class Page:
     lane: safety.Lane = ""
     """Which threads do it: those of ``model`` or ``password`` where it waits for long."""
     most: int = MOST_FORM_BYTES
+    anywhere: bool = False
+    """Whether the form means the same in whatever project it is sent."""
 
 
 def page(address: str, scope: str, handler: Callable[[Visit], Answer], **more: Any) -> Page:
@@ -277,7 +280,7 @@ def _answer(store: LabelStore, site: Site, page: Page, request: Request, content
         path=dict(request.path_params),
         query=dict(request.query_params),
         language=_language(request),
-        form_token=form_token(secret),
+        form_token=form_token(secret, "" if session is None else session.identity.project),
         address=request.url.path + (f"?{request.url.query}" if request.url.query else ""),
         session=session,
         secret=secret if session is not None else "",
@@ -347,14 +350,19 @@ def fresh_key() -> str:
     return secrets.token_urlsafe(12)
 
 
-def form_token(secret: str) -> str:
-    """What forms of a session send back: of its secret, which no page and no script can read."""
-    return hmac.new(secret.encode(), b"plaudit form", hashlib.sha256).hexdigest()[:32]
+def form_token(secret: str, project: str = "") -> str:
+    """What forms of a session send back: of its secret, which no page can read, and of the project."""
+    # A form of one project that is sent from an old tab does nothing in another.
+    words = (f"plaudit form {word}".encode() for word in ("", project))
+    halves = (hmac.new(secret.encode(), word, hashlib.sha256).hexdigest() for word in words)
+    return "".join(half[:_HALF_TOKEN] for half in halves)
 
 
 def _has_token(page: Page, visit: Visit, request: Request) -> bool:
     given = request.headers.get("x-form-token", "") if page.script else "".join(visit.form.many("form_token"))
-    return hmac.compare_digest(given.encode(), visit.form_token.encode())
+    # Whoever clicks twice to go elsewhere is there already when the second click arrives.
+    most = _HALF_TOKEN if page.anywhere else None
+    return hmac.compare_digest(given[:most].encode(), visit.form_token[:most].encode())
 
 
 def _session_of(store: LabelStore, site: Site, request: Request) -> tuple[Session | None, str, Cookie | None]:

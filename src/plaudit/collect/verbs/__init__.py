@@ -144,7 +144,9 @@ def _add_project_verbs(verbs: Subparsers) -> None:
     gold.add_argument("--agreement", type=float, default=0.75, metavar="X", help=share_help)
     gold.add_argument("--dry-run", action="store_true", help="say what it would come to, and write nothing")
     _of_store(gold, "store:add_gold")
-    status = verbs.add_parser("status", help="say how far a project is")
+    status = verbs.add_parser("status", help="say how far all projects of a store are, or one of them")
+    # Suppressed: what is not there must not take the place of --store.
+    status.add_argument("store", nargs="?", default=argparse.SUPPRESS, metavar="STORE", help="as --store")
     status.add_argument("--json", action="store_true", help="print one JSON object")
     _of_store(status, "store:show_status")
 

@@ -177,16 +177,34 @@ def _taken_words(taken: Any) -> str:
 
 
 def show_status(args: argparse.Namespace) -> None:
+    is_whole = args.project is None
     with opened(args) as store:
-        name = project_name(store, args.project)
-        status, project = store.read(progress.project_status, name), store.project(name)
-        where = store.where
+        # Where there is none, the refusal says how to make one.
+        names = (store.projects() if is_whole else []) or [project_name(store, args.project)]
+        with store.looking() as moment:
+            statuses = [progress.project_status(moment, name) for name in names]
+        where, first = store.where, statuses[0]
     if args.json:
-        print(json.dumps({**asdict(status), "done": status.done}))
-        return
-    print(f"{name} asks for {project.ask}; {where} at event {status.seq}")
-    for head, line in _status_lines(status):
-        print(f"  {head:<8} {line}")
+        objects = [{**asdict(status), "done": status.done} for status in statuses]
+        print(json.dumps({"store": where, "projects": objects} if is_whole else objects[0]))
+    elif is_whole:
+        print(*table_lines(_HEADS, list(map(_cells, statuses))), sep="\n")
+    else:
+        print(f"{first.project} asks for {first.ask}; {where} at event {first.seq}")
+        for head, line in _status_lines(first):
+            print(f"  {head:<8} {line}")
+
+
+_HEADS = ("project", "kind", "tasks done", "labels", "people", "state", "to review")
+
+
+def _cells(status: progress.Status) -> tuple[str, ...]:
+    reviews, total = status.tasks.get("review", 0), sum(status.tasks.values()) - status.tasks.get("item", 0)
+    state = "empty" if not total else "open" if not status.done else "in review" if reviews else "done"
+    tasks = f"{total - status.tasks.get('open', 0) - reviews}/{total}"
+    people = sum(status.people.values()) - status.people.get("erased", 0)
+    labels = f"{status.labels}/{status.wanted}"
+    return status.project, status.ask, tasks, labels, str(people), state, str(reviews)
 
 
 def _status_lines(status: progress.Status) -> Iterator[tuple[str, str]]:
