@@ -189,8 +189,7 @@ def _through_rounds(
                 item = items[n]
                 if isinstance(found, NoVerdict):
                     tokens, price = writer.spent(question, plan.seed)
-                    failure = Failure(round=number + 1, step=step, reason=found.reason)
-                    item = replace(item, failure=failure)
+                    item = replace(item, failure=Failure(round=number + 1, step=step, reason=found.reason))
                 else:
                     tokens, price = found.tokens, found.price
                     if step == "critique":
@@ -205,9 +204,7 @@ def drafts_of(
     records: Iterable[Record], *, n: int | None = None, seed: int = 0
 ) -> tuple[list[Draft], Counter[str]]:
     """The answers that rows hold, each once, or ``n`` of them, and how many are left out, by reason.
-
-    Of comparisons and rankings all answers are taken.
-    """
+    Of comparisons and rankings all answers are taken."""
     found, left_out = dict[tuple[Text, str], Draft](), Counter[str]()
     for record in records:
         for completion in _answers(record):
@@ -343,6 +340,4 @@ def _answers(record: Record) -> tuple[Text, ...]:
 def _one_turn(completion: Text) -> str | None:
     if isinstance(completion, str):
         return completion
-    if len(completion) != 1 or completion[0].tool_calls:
-        return None
-    return plain_text(completion)
+    return None if len(completion) != 1 or completion[0].tool_calls else plain_text(completion)
