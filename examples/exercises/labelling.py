@@ -18,9 +18,7 @@ from plaudit.data.records import Comparison, Text, plain_text, preference_probab
 from plaudit.errors import UserError
 from plaudit.evaluation.reward_models.pairs import group_index
 from plaudit.evaluation.stats import Estimate, Resampling, bootstrap_mean
-from plaudit.files.data_sets import snapshot_path
 from plaudit.lab.world.gold import gold_of
-from plaudit.wings import offered
 
 _LABELLERS = {"own": "own labels", "crowd": "the crowd"}
 _FIGURES = ("truth", "crowd", "longer", "first")
@@ -37,6 +35,8 @@ class LabelledPair:
     preferred: str
     other: str
     annotator: str | None
+    was_first: bool | None
+    """Whether the preferred answer was shown before the other; None where nobody says."""
 
 
 def analyse(folder: pages.PipelineFolder) -> pages.ExerciseResult:
@@ -53,7 +53,7 @@ def analyse(folder: pages.PipelineFolder) -> pages.ExerciseResult:
             "truth": _truth_share(own),
             "crowd": _crowd_share(own, labels["crowd"]),
             "longer": _longer_share(own),
-            "first": _first_share(_exported_rows(folder, name)),
+            "first": _first_share(own),
         }
         for name, own in labels.items()
     }
@@ -88,6 +88,9 @@ def _labelled(rows: Path, wanted: Iterable[_PairKey] | None = None) -> list[Labe
                     preferred=preferred,
                     other=other,
                     annotator=record.annotator,
+                    was_first=(record.places[0] < record.places[1]) == (probability > 0.5)
+                    if record.places
+                    else None,
                 )
             )
     return found
@@ -137,21 +140,9 @@ def _longer_share(labels: Sequence[LabelledPair]) -> Estimate | None:
     return _share([(key, float(gap > 0)) for key, gap in gaps if gap])
 
 
-def _exported_rows(folder: pages.PipelineFolder, stage: str) -> Path:
-    """The rows as they left the label store: beside them lies a snapshot that says which store it was."""
-    manifest = pages.read_manifest(folder.stage(stage)) or {}
-    word = str(manifest.get("settings", {}).get("data", ""))
-    if manifest.get("do") != "rows" or not word:
-        return folder.stage(stage) / "rows.jsonl"
-    return folder.stage(word[1:]) / "rows.jsonl" if word.startswith("$") else Path(word)
-
-
-def _first_share(rows: Path) -> Estimate | None:
-    """How often the answer that was shown first is preferred; None where the label store is not there."""
-    if not snapshot_path(rows).is_file():
-        return None
-    places = offered("places_preferred")(rows)
-    return None if places is None else _share([((task, frozenset()), float(not n)) for task, n in places])
+def _first_share(labels: Sequence[LabelledPair]) -> Estimate | None:
+    """How often the answer that was shown first is preferred; None where rows do not say which it was."""
+    return _share([(label.key, float(label.was_first)) for label in labels if label.was_first is not None])
 
 
 def _claims(figures: Mapping[str, _Figures]) -> Iterator[pages.Claim]:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -44,6 +45,46 @@ def by(server: MindServer, model: str = "world") -> str:
 
 def lines(path: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in Path(path).read_text().splitlines()]
+
+
+def test_each_round_is_scored_by_a_reward_and_corrected_by_people(capsys, folder, server):
+    assert main(["world", "make", "comparisons", "--n", "30", "--out", "many.jsonl"]) == 0
+    command = ("many.jsonl", "--by", by(server), "--rounds", 2, "--score", "length:1-8")
+    files = ("--pairs", "p.jsonl", "--steps", "s.jsonl", "--figures", "f.json")
+    out = run(capsys, *command, *files)
+    scores = json.loads(Path("f.json").read_text())["scores"]
+    whole = [row for row in lines("s.jsonl") if len(row["rounds"]) == 2]
+    assert scores["answers"] == len(whole) > 20
+    texts = [[row["answer"].strip(), *(step["revision"] for step in row["rounds"])] for row in whole]
+    for number, figures in enumerate(scores["rounds"]):
+        values = [[float(1 <= len(text.split()) <= 8) for text in row] for row in texts]
+        assert figures["mean"]["value"] == pytest.approx(fmean(row[number] for row in values))
+        wins = [0.5 + 0.5 * (row[number] - row[0]) for row in values]
+        assert number == 0 or figures["wins"]["value"] == pytest.approx(fmean(wins))
+    assert f"round 2 by length:1-8: mean {scores['rounds'][2]['mean']['value']:.3f}" in out
+    assert "errs as all judges do" not in out
+    # People prefer every last revision; of the first round's pairs they judged none but those that stayed.
+    rows = [{**row, "group": "people"} for row in lines("p.jsonl")]
+    Path("people.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert "corrected by" in run(capsys, *command, "--people", "people.jsonl", *files)
+    last = json.loads(Path("f.json").read_text())["scores"]["rounds"][2]["corrected"]
+    assert last["corrected"]["value"] > last["raw"]["value"]
+    Path("few.jsonl").write_text(json.dumps(rows[0]) + "\n")
+    assert "fewer than 20 prompts have labels" in refused(capsys, *command, "--people", "few.jsonl", *files)
+
+
+def test_answers_are_revised_without_a_critique(capsys, folder, server):
+    command = ("comparisons.jsonl", "--by", by(server), "--without-critique", "--constitution", "ours")
+    run(capsys, *command, "--out", "rows.jsonl", "--steps", "s.jsonl")
+    steps = [step for row in lines("s.jsonl") for step in row["rounds"]]
+    assert {step["critique"] for step in steps} == {None}
+    assert server.counts.requests == len(lines("s.jsonl"))
+    assert "revise-alone-1" in (lines("rows.jsonl")[0]["annotator"])
+    for more, says in (
+        (("--minimal",), "minimal mends what a critique names"),
+        (("--card", "card.json"), "people and card correct a judge: name it with score"),
+    ):
+        assert says in refused(capsys, *command, *more, "--out", "rows.jsonl")
 
 
 @pytest.mark.slow

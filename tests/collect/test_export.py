@@ -58,8 +58,15 @@ KINDS: list[tuple[str, dict[str, Any], Say, dict[str, Any], Sequence[records.Rec
     (
         "pair",
         pair_body(1, category="sums"),
-        lambda shown: {"strength": 2 if "think" in shown["answers"][0] else -2, "flags": [["false"], []]},
-        {},
+        lambda shown: {
+            "strength": (strength := 2 if "think" in shown["answers"][0] else -2),
+            # The worse answer is reported, wherever it is shown.
+            "flags": [["false"], []] if strength > 0 else [[], ["false"]],
+            "points": {"kind": [1, 5] if strength > 0 else [5, 1]},
+            "both_bad": True,
+            "why": "three is none",
+        },
+        {"aspects": ("kind",), "guidelines": "Be kind."},
         [
             records.Comparison(
                 prompt="What is 1 + 1?",
@@ -68,6 +75,12 @@ KINDS: list[tuple[str, dict[str, Any], Say, dict[str, Any], Sequence[records.Rec
                 strength=2.0,
                 margin=round(2 / 3, 6),
                 category="sums",
+                reason="three is none",
+                guidelines="5499befb38db",
+                places=(1, 0),
+                flags=((), ("false",)),
+                aspects={"kind": (5, 1)},
+                both_bad=True,
                 **MINE,
             )
         ],
@@ -83,6 +96,9 @@ KINDS: list[tuple[str, dict[str, Any], Say, dict[str, Any], Sequence[records.Rec
                 completions=("Pear.", "Fig.", "Car."),
                 ranks=(1.0, 1.0, 3.0),
                 category="open",
+                reason="a car is none",
+                places=(0, 0, 0),
+                flags=((), (), ()),
                 **MINE,
             )
         ],
@@ -97,7 +113,14 @@ KINDS: list[tuple[str, dict[str, Any], Say, dict[str, Any], Sequence[records.Rec
         {"aspects": ("clear", "kind")},
         [
             records.Rating(
-                prompt="Name a fruit.", completion=text, score=score, aspect=aspect, category="open", **more
+                prompt="Name a fruit.",
+                completion=text,
+                score=score,
+                aspect=aspect,
+                category="open",
+                places=(0,),
+                flags=((),),
+                **more,
             )
             for text, score, aspect, more in (
                 ("Pear.", 5.0, "clear", MINE),
@@ -112,8 +135,10 @@ KINDS: list[tuple[str, dict[str, Any], Say, dict[str, Any], Sequence[records.Rec
         lambda shown: {"answer": f"{shown['draft']}, good morning", "why": "kinder"},
         {},
         [
-            records.Demonstration(prompt="Greet me.", completion="Yo, good morning", **MINE),
-            records.Comparison(prompt="Greet me.", chosen="Yo, good morning", rejected="Yo", **MINE),
+            records.Demonstration(prompt="Greet me.", completion="Yo, good morning", reason="kinder", **MINE),
+            records.Comparison(
+                prompt="Greet me.", chosen="Yo, good morning", rejected="Yo", reason="kinder", **MINE
+            ),
         ],
     ),
     (
@@ -139,6 +164,7 @@ KINDS: list[tuple[str, dict[str, Any], Say, dict[str, Any], Sequence[records.Rec
                 chosen=records.assistant_turn("Hello!"),
                 rejected=records.assistant_turn("What?"),
                 strength=2.0,
+                places=(1, 0),
                 **MINE,
             ),
             records.Comparison(
@@ -152,6 +178,7 @@ KINDS: list[tuple[str, dict[str, Any], Say, dict[str, Any], Sequence[records.Rec
                 rejected=records.assistant_turn("Fine."),
                 strength=0.0,
                 probability=0.5,
+                places=(0, 1),
                 **MINE,
             ),
         ],
@@ -180,7 +207,7 @@ KINDS: list[tuple[str, dict[str, Any], Say, dict[str, Any], Sequence[records.Rec
             ),
             records.Prompt(
                 prompt=(BRIEF, *records.user_turn("How are locks opened?")),
-                metadata={"attack_success": 1, "category": "theft"},
+                metadata={"attack_success": 1, "category": "theft", "worked": "a harmless tone"},
             ),
         ],
     ),
@@ -199,6 +226,22 @@ def say(desk: Desk, person: str, what: Say, key: str = "k") -> Lease:
     return lease
 
 
+def placed(record: Any, shown: Sequence[Any]) -> records.Record:
+    """The record with the places at which its answers were shown."""
+    answers = [getattr(record, name, None) for name in ("chosen", "rejected", "completion")]
+    answers = [answer for answer in (*answers, *getattr(record, "completions", ())) if answer in shown]
+    return replace(record, places=tuple(map(shown.index, answers))) if answers else record
+
+
+def without_reasons(rows: bytes, person: str) -> bytes:
+    """Rows as they are when this person's words are erased."""
+    lines = [json.loads(line) for line in rows.splitlines()]
+    for row in lines:
+        if row["annotator"] == person:
+            row.pop("reason", None)
+    return b"".join(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in lines)
+
+
 def read(rows: Path) -> list[records.Record]:
     return [replace(record, origin="") for record in read_records(rows).records]
 
@@ -210,11 +253,12 @@ def test_every_kind_becomes_rows_that_read_back(on_both, tmp_path, kind, body, w
     lease = say(desk, person, what)
     snapshot = export(desk.store, "p", tmp_path / "rows.jsonl")
     # Points and thumbs come in the order in which the answers were shown.
-    assert sorted(read(tmp_path / "rows.jsonl"), key=repr) == sorted(expected, key=repr)
+    rows = [placed(record, lease.shown.get("answers", ())) for record in expected]
+    assert sorted(read(tmp_path / "rows.jsonl"), key=repr) == sorted(rows, key=repr)
     (answered,) = [event.seq for event in desk.store.events() if event.kind == "answered"]
     assert snapshot.events == (answered,) * len(expected)
     words = (tmp_path / "rows.jsonl").read_text() + snapshot_path(tmp_path / "rows.jsonl").read_text()
-    assert not any(hint in words for hint in ("person 0", "secret", lease.assignment, "a car is none"))
+    assert not any(hint in words for hint in ("person 0", "secret", lease.assignment))
 
 
 @pytest.mark.slow
@@ -385,12 +429,14 @@ def test_an_export_at_a_position_is_the_one_that_was_made_then(on_both, tmp_path
     erase_person(desk.store, "p", one, actor="o1")
     for number, (snapshot, content) in enumerate(made):
         rows = tmp_path / f"again{number}.jsonl"
-        assert export(desk.store, "p", rows, position=snapshot.seq) == snapshot
-        assert rows.read_bytes() == content
+        same = export(desk.store, "p", rows, position=snapshot.seq)
+        assert rows.read_bytes() == without_reasons(content, one)
+        assert replace(same, sha256=snapshot.sha256) == snapshot
     # What came between was of another project, so this is the same position.
-    rows = tmp_path / "between.jsonl"
-    assert export(desk.store, "p", rows, position=made[0][0].seq + 1) == made[0][0]
-    assert exported(desk) == 6
+    same = export(desk.store, "p", tmp_path / "between.jsonl", position=made[0][0].seq + 1)
+    assert replace(same, sha256=made[0][0].sha256) == made[0][0]
+    # Rows that lack the reasons of somebody erased are others, and remembered as such.
+    assert exported(desk) == 12
     for position in (0, -1, 10_000):
         with pytest.raises(UserError, match=f"position {position} is not there; the log has 1 to"):
             export(desk.store, "p", rows, position=position)
@@ -447,7 +493,8 @@ def test_a_reviewer_who_is_erased_leaves_the_decision_without_its_words(on_both,
     erase_person(desk.store, "p", reviewer, actor="o1")
     assert "cousin" not in str(list(desk.store.events()))
     export(desk.store, "p", tmp_path / "after.jsonl")
-    assert (tmp_path / "after.jsonl").read_bytes() == (tmp_path / "before.jsonl").read_bytes()
+    before = (tmp_path / "before.jsonl").read_bytes()
+    assert (tmp_path / "after.jsonl").read_bytes() == without_reasons(before, reviewer) != before
 
 
 def test_an_answer_that_was_revised_is_one_label_when_its_author_is_erased(on_both, tmp_path):
@@ -531,4 +578,5 @@ def test_a_verdict_and_a_label_become_the_same_row(make_desk, tmp_path):
     texts = tuple(candidate["text"] for candidate in pair_body(1)["candidates"])
     task = Task(prompt="What is 1 + 1?", answers=texts, ended=(True, True))
     verdict = Verdict(marks=(Mark(rank=1), Mark(rank=1)), annotator=person, group="people")
-    assert read(tmp_path / "rows.jsonl") == [to_comparison(task, verdict)]
+    (row,) = read(tmp_path / "rows.jsonl")
+    assert replace(row, places=(), flags=()) == to_comparison(task, verdict)

@@ -15,10 +15,15 @@ from plaudit.collect.progress import group_sizes, project_people, rebuild_tables
 from plaudit.collect.project import read_project
 from plaudit.collect.quality.report import quality
 from plaudit.collect.refusals import FieldError
+from plaudit.collect.rounds import PeopleJudge
 from plaudit.collect.sessions import open_session
+from plaudit.data.judging import Task
 from plaudit.data.read import read_records
 from plaudit.errors import UserError
-from tests.collect.desks import Desk, MakeDesk
+from plaudit.evaluation.policies.win_rate import JudgedPair
+from plaudit.rewards.comparing import judge_named
+from plaudit.rewards.kinds import JudgeSettings
+from tests.collect.desks import Desk, MakeDesk, pair_body
 from tests.collect.offices import Forms
 
 GROUPS = (("region", "north", "south"), ("sworn", "yes", "no"))
@@ -212,10 +217,29 @@ def test_rows_by_group_name_it_for_group_preferences_and_evaluation(make_desk, t
     }
     snapshot = read_snapshot(rows)
     assert snapshot.left_out["of people who did not say their group"] == 2
+    judge = judge_named(f"people:{tmp_path / 'labels.db'}#p", JudgeSettings())
+    assert isinstance(judge, PeopleJudge)
+    duels = [
+        JudgedPair(
+            prompt=body["prompt"], mine=wrong["text"], theirs=right["text"], forward=None, backward=None
+        )
+        for body in map(pair_body, (0, 1))
+        for right, wrong in [body["candidates"]]
+    ]
+    tasks = [Task(prompt=d.prompt, answers=(d.mine, d.theirs), ended=(True, True)) for d in duels]
+    judge.verdicts(tasks, 0)
+    assert [note.partition(",")[0] for note in judge.contest_notes(duels)] == ["by region north"]
     # The fifth of the south makes it large enough.
     desk.store.write(set_preferences, "p", "a10", groups={"region": "south"})
     assert main([*command, "--by", "region"]) == 0
     assert [record.group for record in read_records(rows).records].count("south") == 10
+    judge.verdicts(tasks, 0)
+    notes = judge.contest_notes(duels)
+    # All prefer the right answer, which is not the first policy's.
+    assert [note.partition(" (")[0] for note in notes] == [
+        f"by region {where}, 5 people: wins 0.0%" for where in ("north", "south")
+    ]
+    assert all(note.endswith(" of 2 pairs") for note in notes)
     capsys.readouterr()
     for words, says in (
         (["--by", "regoin"], "it asks for region, sworn"),

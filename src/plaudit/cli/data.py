@@ -3,12 +3,14 @@
 import argparse
 from itertools import islice
 from pathlib import Path
+from typing import get_args
 
 from plaudit.cli import parser
 from plaudit.data.files import source_name
 from plaudit.data.formats.layout import ReadOptions
 from plaudit.data.formats.registry import FORMATS
 from plaudit.data.read import open_rows, read_records
+from plaudit.data.records import UNSAFE, Safety
 from plaudit.data.transforms import preferred_demonstration
 from plaudit.data.write import OUTPUT_FORMATS, check_output_path, summarise_rows, summary_text, write_records
 from plaudit.errors import UserError
@@ -46,6 +48,8 @@ def add_parser(subparsers: parser.Subparsers) -> None:
         verb.add_argument("--split", metavar="NAME", help="which split of a datasets folder to read")
         verb.add_argument("--ties", choices=["soft", "drop"], default="soft", help="HelpSteer3's ties")
         verb.add_argument("--neutral", type=float, default=0.5, help="label of PRM800K's neutral steps")
+        verb.add_argument("--safety", choices=get_args(Safety), help="only such pairs by flags, or thumbs")
+        verb.add_argument("--unsafe", nargs="+", default=UNSAFE, metavar="FLAG", help="the flags that count")
     data.set_defaults(run=run)
 
 
@@ -122,4 +126,5 @@ def _folds(args: argparse.Namespace) -> int:
 
 
 def _read_options(args: argparse.Namespace) -> ReadOptions:
-    return parser.row_options(args, ties=args.ties, neutral=args.neutral, split=args.split)
+    own = {name: getattr(args, name) for name in ("ties", "neutral", "split", "safety")}
+    return parser.row_options(args, unsafe=tuple(args.unsafe), **own)

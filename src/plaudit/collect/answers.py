@@ -113,12 +113,14 @@ def free_texts() -> list[str]:
     return sorted({name for kind in KINDS.values() for name in kind.texts})
 
 
-def rows_of(
-    body: Body, label: Label, order: Order, *, annotator: str, group: str | None, project: Project
-) -> list[Record]:
+def rows_of(row: Any, group: str | None, project: Project) -> list[Record]:
+    """The rows that a label of the store becomes, which its ``body`` of the task stands beside."""
+    body, label, order = (json.loads(text) for text in (row.body, row.label, row.shown))
     if label.get("none"):
         return []
-    given = Labelled(body=body, label=label, order=order, annotator=annotator, group=group, settings=project)
+    who = {"annotator": row.annotator, "group": group, "seconds": row.seconds}
+    who["guidelines"] = row.guidelines or None
+    given = Labelled(body=body, label=label, order=order, who=who, settings=project)
     origin = body.get("metadata", {}).get("origin")
     rows = KINDS[body["kind"]].rows(given)
     # Metadata is the owner's own, and may hold anything under this name.

@@ -15,13 +15,13 @@ from typing import Any
 from sqlalchemy import bindparam, select
 
 from plaudit.collect import adding, log, views
-from plaudit.collect.export import Filters, Snapshot, export, selected_labels
+from plaudit.collect.export import Filters, Snapshot, export, group_of, selected_labels
 from plaudit.collect.kinds import USUAL
 from plaudit.collect.kinds.pair import preferred_place
 from plaudit.collect.log import Entry
 from plaudit.collect.own import PLAUDIT
 from plaudit.collect.progress import project_people
-from plaudit.collect.project import Project
+from plaudit.collect.project import Project, large_enough
 from plaudit.collect.store import LabelStore, Transaction
 from plaudit.collect.tables import task
 from plaudit.collect.waiting import Wait, waiting_error
@@ -126,6 +126,24 @@ class People:
         ids, bodies = self._answered(tasks)
         by_task = self.labels(ids)
         return [_verdict(body, by_task.get(mine, ())) for mine, body in zip(ids, bodies, strict=True)]
+
+    def shares_by_group(self, tasks: Sequence[Task]) -> list[dict[str, float]]:
+        """Of each pair, by every group that is large enough, the share that prefers the first answer."""
+        ids, bodies = self._answered(tasks)
+        labels = self.labels(ids)
+        with self.store.looking() as moment:
+            asked_for = [*moment.settings(self.project).values_of_groups]
+        shares = [dict[str, float]() for _ in ids]
+        for by in asked_for:
+            value_of = {row.seq: group_of(row, by) for rows in labels.values() for row in rows}
+            members = {(row.annotator, value_of[row.seq]) for rows in labels.values() for row in rows}
+            people = Counter(value for _, value in members)
+            for value in sorted(large_enough(people) - {""}):
+                for mine, body, share in zip(ids, bodies, shares, strict=True):
+                    rows = [row for row in labels.get(mine, ()) if value_of[row.seq] == value]
+                    if (verdict := _verdict(body, rows)) is not None:
+                        share[f"{by} {value}, {people[value]} people"] = first_probability(verdict)
+        return shares
 
     def sentence(self, tasks: Sequence[Task]) -> str:
         """Who judged these pairs, and how far they agree; raises while labels are missing."""

@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,11 @@ from sqlalchemy import Connection, bindparam, select
 from plaudit.collect import log, views
 from plaudit.collect.answers import rows_of
 from plaudit.collect.database import in_memory
-from plaudit.collect.kinds.pair import preferred_place
 from plaudit.collect.log import Entry, Event, last_of_labels, same
 from plaudit.collect.progress import project_status
 from plaudit.collect.project import LEAST_IN_A_GROUP, Project
 from plaudit.collect.refusals import NotFoundError
-from plaudit.collect.store import LabelStore, Transaction, open_store, parsed
+from plaudit.collect.store import LabelStore, Transaction
 from plaudit.collect.tables import annotator, label, task
 from plaudit.data.records import Record
 from plaudit.data.write import write_records
@@ -136,9 +135,12 @@ def export(
         status = project_status(Transaction(connection, store.now), project)
         retained = retained_by_judges(store, project, seq)
         result, left_out = selected_labels(connection, project, chosen, tasks, retained=retained)
+        flags_from = _flags_from(store, project, seq)
     if chosen.by is not None:
         result = _of_groups(result, chosen, settings, left_out, soft=soft)
-    rows, events, votes = (_soft_rows if soft else _rows)(result, settings, chosen)
+    rows, events, votes = (
+        _soft_rows(result, settings, chosen) if soft else _rows(result, settings, chosen, flags_from)
+    )
     if silent := len(result) - len({*events}.union(*votes)):
         left_out["that say nothing of the answers"] = silent
     if not rows:
@@ -188,8 +190,8 @@ Rows = tuple[list[Record], list[int], list[tuple[int, ...]]]
 """Rows, the number of the event that each comes from, and of soft rows those of all events."""
 
 
-def _value(row: Any, by: str) -> str:
-    # What somebody said of this group; a reviewer's decision is nobody's taste.
+def group_of(row: Any, by: str) -> str:
+    """What somebody said of this group; a reviewer's decision is nobody's taste."""
     groups = json.loads(row.preferences or "{}").get("groups", {})
     return "" if row.purpose == "adjudicated" else groups.get(by, "")
 
@@ -203,7 +205,7 @@ def _of_groups(
         raise UserError(f"project {settings.name} asks for no group {filters.by!r}; it asks for {known}")
     if soft or filters.group != "people":
         raise UserError("rows by group are of people, one a label: export without soft and ai")
-    values = {row.seq: _value(row, filters.by) for row in found}
+    values = {row.seq: group_of(row, filters.by) for row in found}
     people = Counter(value for value, _ in {(values[row.seq], row.annotator) for row in found} if value)
     # A row of a group of one would be a row of somebody.
     large = {value for value, count in people.items() if count >= LEAST_IN_A_GROUP}
@@ -225,14 +227,21 @@ def _soft_rows(found: Sequence[Any], settings: Project, filters: Filters) -> Row
     return soft_rows(found, settings)
 
 
-def _rows(found: Sequence[Any], settings: Project, filters: Filters) -> Rows:
+def _flags_from(store: LabelStore, project: str, position: int) -> int:
+    # The event since which people can report an answer: an earlier label without a report says nothing.
+    with store.looking() as moment:
+        settings = [event for event in _events_of(moment.connection, project, project) if event.body]
+    sets = (event for event in settings if event.kind == "project-set" and event.seq <= position)
+    return max((event.seq for event in sets if not (event.body or {})["settings"]["flags"]), default=0)
+
+
+def _rows(found: Sequence[Any], settings: Project, filters: Filters, flags_from: int) -> Rows:
     # The rows of labels, and of each the number of the event that it comes from.
-    rows, events = list[Record](), list[int]()
+    rows, events, unflagged = list[Record](), list[int](), replace(settings, flags=())
     for row in found:
-        body, label, order = (json.loads(text) for text in (row.body, row.label, row.shown))
         whose = "ai" if row.purpose == "judged" else "people"
-        group = whose if filters.by is None else _value(row, filters.by)
-        own = rows_of(body, label, order, annotator=row.annotator, group=group, project=settings)
+        group = whose if filters.by is None else group_of(row, filters.by)
+        own = rows_of(row, group, settings if row.seq > flags_from else unflagged)
         rows += own
         events += [row.seq] * len(own)
     return rows, events, []
@@ -438,24 +447,3 @@ def _history(connection: Connection, snapshot: Snapshot, seq: int) -> list[Event
         and event.subject in (earlier.body or {})["kept"]
     ]
     return [*settings[-1:], *routes[-1:], *_events_of(connection, project, event.subject, *tasks)]
-
-
-def places_preferred(rows: Path) -> list[tuple[str, int]] | None:
-    """The task of each label behind exported rows and which of two answers, as shown, it prefers.
-
-    None where no label store lies behind the rows any more.
-    """
-    if not snapshot_path(rows).is_file():
-        return None
-    snapshot = read_snapshot(rows)
-    if not Path(snapshot.store).is_file():
-        return None
-    with closing(open_store(snapshot.store)) as store, store.looking() as look:
-        found = look.connection.execute(
-            select(label.c.task, label.c.label).where(
-                label.c.project == snapshot.project, label.c.seq.in_({*snapshot.events})
-            )
-        ).all()
-    # In the order shown: the place among what was seen, and not among the task's own answers.
-    places = [(row.task, preferred_place(parsed(row.label) or {}, (0, 1))) for row in found]
-    return [(task, place) for task, place in places if place is not None]

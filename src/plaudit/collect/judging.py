@@ -82,7 +82,6 @@ def _record(change: Transaction, project: str, judging: Judging, task: str, item
         "wording": judging.version,
         "sampling": dict(judging.sampling),
         "orders": None if orders is None else [orders.forward, orders.backward],
-        "text": outcome.rationale if is_verdict else None,
         "reason": None if is_verdict else outcome.reason,
         "principles": [*outcome.principles] if is_verdict else [],
         **item.cost,
@@ -104,4 +103,5 @@ def export_judgements(
 def _label(verdict: Verdict) -> dict[str, Any]:
     # The side, as a person's label has it, with the chance of the answer that was shown first.
     share = first_probability(verdict)
-    return {"strength": (share < 0.5) - (share > 0.5), "probability": share}
+    why = {} if verdict.rationale is None else {"why": verdict.rationale}
+    return {"strength": (share < 0.5) - (share > 0.5), "probability": share, **why}

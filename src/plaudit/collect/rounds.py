@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from plaudit.collect.waiting import refuse_without_database
 from plaudit.data.judging import Task, Verdict, pair_verdict
-from plaudit.data.records import plain_text
+from plaudit.data.records import Text, plain_text
 from plaudit.errors import UserError
 from plaudit.rewards.kinds import JudgeKind, JudgeSettings
 
 if TYPE_CHECKING:
     from plaudit.collect.asking import People
+    from plaudit.evaluation.policies.win_rate import JudgedPair
 
 
 def check_people(store: str, project: str) -> None:
@@ -74,6 +75,7 @@ class PeopleJudge:
         # Not the word, which may hold a database's password.
         self.name = f"people of project {self._place['project']}"
         self.notes: tuple[str, ...] = ()
+        self._shares = dict[tuple[str, ...], dict[str, float]]()
 
     def verdicts(self, tasks: Sequence[Task], seed: int | str) -> list[Verdict | None]:
         """The share of people that prefers the first; raises `WaitingError` while labels are missing."""
@@ -83,12 +85,39 @@ class PeopleJudge:
         with _people(**self._place) as people:
             given = iter(people.verdicts(questions, seed))
             self.notes = (people.sentence(questions),) if questions else ()
+            for task, shares in zip(questions, people.shares_by_group(questions), strict=True):
+                self._shares[_words(task.prompt, *task.answers)] = shares
         if same := differ.count(False):
             self.notes += (
                 f"{same} of {len(tasks)} pairs are the same words twice: ties, and nobody was asked",
             )
         tie = pair_verdict("tie", annotator="people")
         return [next(given) if differs else tie for differs in differ]
+
+    def contest_notes(self, duels: Sequence[JudgedPair]) -> tuple[str, ...]:
+        """The win rate by each group of people that is large enough to be told."""
+        by_group = dict[str, list[tuple[float, str]]]()
+        for duel in duels:
+            for group, share in self._shares.get(_words(duel.prompt, duel.mine, duel.theirs), {}).items():
+                by_group.setdefault(group, []).append((share, duel.prompt))
+        return tuple(_group_sentence(group, shares) for group, shares in by_group.items())
+
+
+def _words(*texts: Text) -> tuple[str, ...]:
+    return tuple(map(plain_text, texts))
+
+
+def _group_sentence(group: str, shares: Sequence[tuple[float, str]]) -> str:
+    # Here and not above: who only asks need not load what computes.
+    import numpy as np
+
+    from plaudit.evaluation.reward_models.pairs import group_index
+    from plaudit.evaluation.shares import share_estimate
+
+    wins_B = np.array([share for share, _ in shares])
+    found = share_estimate(wins_B, group_index([prompt for _, prompt in shares]))
+    interval = "" if found.low is None else f" ({found.low:.1%} to {found.high:.1%})"
+    return f"by {group}: wins {found.value:.1%}{interval} of {found.n} pairs"
 
 
 def _place_of(word: str) -> dict[str, str]:

@@ -19,6 +19,5 @@ WING = Wing(
         "RefusedError": "plaudit.collect.client:RefusedError",
         "ask_people": "plaudit.collect.rounds:ask_people",
         "check_people": "plaudit.collect.rounds:check_people",
-        "places_preferred": "plaudit.collect.export:places_preferred",
     },
 )

@@ -244,6 +244,7 @@ def to_comparison(task: Task, verdict: Verdict) -> Comparison:
     better = 1 if second.rank < first.rank else 0
     tied = first.rank == second.rank
     strength, probability = (0, 0.5) if tied else (verdict.strength, verdict.probability)
+    flags = (first.flags, second.flags) if not better else (second.flags, first.flags)
     return Comparison(
         prompt=task.prompt,
         chosen=task.answers[better],
@@ -251,9 +252,8 @@ def to_comparison(task: Task, verdict: Verdict) -> Comparison:
         strength=None if strength is None else float(strength),
         # A verdict's probability is of the answer shown first, a row's is of the chosen one.
         probability=1 - probability if better and probability is not None else probability,
-        annotator=verdict.annotator,
-        group=verdict.group,
-        category=task.category,
+        flags=flags if any(flags) else (),
+        **_shared(task, verdict),
     )
 
 
@@ -266,10 +266,13 @@ def to_ranking(task: Task, verdict: Verdict) -> Ranking:
         prompt=task.prompt,
         completions=task.answers,
         ranks=tuple(float(mark.rank) for mark in marks),
-        annotator=verdict.annotator,
-        group=verdict.group,
-        category=task.category,
+        **_shared(task, verdict),
     )
+
+
+def _shared(task: Task, verdict: Verdict) -> dict[str, Any]:
+    who = {"annotator": verdict.annotator, "group": verdict.group, "category": task.category}
+    return who | {"reason": verdict.rationale, "seconds": verdict.seconds}
 
 
 def to_ratings(task: Task, verdict: Verdict) -> tuple[Rating, ...]:
@@ -278,11 +281,11 @@ def to_ratings(task: Task, verdict: Verdict) -> tuple[Rating, ...]:
             prompt=task.prompt,
             completion=answer,
             score=float(mark.rating),
-            annotator=verdict.annotator,
-            group=verdict.group,
-            category=task.category,
+            places=(place,) if len(task.answers) > 1 else (),
+            flags=(mark.flags,) if mark.flags else (),
+            **_shared(task, verdict),
         )
-        for answer, mark in zip(task.answers, _checked_marks(task, verdict), strict=True)
+        for place, (answer, mark) in enumerate(zip(task.answers, _checked_marks(task, verdict), strict=True))
         if mark.rating is not None
     )
 

@@ -12,6 +12,7 @@ from plaudit.data.records import (
     Demonstration,
     Message,
     Prompt,
+    Provenance,
     Rating,
     Steps,
     Text,
@@ -33,27 +34,21 @@ MOST_SUCCESS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WrittenAnswer:
+class WrittenAnswer(Provenance):
     """An answer that somebody wrote, or made of a draft."""
 
     prompt: Text
     answer: str
     draft: Text | None = None
-    annotator: str | None = None
-    group: str | None = None
-    category: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LabelledSteps:
+class LabelledSteps(Provenance):
     """A solution whose steps were labelled, up to its first error."""
 
     prompt: Text
     steps: tuple[str, ...]
     labels: tuple[StepLabel, ...]
-    annotator: str | None = None
-    group: str | None = None
-    category: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,11 +66,7 @@ def written_rows(written: WrittenAnswer) -> list[Demonstration | Comparison]:
     ['Demonstration', 'Comparison']
     """
     answer = answer_to(written.prompt, written.answer)
-    shared: dict[str, Any] = {
-        "annotator": written.annotator,
-        "group": written.group,
-        "category": written.category,
-    }
+    shared = written.provenance
     rows = list[Demonstration | Comparison]()
     rows.append(Demonstration(prompt=written.prompt, completion=answer, **shared))
     # An edit that changed nothing prefers nothing.
@@ -98,9 +89,7 @@ def steps_row(labelled: LabelledSteps) -> Steps | None:
         prompt=labelled.prompt,
         steps=labelled.steps[: len(labelled.labels)],
         labels=tuple(STEP_SCORES[label] for label in labelled.labels),
-        annotator=labelled.annotator,
-        group=labelled.group,
-        category=labelled.category,
+        **labelled.provenance,
     )
 
 
@@ -112,15 +101,10 @@ def conversation_before(opening: Text, turns: tuple[ComparedTurn, ...], message:
     return (*before, *user_turn(message))
 
 
-def talk_rows(
-    opening: Text,
-    turns: tuple[ComparedTurn, ...],
-    *,
-    annotator: str | None = None,
-    group: str | None = None,
-    category: str | None = None,
-) -> list[Comparison]:
+def talk_rows(opening: Text, turns: tuple[ComparedTurn, ...], **shared: Any) -> list[Comparison]:
     """A comparison a turn, each with the conversation before it; none where both answers read the same.
+
+    ``shared`` is what all rows have of `Provenance`.
 
     >>> turns = (ComparedTurn(message="Hi", answers=("Hello!", "What?"), strength=-2),)
     >>> plain_text(talk_rows("", turns)[0].chosen)
@@ -138,23 +122,20 @@ def talk_rows(
                 rejected=assistant_turn(turn.answers[1 - better]),
                 strength=float(abs(turn.strength)),
                 probability=0.5 if turn.strength == 0 else None,
-                annotator=annotator,
-                group=group,
-                category=category,
+                places=(better, 1 - better),
+                **shared,
             )
         )
     return rows
 
 
 def attack_rows(
-    messages: tuple[Message, ...],
-    *,
-    success: int,
-    annotator: str | None = None,
-    group: str | None = None,
-    category: str | None = None,
+    messages: tuple[Message, ...], *, success: int, worked: str | None = None, **shared: Any
 ) -> list[Rating | Prompt]:
-    """How harmless the last answer was, from 0 to 4, and the attack as a prompt for every later policy."""
+    """How harmless the last answer was, from 0 to 4, and the attack as a prompt for every later policy.
+
+    ``worked`` says how it came to succeed, ``shared`` is what the rating has of `Provenance`.
+    """
     if not messages or messages[-1].role != "assistant":
         raise UserError("an attack ends with an answer of the model")
     if not 0 <= success <= MOST_SUCCESS:
@@ -166,9 +147,8 @@ def attack_rows(
         # Turned round, since a success of the attack is a failure of the answer.
         score=float(MOST_SUCCESS - success),
         aspect="harmlessness",
-        annotator=annotator,
-        group=group,
-        category=category,
+        **shared,
     )
-    known = {"attack_success": success, **({} if category is None else {"category": category})}
-    return [rating, Prompt(prompt=before, metadata=known)]
+    said = {"attack_success": success, "category": rating.category, "worked": worked}
+    metadata = {name: value for name, value in said.items() if value is not None}
+    return [rating, Prompt(prompt=before, metadata=metadata)]

@@ -50,7 +50,7 @@ from plaudit.data.records import (
     user_turn,
     with_opening,
 )
-from plaudit.data.transforms import prefers_nothing
+from plaudit.data.transforms import prefers_nothing, safety_rows
 from plaudit.data.turns import Turns, read_tools
 from plaudit.errors import UserError
 from plaudit.files import hub
@@ -316,7 +316,12 @@ def _parse_row(row: RawRow, row_format: RowFormat, options: ReadOptions, label: 
         return ParsedRow(raw=row, left_out=str(reason))
     # Here and not in each layout: what prefers nothing is a tie, whatever field said so.
     retained = tuple(record for record in records if not (options.ties == "drop" and prefers_nothing(record)))
-    return ParsedRow(raw=row, records=retained, left_out="ties" if records and not retained else None)
+    reason = "ties" if records and not retained else None
+    if retained and (wanted := options.safety) is not None:
+        retained = tuple(chain(*(safety_rows(record, wanted, options.unsafe) for record in retained)))
+        reason = f"not {wanted}" if any(getattr(record, "flags", ()) for record in records) else "no flags"
+        reason = None if retained else reason
+    return ParsedRow(raw=row, records=retained, left_out=reason)
 
 
 def _with_system_turn(record: Record, row: Node) -> Record:

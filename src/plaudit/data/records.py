@@ -38,6 +38,11 @@ class ToolCall:
     """What its result names it by, where the row has that."""
 
 
+Safety = Literal["both-safe", "one-safe", "both-unsafe", "thumbs"]
+"""What of flagged rows is wanted: pairs of which both answers, one or none was not reported (SafeRLHF, Dai et
+al. 2023, arXiv:2310.12773), or in place of each row a thumb on how harmless every answer is."""
+UNSAFE = ("harmful", "unsafe")
+"""The flags that make an answer unsafe, where nobody says which."""
 TOOLS_ROLE = "tools"
 """The role of the turn, before all others, that holds the schemas of the tools as the JSON of a list."""
 
@@ -144,7 +149,9 @@ def answer_to(prompt: Text, words: str) -> Text:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """Whose a fact is, and where it stands: what all records have but prompts, behind their own fields."""
+    """Whose a fact is, how it was given, and where it stands: what all records have but prompts, behind their
+    own fields. What is of answers is of the record's own, in their order (of a pair: chosen, rejected).
+    """
 
     annotator: str | None = None
     """Who wrote or judged it, as a pseudonym."""
@@ -152,13 +159,27 @@ class Provenance:
     """The group that the annotator belongs to."""
     category: str | None = None
     """The kind of question, or the subset of a benchmark."""
+    reason: str | None = None
+    """Why, in the annotator's own words."""
+    seconds: float | None = None
+    """How long it took."""
+    guidelines: str | None = None
+    """The version of the guidelines, or of a judge's wording, that it was given under."""
+    places: tuple[int, ...] = ()
+    """Where each answer stood among those that were shown, the first at 0."""
+    flags: tuple[tuple[str, ...], ...] = ()
+    """What each answer was reported for; empty where nobody was asked."""
+    aspects: Mapping[str, tuple[float | None, ...]] | None = field(default=None, hash=False)
+    """The points of each answer by aspect, beside the verdict."""
     origin: str = ""
     """File and row."""
 
     @property
     def provenance(self) -> dict[str, Any]:
-        """These four by name, for another record of the same fact."""
-        return {part.name: getattr(self, part.name) for part in fields(Provenance)}
+        """What is of no single answer, by name, for another record of the same fact."""
+        of_answers = ("places", "flags", "aspects")
+        names = (part.name for part in fields(Provenance) if part.name not in of_answers)
+        return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,6 +216,8 @@ class Comparison(Provenance):
     """The reward gap that the loss should ask for (Llama 2)."""
     probability: float | None = None
     """The chance that ``chosen`` is the better one; 0.5 is a tie, None means it was simply chosen."""
+    both_bad: bool = False
+    """Whether neither is good, whichever is the better one."""
 
 
 def preference_probability(record: Comparison) -> float:
@@ -316,6 +339,19 @@ RECORD_CLASSES: dict[str, type[Any]] = {
     kind.__name__: kind for kind in (*RECORD_TYPES.values(), Message, Part, ToolCall)
 }
 """What records are made of, as `plaudit.files.stored` puts them away."""
+
+
+def answers_of(record: Record) -> tuple[Text, ...]:
+    """The answers that a record is about, in its order; steps and bare prompts have none."""
+    match record:
+        case Demonstration() | Rating():
+            return (record.completion,)
+        case Comparison():
+            return (record.chosen, record.rejected)
+        case Ranking():
+            return record.completions
+        case Steps() | Prompt():
+            return ()
 
 
 def record_kind(record: Record) -> str:

@@ -27,8 +27,10 @@ from plaudit.data.records import (
     Ranking,
     Rating,
     Record,
+    Safety,
     Steps,
     Text,
+    answers_of,
     preference_probability,
     split_tools,
     text_to_json,
@@ -107,6 +109,28 @@ def prefers_nothing(record: Record) -> bool:
             return len(set(ranks)) == 1
         case _:
             return False
+
+
+def safety_rows(record: Record, wanted: Safety, unsafe: Sequence[str]) -> tuple[Record, ...]:
+    """What is wanted of a record whose answers were looked at for flags; ``unsafe`` are those that count.
+
+    >>> pair = Comparison(prompt="Hi", chosen="Yo", rejected="Die!", flags=((), ("harmful",)))
+    >>> [len(safety_rows(pair, wanted, ["harmful"])) for wanted in ("both-safe", "one-safe", "thumbs")]
+    [0, 1, 2]
+    """
+    if isinstance(record, Prompt):
+        return ()
+    is_safe = [not {*flags} & {*unsafe} for flags in record.flags]
+    if wanted != "thumbs":
+        sort = "both-safe" if all(is_safe) else "one-safe" if any(is_safe) else "both-unsafe"
+        return (record,) if len(is_safe) > 1 and sort == wanted else ()
+    thumb = Rating(
+        prompt=record.prompt, completion="", score=1, aspect="harmlessness", thumb=True, **record.provenance
+    )
+    return tuple(
+        replace(thumb, completion=answer, score=float(safe), flags=(flags,))
+        for answer, safe, flags in zip(answers_of(record), is_safe, record.flags, strict=False)
+    )
 
 
 def _preferred_side(pair: Comparison) -> Text | None:

@@ -9,7 +9,7 @@ import json
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from hashlib import blake2b
 from itertools import permutations
 from pathlib import Path
@@ -22,12 +22,15 @@ from plaudit.data.files import file_ending
 from plaudit.data.formats.layout import TOOLS_FIELD, ReadOptions
 from plaudit.data.read import ParsedRow, read_records
 from plaudit.data.records import (
+    UNSAFE,
     Comparison,
     Demonstration,
     Prompt,
+    Provenance,
     Ranking,
     Rating,
     Record,
+    Safety,
     Steps,
     Text,
     plain_text,
@@ -41,8 +44,8 @@ from plaudit.data.transforms import preferred_demonstration, some_of
 from plaudit.errors import UserError
 from plaudit.files.atomic import AtomicFile
 
-_ANNOTATION_FIELDS = ("annotator", "group", "category")
-_COMPARISON_EXTRAS = ("strength", "margin", "probability", *_ANNOTATION_FIELDS)
+_ANNOTATION_FIELDS = tuple(part.name for part in fields(Provenance) if part.name != "origin")
+_COMPARISON_EXTRAS = ("strength", "margin", "probability", "both_bad", *_ANNOTATION_FIELDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,16 +116,16 @@ def _comparison_rows(pair: Comparison) -> OutputRows:
 def _ranking_rows(ranking: Ranking, number: int) -> OutputRows:
     """All pairs of different rank; ``group_id`` lets a trainer put them back together."""
     completions = [text_to_json(answer) for answer in ranking.completions]
-    fields = record_to_dict(ranking)
+    row: dict[str, Any] = record_to_dict(ranking)
     rows = tuple(
         {
-            "prompt": fields["prompt"],
+            "prompt": row["prompt"],
             "chosen": completions[i],
             "rejected": completions[j],
             "rank_chosen": ranking.ranks[i],
             "rank_rejected": ranking.ranks[j],
             "group_id": f"ranking-{number}",
-            **{name: fields[name] for name in _ANNOTATION_FIELDS if name in fields},
+            **{name: _of_two(row[name], i, j) for name in _ANNOTATION_FIELDS if name in row},
         }
         for i, j in permutations(range(len(completions)), 2)
         if ranking.ranks[i] < ranking.ranks[j] and completions[i] != completions[j]
@@ -130,6 +133,13 @@ def _ranking_rows(ranking: Ranking, number: int) -> OutputRows:
     lost = "rankings split into pairs that TRL weighs one by one (group_id keeps what belongs together)"
     tied = len(completions) * (len(completions) - 1) // 2 - len(rows)
     return OutputRows(rows=rows, lost=(lost, *["pairs left out: tied, or twice the same answer"] * tied))
+
+
+def _of_two(value: Any, i: int, j: int) -> object:
+    # What is of a ranking's answers becomes that of two of them.
+    if isinstance(value, Mapping):
+        return {name: [points[i], points[j]] for name, points in value.items()}
+    return [value[i], value[j]] if isinstance(value, list) else value
 
 
 def _rating_rows(rating: Rating) -> OutputRows:
@@ -417,6 +427,10 @@ class RowsSettings:
     """Which split of a datasets folder."""
     ties: Literal["soft", "drop"] = "soft"
     """What becomes of ties."""
+    safety: Safety | None = None
+    """Only such rows, by what their answers were reported for, or thumbs in place of them."""
+    unsafe: tuple[str, ...] = UNSAFE
+    """The flags that count there."""
     preferred: bool = False
     """Keep the preferred answers alone, as demonstrations."""
     n: FromOne | None = None
@@ -436,7 +450,12 @@ def convert_rows(settings: RowsSettings, folder: Path) -> tuple[str, ...]:
         threshold=settings.threshold,
         quarantine=folder / "quarantine.jsonl",
         options=ReadOptions(
-            ties=settings.ties, split=settings.split, columns=settings.columns, leave_out=settings.leave_out
+            ties=settings.ties,
+            split=settings.split,
+            columns=settings.columns,
+            leave_out=settings.leave_out,
+            safety=settings.safety,
+            unsafe=settings.unsafe,
         ),
     )
     sentences = [f"{count} × {reason} left out" for reason, count in result.left_out.items()]

@@ -178,6 +178,14 @@ class ReviseSettings(AskingSettings):
     """How often an answer is criticised and written anew, 1 to 4."""
     minimal: bool = False
     """Whether as little as can be is to change, in one round: for pairs that differ in what matters alone."""
+    without_critique: bool = False
+    """Revise answers without a critique of them."""
+    score: str | None = None
+    """Who scores the answers of every round: a reward, or a judge that compares them with what they were."""
+    people: Path | None = None
+    """Labels of people on some of these pairs: they correct how often revisions are preferred."""
+    card: Path | None = None
+    """In place of labels, the card of the judge that scores."""
     marks: Path | None = None
     """Phrases that are counted before and after, by groups, as YAML; none: refusals and evasions."""
 
@@ -190,6 +198,10 @@ class ReviseSettings(AskingSettings):
         # For their complaints, before anything is loaded or asked.
         check_writer(self.by)
         check_rounds(self.rounds, minimal=self.minimal)
+        if self.minimal and self.without_critique:
+            raise UserError("minimal mends what a critique names; leave out without-critique")
+        if self.score is None and (self.people or self.card) is not None:
+            raise UserError("people and card correct a judge: name it with score")
 
     @property
     def sampling(self) -> SamplingSettings:

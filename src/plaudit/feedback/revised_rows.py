@@ -12,12 +12,13 @@ from statistics import fmean, median
 
 from plaudit.data.edits import PairDifferences, split_words
 from plaudit.data.formats.layout import ReadOptions
+from plaudit.data.judging import Judge
 from plaudit.data.read import read_records
 from plaudit.data.records import Prompt, Record
 from plaudit.data.write import write_records
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.diversity import common_word_count, distinct_n
-from plaudit.evaluation.policies.judge import family_note
+from plaudit.evaluation.policies.judge import check_judge, family_note, load_judge
 from plaudit.feedback import rounds
 from plaudit.feedback.asking import Give, ReviseSettings
 from plaudit.feedback.judge_kinds import writer_named
@@ -26,6 +27,7 @@ from plaudit.feedback.judges.money import Estimate, Purse
 from plaudit.feedback.judges.rubric import read_yaml
 from plaudit.feedback.judges.words import LOCAL, parse_judge_word
 from plaudit.feedback.judges.writing import Writer
+from plaudit.feedback.scored_rounds import ScoredRounds, score_rounds
 from plaudit.files import atomic
 from plaudit.rewards.load import model_folder
 
@@ -40,6 +42,9 @@ class Revising:
     writer: Writer
     purse: Purse
     notes: tuple[str, ...]
+    judge: Judge | None = None
+    """Who scores the answers of every round."""
+    settings: ReviseSettings
 
     def estimate(self) -> Estimate:
         return rounds.estimated_revisions(self.drafts, self.plan, self.writer)
@@ -55,7 +60,12 @@ def prepare_revising(settings: ReviseSettings, *, layout: str | None = None) -> 
     """Read the rows, of this layout or whichever they have, load the reviser and draw the answers."""
     named = None if settings.constitution is None else constitution_named(settings.constitution)
     how = {"rounds": settings.rounds, "minimal": settings.minimal, "seed": settings.seed}
+    how["critiques"] = not settings.without_critique
     plan, judging = rounds.RevisionPlan(constitution=named, **how), settings.judge_settings()
+    judge = None
+    if settings.score is not None:
+        check_judge(settings.score, has_gold=False)
+        judge = load_judge(settings.score, settings=judging)
     read_marks(settings.marks)
     source = settings.data or settings.prompts
     assert source is not None, "one of both is given"
@@ -72,9 +82,15 @@ def prepare_revising(settings: ReviseSettings, *, layout: str | None = None) -> 
         room = "; --max-tokens gives them more room" if rounds.CUT_ANSWER in left_out else ""
         raise UserError(f"{source}: there is no answer to revise ({counted or 'no rows'}){room}")
     note = _own_answers_note(settings, writer)
-    notes = () if note is None else (note,)
     return Revising(
-        drafts=drafts, left_out=left_out, plan=plan, writer=writer, purse=judging.purse, notes=notes
+        drafts=drafts,
+        left_out=left_out,
+        plan=plan,
+        writer=writer,
+        purse=judging.purse,
+        notes=() if note is None else (note,),
+        judge=judge,
+        settings=settings,
     )
 
 
@@ -116,6 +132,7 @@ class RevisionFigures:
     share_changed: float | None
     tokens: int
     price: float
+    scores: ScoredRounds | None = None
 
     @property
     def sentences(self) -> list[str]:
@@ -132,15 +149,19 @@ class RevisionFigures:
                 f"{self.shared_words:.0%} of words shared (token Jaccard), {self.characters_changed:g} "
                 f"characters changed ({self.share_changed:.0%} of the longer text), medians"
             )
-        return found
+        return found + ([] if self.scores is None else self.scores.sentences)
 
     def lines(self) -> list[str]:
         """The sentences, and a small table of what is watched."""
         return [*self.sentences, *(watched_lines(self.before, self.after) if self.after.answers else [])]
 
 
-def revision_figures(revising: Revising, revisions: rounds.Revisions, marks: Path | None) -> RevisionFigures:
-    """Outcomes, what is watched before and after, and how far both differ."""
+def revision_figures(revising: Revising, revisions: rounds.Revisions) -> RevisionFigures:
+    """Outcomes, what is watched before and after, how far both differ, and how good each round is."""
+    marks, settings, scores = revising.settings.marks, revising.settings, None
+    if revising.judge is not None:
+        given = {"people": settings.people, "card": settings.card, "seed": settings.seed}
+        scores = score_rounds(revisions.items, revising.judge, **given)
     olds, news = revisions.texts
     before, after = watched(olds, news, read_marks(marks))
     differences = PairDifferences()
@@ -161,6 +182,7 @@ def revision_figures(revising: Revising, revisions: rounds.Revisions, marks: Pat
         # Two answers that were revised into one share their later questions, which are paid for once.
         tokens=revising.purse.tokens or sum(item.tokens for item in revisions.items),
         price=round(revising.purse.spent, 9),
+        scores=scores,
     )
 
 

@@ -18,10 +18,9 @@ from plaudit.data.records import (
     Comparison,
     Demonstration,
     Prompt,
-    Ranking,
-    Rating,
     Record,
     Text,
+    answers_of,
     assistant_turn,
     plain_text,
     text_to_json,
@@ -59,6 +58,8 @@ class RevisionPlan:
     """How often an answer is criticised and written anew."""
     minimal: bool = False
     """Whether as little as can be is to change: one round, in words of its own."""
+    critiques: bool = True
+    """Whether a revision mends what a critique names, or sees the answer alone (Bai et al., figure 7)."""
     constitution: Constitution | None = None
     """Whose principles are drawn, one for each round; None: the wordings' own."""
     seed: int = 0
@@ -73,7 +74,8 @@ class RevisionPlan:
 
     @property
     def revise(self) -> Wording:
-        return wording_named("revise-little" if self.minimal else "revise")
+        with_critique = "revise-little" if self.minimal else "revise"
+        return wording_named(with_critique if self.critiques else "revise-alone")
 
     def principles(self, draft: Draft) -> Sequence[Principle | None]:
         """A principle for each round, by a hash of the prompt; fewer rounds where fewer fit its category."""
@@ -92,7 +94,7 @@ class RevisionPlan:
 class Step:
     principle: str | None
     """The id of its principle; None without a constitution."""
-    critique: str
+    critique: str | None
     revision: str
 
 
@@ -119,6 +121,19 @@ class Revised:
     """What they cost; 0 without prices."""
 
     @property
+    def texts(self) -> list[str]:
+        """The answer as it was, and that of every round."""
+        return [self.draft.answer.strip(), *(step.revision for step in self.steps)]
+
+    def completion(self, words: str) -> Text:
+        """Words as an answer of the prompt's kind: a turn after turns, a text after a text."""
+        if not isinstance(self.draft.prompt, str):
+            return assistant_turn(words)
+        # The blank between a text and what goes on after it belongs to the answer.
+        answer = self.draft.answer
+        return words if words == answer else f"{answer[: len(answer) - len(answer.lstrip())]}{words}"
+
+    @property
     def revision(self) -> str | None:
         """The last revision; None where there is none, or it is the answer as it was."""
         last = self.steps[-1].revision if self.steps else self.draft.answer
@@ -136,14 +151,14 @@ class Revised:
         """What is asked next: a critique of the answer as it is now, or with that the answer anew."""
         principle, prompt = self.principles[len(self.steps)], self.draft.prompt
         blocks = (("Answer", self.steps[-1].revision if self.steps else self.draft.answer),)
-        if critique is None:
+        if critique is None and plan.critiques:
             fill = {} if principle is None else {"principle": principle.critique}
             return Question(wording=plan.critique, prompt=prompt, blocks=blocks, fill=fill)
         fill = {} if principle is None else {"principle": principle.revise}
-        blocks = (*blocks, ("Critique", critique))
+        blocks = blocks if critique is None else (*blocks, ("Critique", critique))
         return Question(wording=plan.revise, prompt=prompt, blocks=blocks, fill=fill)
 
-    def with_step(self, critique: str, revision: str) -> Revised:
+    def with_step(self, critique: str | None, revision: str) -> Revised:
         principle = self.principles[len(self.steps)]
         name = None if principle is None else principle.id
         return replace(self, steps=(*self.steps, Step(principle=name, critique=critique, revision=revision)))
@@ -180,7 +195,7 @@ def _through_rounds(
     for number in range(plan.rounds):
         critiques = dict[int, str]()
         # All critiques of a round at once, then all revisions: a server is asked many things side by side.
-        for step in ("critique", "revision"):
+        for step in ("critique", "revision") if plan.critiques else ("revision",):
             live = [
                 n for n, item in enumerate(items) if item.failure is None and number < len(item.principles)
             ]
@@ -195,7 +210,7 @@ def _through_rounds(
                     if step == "critique":
                         critiques[n] = found.text
                     else:
-                        item = item.with_step(critiques[n], found.text)
+                        item = item.with_step(critiques.get(n), found.text)
                 items[n] = replace(item, tokens=item.tokens + tokens, price=item.price + price)
     return items
 
@@ -207,7 +222,7 @@ def drafts_of(
     Of comparisons and rankings all answers are taken."""
     found, left_out = dict[tuple[Text, str], Draft](), Counter[str]()
     for record in records:
-        for completion in _answers(record):
+        for completion in answers_of(record):
             words = _one_turn(completion)
             if words is None or not words.strip():
                 left_out[OTHER_ANSWER if words is None else EMPTY_ANSWER] += 1
@@ -257,8 +272,8 @@ class Revisions:
     @property
     def demonstrations(self) -> tuple[Demonstration, ...]:
         return tuple(
-            Demonstration(completion=_completion(draft, revision), **self._shared(draft))
-            for draft, revision in self._changed()
+            Demonstration(completion=item.completion(revision), **self._shared(item.draft))
+            for item, revision in self._changed()
         )
 
     @property
@@ -266,11 +281,11 @@ class Revisions:
         """The last revisions, each preferred to its original."""
         return tuple(
             Comparison(
-                chosen=_completion(draft, revision),
-                rejected=_completion(draft, draft.answer),
-                **self._shared(draft),
+                chosen=item.completion(revision),
+                rejected=item.completion(item.draft.answer),
+                **self._shared(item.draft),
             )
-            for draft, revision in self._changed()
+            for item, revision in self._changed()
         )
 
     def rows(self, give: Literal["demonstrations", "pairs"]) -> Sequence[Record]:
@@ -297,8 +312,8 @@ class Revisions:
                 "price": round(item.price, 9),
             }
 
-    def _changed(self) -> Iterator[tuple[Draft, str]]:
-        return ((item.draft, item.revision) for item in self.items if item.revision is not None)
+    def _changed(self) -> Iterator[tuple[Revised, str]]:
+        return ((item, item.revision) for item in self.items if item.revision is not None)
 
     def _shared(self, draft: Draft) -> dict[str, Any]:
         who = {"annotator": self.annotator, "group": GROUP}
@@ -314,27 +329,6 @@ def _edit_row(item: Revised) -> dict[str, Any]:
         "characters_changed": edit_distance(before, item.revision),
         "share_changed": round(edit_share(before, item.revision), 4),
     }
-
-
-def _completion(draft: Draft, words: str) -> Text:
-    """Words as an answer of their prompt's kind: a turn after turns, a text after a text."""
-    if not isinstance(draft.prompt, str):
-        return assistant_turn(words)
-    # The blank between a text and what goes on after it belongs to the answer.
-    lead = draft.answer[: len(draft.answer) - len(draft.answer.lstrip())]
-    return words if words == draft.answer else f"{lead}{words}"
-
-
-def _answers(record: Record) -> tuple[Text, ...]:
-    match record:
-        case Demonstration() | Rating():
-            return (record.completion,)
-        case Comparison():
-            return (record.chosen, record.rejected)
-        case Ranking():
-            return record.completions
-        case _:
-            return ()
 
 
 def _one_turn(completion: Text) -> str | None:

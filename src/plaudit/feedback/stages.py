@@ -34,7 +34,7 @@ def _revise(settings: ReviseSettings, out: Path, *_: object) -> StageResult:
 
     revising = revised_rows.prepare_revising(settings)
     revisions = revising.run()
-    figures = revised_rows.revision_figures(revising, revisions, settings.marks)
+    figures = revised_rows.revision_figures(revising, revisions)
     revised_rows.write_revisions(
         revising, revisions, figures, revised_rows.RevisionFiles.in_folder(out, settings.give)
     )
@@ -95,8 +95,9 @@ REVISE = StageKind(
     produces="rows",
     settings=ReviseSettings,
     accepts={
-        **{"model": ("model",), "prompts": ("rows",), "data": ("rows",)},
-        **dict.fromkeys(("by", "constitution", "marks"), ()),
+        **{"model": ("model",), "prompts": ("rows",), "data": ("rows",), "people": ("rows",)},
+        **dict.fromkeys(("by", "constitution", "marks", "card"), ()),
+        "score": ("reward",),
     },
     run=_revise,
     words=_OURS,

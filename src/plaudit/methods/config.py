@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 
 from plaudit.bounds import Count, FromOne, Positive, PositiveShare, Share, check_bounds
 from plaudit.data.formats.layout import ReadOptions, named_role
+from plaudit.data.records import UNSAFE, Safety
 from plaudit.data.transforms import ControlSettings
 from plaudit.engine import settings
 from plaudit.errors import UserError
@@ -24,6 +25,10 @@ class RowSettings:
     """Which split of a datasets folder."""
     ties: Literal["soft", "drop"] = "soft"
     """What becomes of ties."""
+    safety: Safety | None = None
+    """Only such pairs, by what their answers were reported for, or thumbs in place of rows with flags."""
+    unsafe: tuple[str, ...] = UNSAFE
+    """The flags that count there."""
     on_disk: Literal["auto", "always", "never"] = "auto"
     """Whether rows stay on disk, so that a set may be larger than memory; auto: from 256 MB on."""
     cached: bool = True
@@ -233,7 +238,12 @@ class RunConfig:
         """How the rows of the run are read: the split, ties, and what their fields are called."""
         columns = (*self.columns, *map(named_role, self.roles))
         return ReadOptions(
-            split=self.rows.split, ties=self.rows.ties, columns=columns, leave_out=self.leave_out
+            split=self.rows.split,
+            ties=self.rows.ties,
+            columns=columns,
+            leave_out=self.leave_out,
+            safety=self.rows.safety,
+            unsafe=self.rows.unsafe,
         )
 
     @property

@@ -16,13 +16,13 @@ from itertools import islice
 import torch
 from torch import Tensor
 
-from plaudit.data.records import Prompt, Record, Steps, Text, plain_text, user_turn, words_of
+from plaudit.data.records import Prompt, Record, Text, answers_of, plain_text, user_turn, words_of
 from plaudit.errors import UserError
 from plaudit.evaluation.stats import wilson_interval
 from plaudit.preflight import check, data
 from plaudit.preflight.samples import answers_in_row
 from plaudit.preflight.tokenization import abbreviate
-from plaudit.tokens.encode import Encoder, record_answers
+from plaudit.tokens.encode import Encoder
 
 MIN_WORDS = 8
 """Words that an answer has at least where its end, or its place in the prompt, says something."""
@@ -153,10 +153,7 @@ def _words(text: Text) -> str:
 
 def _learnt_answers(record: Record) -> Iterator[Text]:
     preferred = [better for better, _ in data.preference_pairs(record)]
-    if preferred:
-        yield from dict.fromkeys(preferred)
-    elif not isinstance(record, Prompt | Steps):
-        yield from record_answers(record)
+    yield from dict.fromkeys(preferred) if preferred else answers_of(record)
 
 
 def check_giveaway(subject: check.PreflightSubject) -> check.Result:
@@ -274,8 +271,7 @@ def _foreign_control(records: Sequence[Record]) -> check.Result:
 
 
 def _first_match(record: Record, pattern: re.Pattern[str]) -> str | None:
-    answers = () if isinstance(record, Prompt | Steps) else record_answers(record)
-    found = (pattern.search(plain_text(text)) for text in (record.prompt, *answers))
+    found = (pattern.search(plain_text(text)) for text in (record.prompt, *answers_of(record)))
     return next((match[0] for match in found if match is not None), None)
 
 

@@ -12,7 +12,7 @@ import torch
 from jinja2 import TemplateError
 
 from plaudit.data import records
-from plaudit.data.records import Prompt, Record, plain_text
+from plaudit.data.records import Prompt, Record, answers_of, plain_text
 from plaudit.errors import UserError
 from plaudit.preflight import check
 from plaudit.preflight.samples import answers_in_row, shortest_prompts
@@ -30,7 +30,7 @@ from plaudit.preflight.tokenization import (
 )
 from plaudit.tokens import batch as token_batch, microbatch
 from plaudit.tokens.batch import Completion, Example, TokenBatch
-from plaudit.tokens.encode import Encoder, record_answers
+from plaudit.tokens.encode import Encoder
 from plaudit.tokens.microbatch import ForwardInputs, Layout
 from plaudit.tokens.prompts import encode_prompt
 
@@ -226,7 +226,7 @@ def _conversations(
     if isinstance(record, records.Steps | records.Prompt):
         yield prompt
         return
-    turns = (encoder.answer_as_turns(record.prompt, answer) for answer in record_answers(record))
+    turns = (encoder.answer_as_turns(record.prompt, answer) for answer in answers_of(record))
     yield from ((*prompt, *answer) for answer in turns if not isinstance(answer, str))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from plaudit.data.records import Prompt, Record, Steps, Task, Text, answer_to, plain_text
+from plaudit.data.records import Record, Steps, Task, Text, answer_to, answers_of, plain_text
 from plaudit.engine.distributed import is_sharded
 from plaudit.engine.loop import TrainingJob
 from plaudit.errors import UserError
@@ -22,7 +22,6 @@ from plaudit.preflight.check import SAMPLE_SIZE, NotApplicableError, PreflightSu
 from plaudit.rewards.base import Reward, TaskScores, leaf_rewards, traits_of
 from plaudit.rewards.learned.scalar import LearnedReward
 from plaudit.tokens.batch import Completion, Example
-from plaudit.tokens.encode import record_answers
 from plaudit.tokens.microbatch import Microbatch
 from plaudit.tokens.prompts import EncodedPrompt, encode_prompt_records
 
@@ -54,13 +53,7 @@ def shortest_prompts(subject: PreflightSubject, count: int, max_new_tokens: int)
 
 def answers_in_row(record: Record) -> tuple[Text, ...]:
     """The answers in a row, none for a bare prompt; labelled steps are one answer, a line each."""
-    match record:
-        case Prompt():
-            return ()
-        case Steps():
-            return ("\n".join(record.steps),)
-        case _:
-            return record_answers(record)
+    return ("\n".join(record.steps),) if isinstance(record, Steps) else answers_of(record)
 
 
 def special_token_ids(subject: PreflightSubject) -> Iterator[int]:

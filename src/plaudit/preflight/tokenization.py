@@ -15,6 +15,7 @@ from plaudit.data.records import (
     Steps,
     Text,
     answer_to,
+    answers_of,
     assistant_turn,
     plain_text,
     tool_schemas,
@@ -24,7 +25,7 @@ from plaudit.data.records import (
 from plaudit.errors import UserError
 from plaudit.preflight import check
 from plaudit.tokens.batch import Completion, Example
-from plaudit.tokens.encode import AnsweredRecord, Encoder, record_answers
+from plaudit.tokens.encode import AnsweredRecord, Encoder
 from plaudit.tokens.inspect import show_examples
 from plaudit.tokens.tokenizer import CUT
 
@@ -164,7 +165,7 @@ def abbreviate(text: str) -> str:
 
 def _row_answers(record: AnsweredRecord | Steps) -> tuple[Text, ...]:
     if not isinstance(record, Steps):
-        return record_answers(record)
+        return answers_of(record)
     return (answer_to(record.prompt, "\n".join(record.steps)),)
 
 

@@ -19,7 +19,7 @@ from transformers import AutoConfig
 
 from plaudit.data.generative_judging import GenerativeRewardSettings, PairwiseRankerSettings, pointwise_prompt
 from plaudit.data.read import read_records
-from plaudit.data.records import Comparison, Task
+from plaudit.data.records import Comparison, Task, answers_of
 from plaudit.errors import UserError
 from plaudit.files.model_folder import explain_unfinished_run
 from plaudit.models.group_preference import CONFIG_FILE, load_group_preference
@@ -44,7 +44,7 @@ from plaudit.rewards.llm import generative
 from plaudit.rewards.llm.generative import CritiqueReward
 from plaudit.rewards.llm.pairwise import PairwiseRanker
 from plaudit.rollouts.local import LocalSampler
-from plaudit.tokens.encode import AnsweredRecord, make_encoder, record_answers
+from plaudit.tokens.encode import AnsweredRecord, make_encoder
 
 
 class GenerativeReward(generative.RewardInWords):
@@ -298,7 +298,7 @@ def fit_reward_normalisations(
         Task(prompt=record.prompt, answers=answers, ended=(True,) * len(answers))
         for record in read_records(rows).records
         if isinstance(record, AnsweredRecord)
-        for answers in [record_answers(record)]
+        for answers in [answers_of(record)]
     )
     if not tasks:
         raise UserError(f"{rows}: no row has an answer that could be scored")

@@ -21,6 +21,7 @@ from plaudit.data.records import (
     Rating,
     Record,
     Text,
+    answers_of,
     assistant_turn,
     plain_text,
     split_tools,
@@ -345,22 +346,7 @@ def encode_record(record: AnsweredRecord, encoder: Encoder) -> Example:
 
 def encode_record_with_notes(record: AnsweredRecord, encoder: Encoder) -> EncodedRow:
     """As `encode_record`, with the notes of what had to be decided."""
-    return encoder.encode_with_notes(record.prompt, record_answers(record), record.origin)
-
-
-def record_answers(record: AnsweredRecord) -> tuple[Text, ...]:
-    """The answers of a row, in a fixed order: chosen before rejected.
-
-    >>> record_answers(Comparison(prompt="Capital of France?", chosen="Paris.", rejected="Lyon."))
-    ('Paris.', 'Lyon.')
-    """
-    match record:
-        case Comparison():
-            return (record.chosen, record.rejected)
-        case Ranking():
-            return record.completions
-        case Demonstration() | Rating():
-            return (record.completion,)
+    return encoder.encode_with_notes(record.prompt, answers_of(record), record.origin)
 
 
 RecordT = TypeVar("RecordT", bound=Record)

@@ -100,7 +100,7 @@ def test_settings_of_judges_alone_and_impossible_ones_are_refused():
         writer_named("openai:http://127.0.0.1:1/v1#small,max-tokens=0")
 
 
-@pytest.mark.parametrize("name", ["critique", "revise", "revise-little"])
+@pytest.mark.parametrize("name", ["critique", "revise", "revise-alone", "revise-little"])
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_what_answers_and_critiques_say_stays_quoted_where_models_write(tmp_path, name, attack):
     # A critique is a model's, but of a stranger's answer, whose words it may repeat.

@@ -171,9 +171,13 @@ def test_critiques_are_read_from_rows_of_any_layout_with_the_two_fields(tmp_path
     rows = critique_rows(20)
     more = ["--words.points", "3", "--words.critiques", "2", "--words.tokens", "6", "--rows.threshold", "0"]
     assert command("critic", tmp_path / "a", rows, *more) == 0
-    assert command("critic", tmp_path / "b", [{"kind": "rating", **row} for row in rows], *more) == 0
-    weights = [tmp_path / name / "run" / "model" / "model.safetensors" for name in "ab"]
-    assert weights[0].read_bytes() == weights[1].read_bytes()
+    own = [{"kind": "rating", **row} for row in rows]
+    assert command("critic", tmp_path / "b", own, *more) == 0
+    # A person's reason, where one answer alone was rated.
+    reasons = [{**row, "reason": row.pop("critique")} for row in map(dict, own)]
+    assert command("critic", tmp_path / "c", reasons, *more) == 0
+    weights = [tmp_path / name / "run" / "model" / "model.safetensors" for name in "abc"]
+    assert len({path.read_bytes() for path in weights}) == 1
     reward = load_language_judge(tmp_path / "a" / "run", "cpu")
     [[one]] = reward.critique_scores([Task(prompt="2 figs?", answers=("2.",), ended=(True,))])
     assert len(one.critiques) == len(one.points) == 2
@@ -184,6 +188,8 @@ def test_rows_without_a_critique_are_left_out_and_said(tmp_path, capsys):
     rows = critique_rows(12)
     for row in rows[:5]:
         del row["critique"]
+    # Of several answers it is a critique of none.
+    rows[0] |= {"kind": "rating", "reason": "The other is better.", "places": [1]}
     rows[5]["score"] = 9
     assert command("critic", tmp_path, rows, "--words.points", "3") == 0
     said = capsys.readouterr().err

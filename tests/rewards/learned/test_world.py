@@ -9,6 +9,7 @@ import torch
 
 from plaudit.data.generative_judging import GenerativeRewardSettings
 from plaudit.data.judging import Task
+from plaudit.data.records import answers_of
 from plaudit.lab.world import base_model_folder
 from plaudit.lab.world.annotators import annotator_pool
 from plaudit.lab.world.making import rankings
@@ -16,7 +17,7 @@ from plaudit.models.reward_model import new_reward_model, save_reward_model
 from plaudit.rewards.combine.manifest import ImplicitManifest, save_manifest
 from plaudit.rewards.llm.generative import LANGUAGE_JUDGE_FILE, LanguageJudgeSpec
 from plaudit.rewards.load import GenerativeReward, check_reward, load_reward
-from plaudit.tokens.encode import make_encoder, record_answers
+from plaudit.tokens.encode import make_encoder
 from tests.models.reward_zoo import CPU
 from tests.rewards.scorers import apart
 
@@ -24,7 +25,7 @@ from tests.rewards.scorers import apart
 @pytest.fixture(scope="module")
 def asked() -> list[Task]:
     rows = rankings(10, annotator_pool("crowd"), answers=4, split="test", seed=0)
-    return [Task(prompt=row.prompt, answers=record_answers(row), ended=(True,) * 4) for row in rows]
+    return [Task(prompt=row.prompt, answers=answers_of(row), ended=(True,) * 4) for row in rows]
 
 
 @pytest.fixture(scope="module")

@@ -55,7 +55,7 @@ def _rows(given: kind.Labelled) -> list[Record]:
     opening = () if given.prompt == "" else turns_of(given.prompt)
     messages = (Message(role=turn["role"], content=turn["content"]) for turn in given.label["messages"])
     category = given.label.get("category", given.body.get("category"))
-    shared = {**given.shared, "category": category}
+    shared = {**given.shared, "category": category, "worked": given.label.get("worked")}
     return [*attack_rows((*opening, *messages), success=given.label["success"], **shared)]
 
 

@@ -82,8 +82,8 @@ class Labelled:
     body: Body
     label: Label
     order: Order
-    annotator: str
-    group: str | None
+    who: Mapping[str, Any]
+    """What rows say of the annotator and of the circumstances: fields of `Provenance`."""
     settings: Settings
 
     @property
@@ -92,8 +92,20 @@ class Labelled:
 
     @property
     def shared(self) -> dict[str, Any]:
-        category = self.body.get("category")
-        return {"annotator": self.annotator, "group": self.group, "category": category}
+        return {**self.who, "category": self.body.get("category"), "reason": self.label.get("why")}
+
+    def of_answers(self, *answers: int) -> dict[str, Any]:
+        """Where these answers of the task were shown, and what was said of each beside the verdict."""
+        places = tuple(self.order.index(answer) for answer in answers)
+        # Where people are asked for reports none is an answer too: most texts deserve no flag.
+        asks = self.settings.flags and self.who["group"] != "ai"
+        flags = self.label.get("flags", [()] * len(self.order) if asks else None)
+        points = self.label.get("points", {}).items()
+        return {
+            "places": places,
+            "flags": () if flags is None else tuple(tuple(flags[place]) for place in places),
+            "aspects": {name: tuple(given[place] for place in places) for name, given in points} or None,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -117,12 +117,13 @@ def _rows(given: kind.Labelled) -> list[Record]:
     share = given.label.get("probability")
     verdict = Verdict(
         marks=tuple(Mark(rank=rank) for rank in ranks),
-        annotator=given.annotator,
-        group=given.group,
+        annotator=given.who["annotator"],
         # A judge's chance is of the answer that it was shown first, a verdict's of the task's first.
         probability=share if share is None or given.order[0] == 0 else 1 - share,
     )
-    row = to_comparison(kind.task_of(given), verdict)
+    said = given.shared | given.of_answers(better or 0, 1 - (better or 0))
+    said["both_bad"] = given.label.get("both_bad", False)
+    row = replace(to_comparison(kind.task_of(given), verdict), **said)
     # A model says how sure it is, and not by how many degrees.
     if better is None or share is not None:
         return [row]

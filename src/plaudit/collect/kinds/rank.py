@@ -7,7 +7,7 @@ from typing import Any
 from plaudit.collect.kinds import kind
 from plaudit.collect.refusals import FieldError
 from plaudit.data.fields import Node
-from plaudit.data.records import Ranking, Record, Text
+from plaudit.data.records import Ranking, Record
 
 
 def _check(node: Node, body: kind.Body, settings: kind.Settings) -> dict[str, Any]:
@@ -73,14 +73,15 @@ def _known(label: kind.Label, order: kind.Order, settings: kind.Settings) -> dic
 
 def _rows(given: kind.Labelled) -> list[Record]:
     task = kind.task_of(given)
-    answers, ranks, better = list[Text](), list[float](), 0
+    answers, ranks, better = list[int](), list[float](), 0
     for group in given.label["groups"]:
-        for place in group:
-            answers.append(task.answers[given.order[place]])
-            ranks.append(float(better + 1))
+        answers += [given.order[place] for place in group]
+        ranks += [float(better + 1)] * len(group)
         # A rank is one more than there are better answers: two that tie move the next one by two.
         better += len(group)
-    return [Ranking(prompt=task.prompt, completions=tuple(answers), ranks=tuple(ranks), **given.shared)]
+    texts = tuple(task.answers[answer] for answer in answers)
+    said = given.shared | given.of_answers(*answers)
+    return [Ranking(prompt=task.prompt, completions=texts, ranks=tuple(ranks), **said)]
 
 
 def _compared(label: kind.Label, order: kind.Order, forward: kind.Order) -> Iterator[tuple[int, int, int]]:

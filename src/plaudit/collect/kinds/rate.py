@@ -162,6 +162,8 @@ def _ratings(
     words: Sequence[str] = (),
     thumb: bool = False,
 ) -> list[Record]:
+    # Each aspect has a row of its own, and one answer alone has no place.
+    other: dict[str, Any] = {"aspects": None} | ({"places": ()} if len(given.order) == 1 else {})
     return [
         Rating(
             prompt=task.prompt,
@@ -170,7 +172,7 @@ def _ratings(
             aspect=aspect,
             level=words[score - 1] if words else None,
             thumb=thumb,
-            **given.shared,
+            **(given.shared | given.of_answers(given.order[place]) | other),
         )
         for place, score in enumerate(scores)
         if score is not None

@@ -347,7 +347,7 @@ def soft_rows(
             row = _soft_row(bodies[task], first, other, round(probability, DIGITS))
             rows.setdefault(task, []).append((row, tuple(own)))
     for row in (row for row in found if row.purpose == "adjudicated"):
-        rows[row.task] = [(record, (row.seq,)) for record in _decided_rows(row, settings)]
+        rows[row.task] = [(record, (row.seq,)) for record in rows_of(row, "people", settings)]
     order = dict.fromkeys(row.task for row in found)
     flat = [pair for task in order for pair in rows.get(task, ())]
     return [row for row, _ in flat], [max(own) for _, own in flat], [own for _, own in flat]
@@ -368,8 +368,3 @@ def _soft_row(body: dict[str, Any], first: int, other: int, probability: float) 
         category=body.get("category"),
         origin=origin if isinstance(origin, str) else "",
     )
-
-
-def _decided_rows(row: Any, settings: Project) -> list[Record]:
-    body, label, order = (json.loads(text) for text in (row.body, row.label, row.shown))
-    return rows_of(body, label, order, annotator=row.annotator, group="people", project=settings)

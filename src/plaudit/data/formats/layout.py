@@ -13,10 +13,13 @@ from plaudit.data.fields import (
     Node,
     RawRow,
     describe_value,
+    optional_items,
     optional_name,
+    optional_number,
+    read_json,
     shared_length,
 )
-from plaudit.data.records import Record, Text, plain_text
+from plaudit.data.records import UNSAFE, Record, Safety, Text, plain_text
 from plaudit.data.turns import ROLES, Turns, is_messages, read_completion, require_not_empty, roles_of
 from plaudit.errors import UserError
 
@@ -44,6 +47,10 @@ class ReadOptions:
     roles of speakers: ``assistant=role:narrator``."""
     leave_out: tuple[str, ...] = ()
     """Fields that are left unread on purpose."""
+    safety: Safety | None = None
+    """Only such rows, by what their answers were reported for."""
+    unsafe: tuple[str, ...] = UNSAFE
+    """The flags that count."""
 
     def __post_init__(self) -> None:
         if self.ties not in ("soft", "drop"):
@@ -173,19 +180,55 @@ def other_fields(row: Node, *read: str) -> dict[str, object]:
     return {name: node.value for name in names if (node := row.optional(name)) is not None}
 
 
-class AnnotationInfo(TypedDict):
-    """Who judged a row, and its category."""
+class AnnotationInfo(TypedDict, total=False):
+    """What records have of `plaudit.data.records.Provenance`, but where they stand."""
 
     annotator: str | None
     group: str | None
     category: str | None
+    reason: str | None
+    seconds: float | None
+    guidelines: str | None
+    places: tuple[int, ...]
+    flags: tuple[tuple[str, ...], ...]
+    aspects: Mapping[str, tuple[float | None, ...]] | None
 
 
-def annotation_info(row: Node) -> AnnotationInfo:
-    """What a row says, in fields that all may be absent, about who judged and about the question."""
-    category = optional_category(row, "category")
-    annotator = optional_name(row, "annotator")
-    return AnnotationInfo(annotator=annotator, group=optional_name(row, "group"), category=category)
+def annotation_info(row: Node, answers: int = 1) -> AnnotationInfo:
+    """What a row says, in fields that all may be absent, of who judged its answers, and how."""
+    reason, aspects = row.optional("reason"), row.optional("aspects")
+    places = [item.number() for item in _of_answers(row, "places", answers)]
+    if any(place < 0 or place % 1 for place in places):
+        raise row.get("places").wrong_type_error("whole numbers from 0 on")
+    given = Node(value={}) if aspects is None else read_json(aspects, "points by aspect")
+    if not isinstance(given.value, Mapping):
+        raise given.wrong_type_error("points by aspect")
+    points = {name: _of_answers(given, name, answers) for name in given.fields()}
+    return AnnotationInfo(
+        annotator=optional_name(row, "annotator"),
+        group=optional_name(row, "group"),
+        category=optional_category(row, "category"),
+        reason=None if reason is None else reason.text(),
+        seconds=optional_number(row, "seconds"),
+        guidelines=optional_name(row, "guidelines"),
+        places=tuple(map(int, places)),
+        flags=tuple(
+            tuple(flag.text() for flag in flags.items()) for flags in _of_answers(row, "flags", answers)
+        ),
+        # A table fills each row up with the aspects of all.
+        aspects={name: tuple(map(_points, items)) for name, items in points.items() if items} or None,
+    )
+
+
+def _of_answers(row: Node, field: str, answers: int) -> tuple[Node, ...]:
+    items = optional_items(row, field)
+    if items and len(items) != answers:
+        raise row.get(field).wrong_type_error(f"one for each of {answers} answers, in the row's order")
+    return items
+
+
+def _points(node: Node) -> float | None:
+    return None if node.value is None else node.number()
 
 
 def require_different(chosen: Text, rejected: Text, path: str) -> None:

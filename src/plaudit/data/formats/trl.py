@@ -46,7 +46,8 @@ def read_comparison(
         strength=strength,
         margin=optional_number(row, "margin"),
         probability=probability,
-        **layout.annotation_info(row),
+        both_bad=is_true(row, "both_bad"),
+        **layout.annotation_info(row, answers=2),
     )
 
 
@@ -141,7 +142,9 @@ def _read_reference_answer(node: Node) -> str:
 
 
 _ANNOTATION_FIELDS = frozenset(layout.AnnotationInfo.__annotations__)
-_STRENGTH_FIELDS = frozenset(["strength", "margin", "probability", "score_chosen", "score_rejected"])
+_STRENGTH_FIELDS = frozenset(
+    ["strength", "margin", "probability", "both_bad", "score_chosen", "score_rejected"]
+)
 
 _TRL_FORMAT = partial(layout.RowFormat, is_generic=True)
 
@@ -255,7 +258,10 @@ def read_numbered_answers(row: Node, field: str = "ranks") -> records.Ranking:
         )
     _require_equal_count(completions, numbers, field)
     return records.Ranking(
-        prompt=prompt, completions=completions, ranks=numbers, **layout.annotation_info(row)
+        prompt=prompt,
+        completions=completions,
+        ranks=numbers,
+        **layout.annotation_info(row, answers=len(completions)),
     )
 
 

@@ -35,7 +35,7 @@ from plaudit.data.formats.layout import (
 )
 from plaudit.data.formats.problems import question_turns
 from plaudit.data.formats.trl import read_numbered_answers
-from plaudit.data.records import Comparison, Ranking, Record, Text, assistant_turn, user_turn
+from plaudit.data.records import UNSAFE, Comparison, Ranking, Record, Text, assistant_turn, user_turn
 from plaudit.data.turns import Turns, read_completion, read_messages, read_prompt, require_not_empty
 
 Winner = Literal["a", "b", "tie"]
@@ -132,9 +132,13 @@ def _vote(side_a: Turns, side_b: Turns, winner: Winner, options: ReadOptions) ->
 
 
 def _safe_rlhf(row: Node, options: ReadOptions) -> Iterable[Record]:
-    """The better of two answers; which is the safer one stands in a field of its own."""
+    """The better of two answers, and which of them are safe; the safer one stands in a field of its own."""
     prompt, second_wins = row.get("prompt").text(), row.get("better_response_id").boolean()
-    return (picked(row.get("response_0"), row.get("response_1"), prompt, -1 if second_wins else 1),)
+    pair = picked(row.get("response_0"), row.get("response_1"), prompt, -1 if second_wins else 1)
+    chosen = int(second_wins)
+    safe = [row.optional(f"is_response_{number}_safe") for number in (chosen, 1 - chosen)]
+    flags = tuple(() if node.boolean() else UNSAFE[1:] for node in safe if node is not None)
+    return (replace(pair, flags=flags if len(flags) == 2 else ()),)
 
 
 def _alpaca_farm(row: Node, options: ReadOptions) -> Iterable[Record]:
@@ -284,8 +288,9 @@ VOTE_FORMATS = (
         name="pku-saferlhf",
         title="PKU-SafeRLHF",
         schema={"prompt": TEXT, "response_0": TEXT, "response_1": TEXT, "better_response_id": NUMBER},
+        optional_fields=frozenset(["is_response_0_safe", "is_response_1_safe"]),
         parse=_safe_rlhf,
-        produces="comparison by `better_response_id`; `safer_response_id` is not read",
+        produces="comparison by `better_response_id`; an answer that is not safe has the flag `unsafe`",
     ),
     RowFormat(
         name="alpaca-farm",

@@ -481,7 +481,8 @@ def _contest_results(
         by_people = getattr(judge, "by_people", False)
         errs = not by_people and (not isinstance(judge, RewardJudge) or judge.log_odds)
         corrected = contest_correction(contest, duels, settings.people, cards.get(name)) if errs else None
-        notes = (*contest.notes, *judge_notes(judge))
+        by_group: Sequence[str] = getattr(judge, "contest_notes", lambda _: ())(duels)
+        notes = (*contest.notes, *by_group, *judge_notes(judge))
         uncorrected = errs and corrected is None
         found.append(replace(contest, notes=notes, corrected=corrected, uncorrected=uncorrected))
     if settings.people is not None and not any(contest.corrected for contest in found):

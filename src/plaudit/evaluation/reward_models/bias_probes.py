@@ -18,6 +18,7 @@ from plaudit.data.records import Task
 from plaudit.evaluation import stats
 from plaudit.evaluation.reward_models.pairs import ScoredPair, ScoresByAnswer, group_index, pair_columns
 from plaudit.evaluation.reward_models.result import FlatErrors, Odds, Probe, Probes
+from plaudit.evaluation.shares import share_estimate
 
 _HEDGE = re.compile(
     r"\b(?:maybe|perhaps|possibly|probably|presumably|might be|may be|could be|it (?:seems|appears)"
@@ -191,10 +192,24 @@ def probe_biases(pairs: Sequence[ScoredPair]) -> Probes:
         pairs=len(pairs),
         at_equal_worth=has_worth,
         features=tuple(
-            _probe_feature(features, index, fitted, has_worth=has_worth) for index in range(len(features))
+            _probe_feature(
+                features, index, fitted, has_worth=has_worth, first_share=_first_share_sentence(pairs)
+            )
+            for index in range(len(features))
         ),
         words="" if has_worth else _CAUTION,
     )
+
+
+def _first_share_sentence(pairs: Sequence[ScoredPair]) -> str:
+    """How often people prefer the answer that was shown earlier: the bias itself, where order was drawn."""
+    placed = [pair for pair in pairs if pair.places is not None and pair.p_first != 0.5]
+    if not placed:
+        return ""
+    earlier = [(pair.p_first > 0.5) == (pair.places[0] < pair.places[1]) for pair in placed if pair.places]
+    share = share_estimate(np.array(earlier, dtype=float), group_index([pair.prompt for pair in placed]))
+    interval = "" if share.low is None else f" ({share.low:.0%} to {share.high:.0%})"
+    return f", preferred in {share.value:.0%}{interval} of {len(placed)} pairs"
 
 
 def _feature_columns(pairs: Sequence[ScoredPair], *, has_worth: bool) -> list[_FeatureColumn]:
@@ -226,7 +241,12 @@ def _scaled_column(feature: Feature, differences: Sequence[float]) -> _FeatureCo
 
 
 def _probe_feature(
-    columns: Sequence[_FeatureColumn], index: int, fitted: stats.RegressionFit, *, has_worth: bool
+    columns: Sequence[_FeatureColumn],
+    index: int,
+    fitted: stats.RegressionFit,
+    *,
+    has_worth: bool,
+    first_share: str,
 ) -> Probe:
     model, annotators = (fitted.fits[name] for name in ("model", "annotators"))
     model_index, annotator_index = model.coefficient_index.get(index), annotators.coefficient_index.get(index)
@@ -252,6 +272,8 @@ def _probe_feature(
     if model_fault == annotator_words == stats.NEVER_DIFFERS:
         return replace(probe, words=_ORDER_UNKNOWN if column.feature.name == "place" else stats.NEVER_DIFFERS)
     annotator_words = _annotators_sentence(probe.annotators, annotator_words, column.feature)
+    if column.feature is PLACE_FEATURE:
+        annotator_words += first_share
     condition = " at equal worth" if has_worth and column.feature.name != "worth" else ""
     model_words = _model_sentence(probe.model, model_fault, column.feature, condition)
     excess_words = ""

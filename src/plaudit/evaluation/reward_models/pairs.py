@@ -8,7 +8,15 @@ from itertools import combinations
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from plaudit.data.records import Comparison, Ranking, Task, Text, plain_text, preference_probability
+from plaudit.data.records import (
+    Comparison,
+    Ranking,
+    Task,
+    Text,
+    answers_of,
+    plain_text,
+    preference_probability,
+)
 from plaudit.engine.ranks import divide_rows, of_all_ranks
 from plaudit.rewards.base import Reward, TaskScores, checked_scores, refusal_counts
 
@@ -33,7 +41,7 @@ class ScoredPair:
     group: str | None = None
     strength: float | None = None
     places: tuple[int, int] | None = None
-    """Where each stood in its row; None where the row is ordered by preference, and so says nothing."""
+    """Where each was shown, or stood in its row; None where neither is known."""
     origin: str = ""
 
 
@@ -88,17 +96,13 @@ def scored_pairs(
 
 
 def distinct_answers(record: PreferenceRecord) -> tuple[Text, ...]:
-    return tuple(dict.fromkeys(all_answers(record)))
-
-
-def all_answers(record: PreferenceRecord) -> tuple[Text, ...]:
-    return record.completions if isinstance(record, Ranking) else (record.chosen, record.rejected)
+    return tuple(dict.fromkeys(answers_of(record)))
 
 
 def _record_pairs(
     record: PreferenceRecord, scores: ScoresByAnswer, truths: ScoresByAnswer, in_shown_order: bool
 ) -> Iterator[ScoredPair]:
-    answers, distinct = all_answers(record), distinct_answers(record)
+    answers, distinct = answers_of(record), distinct_answers(record)
     for first, other in combinations(range(len(answers)), 2):
         keys = tuple((record.prompt, distinct, answers[place]) for place in (first, other))
         is_ranking = isinstance(record, Ranking)
@@ -114,10 +118,16 @@ def _record_pairs(
             annotator=record.annotator,
             group=record.group,
             strength=None if is_ranking else record.strength,
-            # A comparison lists its chosen answer first, which tells the label and no place.
-            places=(first, other) if is_ranking and in_shown_order else None,
+            places=_places(record, first, other, in_shown_order),
             origin=record.origin,
         )
+
+
+def _places(record: PreferenceRecord, first: int, other: int, in_shown_order: bool) -> tuple[int, int] | None:
+    if record.places:
+        return record.places[first], record.places[other]
+    # A comparison lists its chosen answer first, which tells the label and no place.
+    return (first, other) if isinstance(record, Ranking) and in_shown_order else None
 
 
 def _rank_preference(rank: float, other: float) -> float:

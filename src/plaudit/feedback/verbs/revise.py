@@ -32,6 +32,10 @@ def add_parser(subparsers: Subparsers) -> None:
     add("--constitution", metavar="FILE", help="principles, one drawn for each round; ours: plaudit's own")
     add("--rounds", type=integer, default=1, metavar="N", help="1 to 4 (default: 1)")
     add("--minimal", action="store_true", help="one round that changes as little as can be, for pairs")
+    add("--without-critique", action="store_true", help="revise answers without a critique of them")
+    add("--score", metavar="WORD", help="a reward or judge that scores the answers of every round")
+    add("--people", type=given_path, metavar="ROWS", help="labels of people on some pairs: correct --score")
+    add("--card", type=given_path, metavar="FILE", help="without labels: the card of the judge in --score")
     add("--out", type=given_path, metavar="FILE", help="demonstrations: the last revision of each answer")
     add("--pairs", type=given_path, metavar="FILE", help="pairs: each last revision over its original")
     add("--steps", type=given_path, metavar="FILE", help="a line of JSON for each answer: all that was said")
@@ -62,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     if args.estimate:
         return 0
     revisions = revising.run()
-    figures = revision_figures(revising, revisions, settings.marks)
+    figures = revision_figures(revising, revisions)
     print("\n".join((*figures.lines(), *revising.purse.sentences)))
     write_revisions(revising, revisions, figures, files)
     for path in (files.demonstrations, files.pairs):

@@ -15,13 +15,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from plaudit.data.records import Task, Text, assistant_turn
+from plaudit.data.records import Task, Text, answers_of, assistant_turn
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.generate import EvaluationPrompt, evaluation_prompts
 from plaudit.evaluation.policies.multiple_choice import ChoiceQuestion
 from plaudit.evaluation.prompt_sets import MAX_CLOSED_QUESTIONS, PromptSet
 from plaudit.evaluation.reward_models.evaluate import RewardEvaluationData
-from plaudit.evaluation.reward_models.pairs import PreferenceRecord, all_answers, group_index
+from plaudit.evaluation.reward_models.pairs import PreferenceRecord, group_index
 from plaudit.evaluation.reward_models.result import Ceiling
 from plaudit.evaluation.stats import Resampling, bootstrap_mean
 from plaudit.lab.world.annotators import POOLS, Annotator, agreement, annotator_pool
@@ -206,7 +206,7 @@ def _pool_ceiling(
     tasks = [
         Task(prompt=record.prompt, answers=pair, ended=(True, True))
         for record in records
-        for pair in combinations(all_answers(record), 2)
+        for pair in combinations(answers_of(record), 2)
     ][:MAX_CEILING_PAIRS]
     each = [agreement(name, judges, [task]) for task in tasks]
     with_ceiling = [(task, item) for task, item in zip(tasks, each, strict=True) if item.ceiling is not None]

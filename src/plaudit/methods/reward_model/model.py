@@ -284,7 +284,10 @@ def _unknown_token_notes(
 
 
 def _critiques(config: CriticConfig, records: Sequence[Record]) -> Iterator[Critique]:
-    """Each answer with the critique and the score of its row, which no common reader reads."""
+    """Each answer with the critique and the score of its row, which no common reader reads.
+
+    What a person says of one answer alone is a critique too; of several, it is none of any.
+    """
     row_by_origin = _raw_rows_by_origin(config, records)
     for record in records:
         if not isinstance(record, Demonstration | Rating):
@@ -293,7 +296,7 @@ def _critiques(config: CriticConfig, records: Sequence[Record]) -> Iterator[Crit
                 f"this row is a {record_kind(record)}"
             )
         row = row_by_origin.get(record.origin, {})
-        critique = row.get("critique")
+        critique = row.get("critique") if record.reason is None or record.places else record.reason
         yield Critique(
             prompt=record.prompt,
             completion=record.completion,
