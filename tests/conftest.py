@@ -75,7 +75,6 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Slow cases are marked, and what needs a GPU or the peer environment is skipped by name without it."""
     _mark_slow_cases(items, whole=not any("::" in word for word in config.args))
     for item in items:
         if item.get_closest_marker("gpu") and not _has_gpu():

@@ -38,11 +38,9 @@ class PeerValues:
     """Whose versions are recorded; the first is the peer itself."""
 
     def answers(self, source: str) -> Any:
-        """What the peer has said, or says now."""
         return self.recorded()["answers"] if source == RECORDED else _asked(self)
 
     def recorded(self) -> Any:
-        """The versions of the peer, and its answers."""
         record = json.loads(self.file.read_text(encoding="utf-8"))
         return record | {"answers": _unfolded(record["answers"], record["lists"])}
 

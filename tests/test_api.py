@@ -40,7 +40,6 @@ def given(base: Path) -> dict[str, Any]:
 
 
 def figures(run: plaudit.TrainingResult) -> list[dict[str, Any]]:
-    """The metrics that the same run would give again."""
     return [{name: value for name, value in row.items() if "timing" not in name} for row in run.metrics]
 
 
@@ -62,8 +61,7 @@ def test_a_name_a_function_and_what_it_makes_are_one_algorithm(given: Any, tmp_p
     by_function = plaudit.train(plaudit.dpo, out=tmp_path / "function", beta=0.2, **given)
     by_record = plaudit.train(plaudit.dpo(beta=0.2), out=tmp_path / "record", **given)
     assert figures(by_name) == figures(by_function) == figures(by_record)
-    config = (by_function.folder / "config.yaml").read_text("utf-8")
-    assert "beta: 0.2" in config
+    assert "beta: 0.2" in (by_function.folder / "config.yaml").read_text("utf-8")
 
 
 def test_a_loss_of_ones_own_is_trained(given: Any, tmp_path: Path) -> None:
@@ -176,8 +174,7 @@ def test_records_are_rows_and_lie_beside_the_run(given: Any, tmp_path: Path) -> 
     ]
     run = plaudit.train("reward", out=tmp_path / "reward", **{**given, "data": records})
     assert len((tmp_path / "reward.data.jsonl").read_text("utf-8").splitlines()) == len(PAIRS)
-    reward = run.load(device="cpu")
-    assert isinstance(reward, plaudit.Reward)
+    assert isinstance(run.load(device="cpu"), plaudit.Reward)
     found = plaudit.evaluate(run, data=PAIRS, bootstrap=20, device="cpu")
     assert isinstance(found, plaudit.RewardEvaluation)
     assert found.pairs == len(PAIRS)
@@ -259,8 +256,7 @@ def test_a_reward_is_a_function_an_object_or_a_run(given: Any, tmp_path: Path) -
     whole = plaudit.FunctionReward(name="long", function=lambda prompt, answer: float(len(answer)))
     assert plaudit.train("grpo", out=tmp_path / "object", reward=whole, **short).summary["step"] == 2
     learnt = plaudit.train("reward", out=tmp_path / "reward", **{**given, "data": PAIRS})
-    scored = plaudit.train("grpo", out=tmp_path / "scored", reward=learnt, **short)
-    assert scored.summary["step"] == 2
+    assert plaudit.train("grpo", out=tmp_path / "scored", reward=learnt, **short).summary["step"] == 2
     # Several, by weights, and prompts held out as rows.
     assert blend_word([ends_well], None, tmp_path / "one") == plain_setting(ends_well, "reward")
     both = {"reward": [ends_well, "length:1-3"], "reward_weights": [3, 1], "held_out": PAIRS[:2]}
@@ -358,8 +354,7 @@ def test_a_model_in_memory_is_trained_and_talks(base: Path, given: Any, tmp_path
 
 
 def test_estimates_become_columns_with_their_ends() -> None:
-    estimate = plaudit.Estimate(value=0.5, low=0.4, high=0.6, n=3, prompts=3)
-    slice_ = Slice(name="facts", accuracy=estimate)
+    slice_ = Slice(name="facts", accuracy=plaudit.Estimate(value=0.5, low=0.4, high=0.6, n=3, prompts=3))
     assert plaudit.Table.of([slice_]) == [
         {"name": "facts", "accuracy": 0.5, "accuracy_low": 0.4, "accuracy_high": 0.6}
     ]

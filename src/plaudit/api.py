@@ -21,16 +21,9 @@ from plaudit.config import did_you_mean, missing_settings, read_values, resolve
 from plaudit.errors import UserError
 from plaudit.files import hub
 from plaudit.given import Rows, blend_word, model_word, plain_setting, row_list, rows_file
+from plaudit.methods import registry
 from plaudit.methods.algorithm import algorithm as from_signature
 from plaudit.methods.preference.algorithms import OWN
-from plaudit.methods.registry import (
-    TABLES,
-    config_type,
-    config_types,
-    load_entry_point,
-    run_method,
-    with_local_inputs,
-)
 from plaudit.results import TrainingResult, is_reward, load_any_reward
 
 if TYPE_CHECKING:
@@ -60,7 +53,7 @@ def train(algorithm: Algorithm, *, out: str | os.PathLike[str], **settings: Any)
     """
     method, record, settings = _resolve_algorithm(algorithm, dict(settings))
     own = settings.get("algorithm") if method == OWN else None
-    kind = _record_entry(record).config_type() if record is not None else config_type(method, own)
+    kind = _record_entry(record).config_type() if record is not None else registry.config_type(method, own)
     folder = Path(out)
     # One word for all methods in Python: what a policy run calls prompts may be given as data.
     prompts = "prompts" in kind.__dataclass_fields__
@@ -79,9 +72,9 @@ def train(algorithm: Algorithm, *, out: str | os.PathLike[str], **settings: Any)
     config = _make_config(kind, {**settings, "out": str(folder)}, method)
     with _telling(given):
         if record is None:
-            run_method(method, config)
+            registry.run_method(method, config)
         else:
-            _record_entry(record).run(record, with_local_inputs(config))
+            _record_entry(record).run(record, registry.with_local_inputs(config))
     return TrainingResult(folder)
 
 
@@ -114,10 +107,10 @@ class _RecordEntry:
     function: str
 
     def config_type(self) -> type:
-        return load_entry_point(self.config)
+        return registry.load_entry_point(self.config)
 
     def run(self, record: Any, config: Any) -> Any:
-        return load_entry_point(self.function)(record, config)
+        return registry.load_entry_point(self.function)(record, config)
 
 
 RECORDS = (
@@ -147,7 +140,7 @@ def _resolve_algorithm(algorithm: Algorithm, settings: dict[str, Any]) -> tuple[
     if isinstance(algorithm, str):
         if ":" in algorithm:
             return OWN, None, {**settings, "algorithm": algorithm}
-        names = config_types()
+        names = registry.config_types()
         if algorithm not in names:
             raise UserError(
                 f"plaudit.train: there is no method {algorithm!r}{did_you_mean(algorithm, names)}; plaudit "
@@ -158,7 +151,7 @@ def _resolve_algorithm(algorithm: Algorithm, settings: dict[str, Any]) -> tuple[
         _record_entry(algorithm)
         return str(getattr(algorithm, "name", "own")), algorithm, settings
     name = getattr(algorithm, "__name__", "own")
-    for table in TABLES:
+    for table in registry.TABLES:
         # `plaudit.simpo` itself means the method "simpo" with all its
         # settings, not one call with its defaults.
         found = [row for row in table.rows.values() if getattr(row, "function", None) is algorithm]
@@ -247,8 +240,7 @@ def evaluate(models: Any, *, data: Rows, **settings: Any) -> RewardEvaluation | 
     """
     folder = models.folder if isinstance(models, TrainingResult) else models
     scores = not isinstance(folder, Mapping) and is_reward(folder)
-    kind = _RewardOptions if scores else _PolicyOptions
-    known = [field.name for field in fields(kind)]
+    known = [field.name for field in fields(_RewardOptions if scores else _PolicyOptions)]
     for name in settings:
         if name not in known:
             what = f"is no setting of an evaluation of {'a reward model' if scores else 'policies'}"
@@ -298,11 +290,9 @@ def _scorers(options: _PolicyOptions) -> Scorers:
     if not words:
         words = {str(plain_setting(judge, "judges")): judge for judge in options.judges or rewards}
     plain = {name: str(plain_setting(judge, "judges")) for name, judge in words.items()}
-    return Scorers(
-        reward=rewards.get(str(options.reward)),
-        right=load_any_reward(options.right, options.device, options.dtype) if options.right else None,
-        judges={name: load_judge(word, rewards, settings) for name, word in plain.items()},
-    )
+    right = load_any_reward(options.right, options.device, options.dtype) if options.right else None
+    judges = {name: load_judge(word, rewards, settings) for name, word in plain.items()}
+    return Scorers(reward=rewards.get(str(options.reward)), right=right, judges=judges)
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from plaudit.errors import UserError
+from plaudit.errors import UserError, located
 from plaudit.index import field_docstrings
 
 
@@ -56,7 +56,6 @@ def did_you_mean(word: str, candidates: Iterable[str]) -> str:
 
 def explain_unknown(word: str, options: Iterable[str]) -> str:
     """What to say behind an unknown setting: its name here, where other projects call it so, or the nearest.
-
     ``options`` are named as on the command line, or all as in a file.
 
     >>> explain_unknown("--lr", ["--learning-rate"])
@@ -98,7 +97,6 @@ def _normalised(name: str) -> str:
 
 def convert(value: object, value_type: object) -> object:
     """The value as the wanted type; ``ValueError`` says what was expected.
-
     Numbers may be written as text, since YAML reads ``1e-4`` as text.
 
     >>> convert("1e-4", float)
@@ -373,7 +371,12 @@ def _check_node(node: Any, path: Path, sizes: dict[int, int]) -> int:
         return 1
     sizes[id(node)] = 0
     if isinstance(node, yaml.MappingNode):
-        _refuse_repeated_keys(node, path)
+        keys: set[str] = set()
+        for key, _ in node.value:
+            if str(key.value) in keys:
+                where = f"{path}:{key.start_mark.line + 1}"
+                raise UserError(f"{where}: {key.value} is set twice; keep one of the two")
+            keys.add(str(key.value))
     parts = [part for item in node.value for part in (item if isinstance(item, tuple) else (item,))]
     size = 1 + sum(_check_node(part, path, sizes) for part in parts)
     if size > _MOST_VALUES:
@@ -383,15 +386,6 @@ def _check_node(node: Any, path: Path, sizes: dict[int, int]) -> int:
         )
     sizes[id(node)] = size
     return size
-
-
-def _refuse_repeated_keys(node: Any, path: Path) -> None:
-    keys: set[str] = set()
-    for key, _ in node.value:
-        if str(key.value) in keys:
-            where = f"{path}:{key.start_mark.line + 1}"
-            raise UserError(f"{where}: {key.value} is set twice; keep one of the two")
-        keys.add(str(key.value))
 
 
 def _collect(
@@ -413,20 +407,14 @@ def _collect(
             raise UserError(f"{source}: unknown key {key}{explain_unknown(key, nearby)}")
         setting = settings_by_name[name]
         if setting.group is None:
-            values[setting.path] = _convert_value(value, setting.value_type, f"{source}: {setting.key}")
+            with located(f"{source}: {setting.key}", ValueError):
+                values[setting.path] = convert(value, setting.value_type)
         # False stands for "off, and said so", which the default of the group may not turn on again.
         elif setting.optional_group and value is None:
             values[setting.path] = False
         else:
             values[setting.path] = True
             _collect(value, setting.group, setting.path, source, values)
-
-
-def _convert_value(value: object, value_type: object, where: str) -> object:
-    try:
-        return convert(value, value_type)
-    except ValueError as error:
-        raise UserError(f"{where}: {error}") from error
 
 
 def to_plain_data(value: Any) -> Any:

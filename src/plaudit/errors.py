@@ -1,8 +1,21 @@
 """Errors that are meant for the user's eyes, and the end that a command chooses itself."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class UserError(ValueError):
     """What is wrong, where, and what to do; the command line prints it without a traceback."""
+
+
+@contextmanager
+def located(where: str, *faults: type[Exception]) -> Iterator[None]:
+    """Puts where, and perhaps what, in front of these faults; of none named, of each `UserError` within."""
+    kinds = faults or (UserError,)
+    try:
+        yield
+    except kinds as error:
+        raise UserError(f"{where}: {error}") from error
 
 
 class WaitingError(UserError):

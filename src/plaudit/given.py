@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from plaudit.config import to_plain_data
-from plaudit.errors import UserError
+from plaudit.errors import UserError, located
 from plaudit.files.data_sets import joined
 from plaudit.results import LanguageModel, TrainingResult
 
@@ -176,7 +176,5 @@ def _row_line(row: Any, name: str, number: int) -> str:
                 return getattr(value, way)()
         raise TypeError(f"a {type(value).__name__} is no text, number, list or dict")
 
-    try:
+    with located(f"{name}: row {number} cannot be written", TypeError, ValueError):
         return json.dumps(row, ensure_ascii=False, default=convert) + "\n"
-    except (TypeError, ValueError) as error:
-        raise UserError(f"{name}: row {number} cannot be written: {error}") from error

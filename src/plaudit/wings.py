@@ -26,6 +26,11 @@ class Verb:
     purpose: str
 
 
+def verbs_in(package: str, **purposes: str) -> Mapping[str, Verb]:
+    """Verbs, each a module of its name in the package, by what they are for."""
+    return {name: Verb(module=f"{package}.{name}", purpose=purpose) for name, purpose in purposes.items()}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wing:
     """All that a wing brings, by name."""

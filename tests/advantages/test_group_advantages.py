@@ -30,8 +30,7 @@ def test_equal_rewards_teach_nothing_to_the_last_bit(name, dtype):
     """Σ 0.1 over three, divided by three, is not 0.1 in either precision."""
     reward_N = numbers(0.1, 0.1, 0.1, 0.7, 1.0, 0.3, dtype=dtype)
     group_N = torch.tensor([0, 0, 0, 1, 2, 2])
-    own = {"epsilon": 0.0} if name == "z" else {}
-    advantage_N = EACH[name](reward_N, group_N, **own)
+    advantage_N = EACH[name](reward_N, group_N, **{"epsilon": 0.0} if name == "z" else {})
     assert advantage_N[:4].tolist() == [0.0] * 4
     assert bool((advantage_N[4:] != 0).all())
 

@@ -35,13 +35,8 @@ def test_bash_completes(tmp_path: Path):
         "source <(plaudit completion bash); COMP_WORDS=(plaudit train dpo --lora.r); COMP_CWORD=3; _plaudit; "
         'echo "${COMPREPLY[@]}"'
     )
-    done = subprocess.run(
-        ["bash", "-c", script],
-        env=os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    env = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-c", script], env=env, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "--lora.rank", done.stderr
 
 

@@ -254,8 +254,7 @@ def test_judgements_of_several_have_their_members_cost(capsys, folder, server, w
     assert server.counts.requests == questions
     with closing(open_store("labels.db")) as store:
         bodies = [event.body for event in store.events() if event.kind == "judged"]
-    tokens = sum(body["tokens"] for body in bodies if body)
-    assert tokens == sum(server.counts.tokens.values())
+    assert sum(body["tokens"] for body in bodies if body) == sum(server.counts.tokens.values())
 
 
 def test_a_constitution_judges_and_which_principle_decided_is_kept_in_the_store(capsys, folder, server):

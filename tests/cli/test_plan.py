@@ -128,8 +128,7 @@ def test_the_arithmetic_of_ppo_is_that_of_the_run(tmp_path, toy, more):
     assert plan["batches"] == -(-len(reports) // 4)
     # An answer may end before its room is used up; the plan takes it to be as long as it may be.
     assert plan["tokens"] >= sum(one.values["tokens"] for one in reports)
-    last = max(one.values["length_max"] for one in reports)
-    assert last <= 5
+    assert max(one.values["length_max"] for one in reports) <= 5
     first = [one for one in reports if one.step % 4 == 1]
     assert plan["answers"] >= 3 * sum(one.values["rows"] for one in first)
 
@@ -215,8 +214,7 @@ def test_less_memory_is_offered_by_single_changes_first(tmp_path, toy):
     assert planned(tmp_path, *words, "--machine-memory", f"{tight}B")["peak_bytes"] < tight
     words += ("--no-memory.checkpointing",)
     plan = planned(tmp_path, *words, "--machine-memory", f"{tight}B", status=1)
-    settings = [one["settings"] for one in plan["suggestions"]]
-    assert settings[0] == "--memory.checkpointing"
+    assert next(one["settings"] for one in plan["suggestions"]) == "--memory.checkpointing"
     for offer in plan["suggestions"]:
         again = planned(tmp_path, *words, "--machine-memory", f"{tight}B", *offer["settings"].split())
         assert again["peak_bytes"] == offer["peak_bytes"]
@@ -361,8 +359,7 @@ def test_folders_without_config_or_tokenizer_are_refused_in_words(tmp_path, toy,
     stated = ["--prompt-tokens", "5", "--answer-tokens", "5"]
     assert main(["plan", "sft", "--model", str(tmp_path / "empty"), "--data", data, *stated]) == 2
     assert "config.json is missing" in capsys.readouterr().err
-    model = bare(tmp_path / "llama", SEVEN_B)
-    assert main(["plan", "sft", "--model", str(model), "--data", data]) == 2
+    assert main(["plan", "sft", "--model", str(bare(tmp_path / "llama", SEVEN_B)), "--data", data]) == 2
     assert "--prompt-tokens" in capsys.readouterr().err
 
 

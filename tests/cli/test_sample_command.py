@@ -251,8 +251,7 @@ def test_best_of_n_says_ties_and_leaves_out_what_has_no_verdict(models, capsys, 
     words = ["sample", "--model", models[0], "--model", models[1], *asked, "--out", str(out), *SHORT]
     assert main(words) == 0
     heard = capsys.readouterr()
-    sampler = LocalSampler(Path(models[0]))
-    [group] = sampler.generate_answers(["w7"], SamplingSettings(max_tokens=5), n=8)
+    [group] = LocalSampler(Path(models[0])).generate_answers(["w7"], SamplingSettings(max_tokens=5), n=8)
     scores = [picky("w7", answer.text) for answer in group]
     assert scores.count(max(scores)) > 1, "the test wants a tie"
     first = group[scores.index(max(scores))].text

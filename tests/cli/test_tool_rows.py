@@ -110,8 +110,7 @@ def test_answers_are_drawn_with_the_tools_in_view(home: Path, capsys, monkeypatc
     assert main(["sample", "--model", "base", "--data", "asked.jsonl", *draw]) == 0
     assert json.dumps(TOOL) in asked[0]
     assert '{"name": "fruit_price", "arguments": {"fruit": "fig", "n": 0}}' in asked[0]
-    shown = capsys.readouterr().out
-    assert '> assistant: fruit_price({"fruit": "fig", "n": 0})' in shown
+    assert '> assistant: fruit_price({"fruit": "fig", "n": 0})' in capsys.readouterr().out
     # What was drawn is a row to learn from, with the same prompt.
     given, back = (read_records(home / name).records for name in ("asked.jsonl", "drawn.jsonl"))
     assert [record.prompt for record in back] == [record.prompt for record in given]

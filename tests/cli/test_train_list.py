@@ -13,7 +13,6 @@ from plaudit.methods.preference.cells import describe_cells
 
 
 def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """What a command shows that then ends well."""
     capsys.readouterr()
     with pytest.raises(SystemExit) as end:
         main(["train", *arguments])

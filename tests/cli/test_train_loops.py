@@ -81,8 +81,7 @@ def test_no_two_methods_have_the_same_name():
 @pytest.mark.parametrize("name", ITERATIVE_ALGORITHMS)
 def test_a_row_is_whole_and_reads_its_own_settings(name):
     facts = ITERATIVE_ALGORITHMS[name]
-    known = LoopSettings.__dataclass_fields__
-    assert {*facts.defaults, *facts.optional_settings} <= {*known}
+    assert {*facts.defaults, *facts.optional_settings} <= {*LoopSettings.__dataclass_fields__}
     assert {"rounds", "answers"} <= {*facts.defaults}
     assert facts.trainer == "sft" or facts.trainer in PREFERENCE_ALGORITHMS
     config = LoopConfig(model=Path("m"), prompts=Path("p"), reward=reward_of(name), out=Path("o"))

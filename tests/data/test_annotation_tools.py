@@ -141,8 +141,7 @@ def test_json_min_is_read_as_the_whole_export_is(tmp_path):
 
 
 def test_a_prompt_of_turns_has_answers_of_turns():
-    data = {**TEXTS, "prompt": [{"role": "user", "content": "What sinks?"}]}
-    (pair,) = records(labelled(data, RIGHT))
+    (pair,) = records(labelled({**TEXTS, "prompt": [{"role": "user", "content": "What sinks?"}]}, RIGHT))
     assert (pair.prompt, pair.chosen) == (user_turn("What sinks?"), assistant_turn("A stone."))
 
 

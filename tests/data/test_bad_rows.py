@@ -160,8 +160,7 @@ def test_a_bad_row_is_named_and_put_aside(tmp_path, kind, good, bad, field):
 
 
 def test_a_row_beyond_ten_megabytes_is_named_and_the_next_one_read(tmp_path):
-    huge = {**PAIR, "chosen": "x" * 25_000_000}
-    source = write(tmp_path / "rows.jsonl", PAIR, huge, PAIR)
+    source = write(tmp_path / "rows.jsonl", PAIR, {**PAIR, "chosen": "x" * 25_000_000}, PAIR)
     reading = read_records(source, threshold=0.5, quarantine=tmp_path / "bad.jsonl")
     assert [(p.kind, p.origin) for p in reading.problems] == [("row too large", "rows.jsonl:2")]
     assert [record.origin for record in reading.records] == ["rows.jsonl:1", "rows.jsonl:3"]
@@ -204,8 +203,7 @@ def test_there_is_no_quarantine_without_bad_rows_nor_in_place_of_the_data(tmp_pa
     source = write(tmp_path / "rows.jsonl", PAIR)
     with pytest.raises(UserError, match="would replace the data"):
         read_records(source, quarantine=source)
-    reading = read_records([PAIR], quarantine=tmp_path / "bad.jsonl")
-    assert reading.quarantine is None
+    assert read_records([PAIR], quarantine=tmp_path / "bad.jsonl").quarantine is None
     assert list(tmp_path.iterdir()) == [source]
 
 

@@ -220,8 +220,7 @@ def fine_tuned(demonstrations, encoder):
     )
     examples = encode_rows(demonstrations, encoder).examples
     for _ in range(60):
-        outcome = take_step(stepper, microbatches_of(examples, single_process(), 4096), 1e-2)
-        assert outcome.fault is None
+        assert take_step(stepper, microbatches_of(examples, single_process(), 4096), 1e-2).fault is None
     return policy
 
 

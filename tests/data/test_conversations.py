@@ -96,8 +96,7 @@ def test_what_else_says_what_is_trained_is_refused_and_can_be_left_out(role, mor
 def test_keys_of_turns_that_nothing_reads_are_said():
     turns = [{**USER, "name": "Ada", "id": 3}, {**STONE[0], "refusal": None, "score": 4}]
     for row in ({"messages": turns}, {"prompt": turns[:1], "completion": turns[1:]}):
-        sentence = read_records([row]).format_sentence
-        assert sentence.endswith("Keys of turns left unread: id, name, score.")
+        assert read_records([row]).format_sentence.endswith("Keys of turns left unread: id, name, score.")
     assert "Keys" not in read_records([{"messages": LIT, "tools": [LAMP]}]).format_sentence
 
 
@@ -175,8 +174,7 @@ def test_tools_are_read_in_each_of_their_spellings(row):
     (expected,) = records({"messages": LIT, "tools": [LAMP]})
     (record,) = records(row)
     assert record.prompt == expected.prompt
-    answer = record.chosen if isinstance(record, Comparison) else record.completion
-    assert answer == expected.completion
+    assert (record.chosen if isinstance(record, Comparison) else record.completion) == expected.completion
 
 
 @pytest.mark.parametrize("none", [None, [], "", "[]"])

@@ -96,8 +96,7 @@ def test_datasets_keep_their_row_numbers_and_a_streaming_one_is_read_as_it_is_as
             asked.append(i)
             yield {"prompt": f"What is {i}?"}
 
-    stream = open_rows(datasets.IterableDataset.from_generator(rows))
-    first = next(stream.rows)
+    first = next(open_rows(datasets.IterableDataset.from_generator(rows)).rows)
     assert first.records[0].origin == "dataset:1"
     assert len(asked) < 100
     reading = read_records(datasets.Dataset.from_list([PAIR, PAIR]))
@@ -287,15 +286,13 @@ def clone(folder, *names):
     (folder / "README.md").write_text("---\nlicense: mit\n---\n", encoding="utf-8")
     (folder / ".gitattributes").write_text("*.parquet filter=lfs\n", encoding="utf-8")
     for number, name in enumerate(names):
-        records = [Prompt(prompt=f"{number}?")]
-        write_records(records, folder / "data" / name)
+        write_records([Prompt(prompt=f"{number}?")], folder / "data" / name)
     return folder
 
 
 def test_a_clone_of_parquet_shards_is_read_in_their_order(tmp_path):
     one = clone(tmp_path / "one", "train-00000-of-00002.parquet", "train-00001-of-00002.parquet")
-    reading = read_records(one)
-    assert [record.prompt for record in reading.records] == ["0?", "1?"]
+    assert [record.prompt for record in read_records(one).records] == ["0?", "1?"]
     two = clone(tmp_path / "two", "train-00000-of-00001.parquet", "test-00000-of-00001.parquet")
     with pytest.raises(UserError, match=r"several splits \(test, train\)"):
         read_records(two)

@@ -46,12 +46,9 @@ def test_every_layout_has_a_row_in_these_tests():
 
 def test_ultrafeedback_reads_the_ratings_and_never_the_overall_score():
     ranking, *ratings = records(ULTRAFEEDBACK)
+    completions = ("A cork.", "A stone.")
     assert ranking == Ranking(
-        prompt="What sinks?",
-        completions=("A cork.", "A stone."),
-        ranks=(2.0, 1.0),
-        category="made",
-        origin=ORIGIN,
+        prompt="What sinks?", completions=completions, ranks=(2.0, 1.0), category="made", origin=ORIGIN
     )
     assert {rating.category for rating in ratings} == {"made"}
     assert [(r.completion, r.aspect, r.score) for r in ratings] == [

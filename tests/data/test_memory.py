@@ -13,8 +13,7 @@ MEGABYTE = 1_000_000
 def peak_of(source, limit):
     tracemalloc.start()
     try:
-        rows = sum(1 for _ in raw_rows(source, limit=limit))
-        return rows, tracemalloc.get_traced_memory()[1]
+        return sum(1 for _ in raw_rows(source, limit=limit)), tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
 

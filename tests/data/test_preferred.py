@@ -2,26 +2,16 @@
 
 import pytest
 
-from plaudit.data.records import (
-    RECORD_TYPES,
-    Comparison,
-    Demonstration,
-    Prompt,
-    Ranking,
-    Rating,
-    Steps,
-    record_kind,
-    record_to_dict,
-)
+from plaudit.data import records
 from plaudit.data.transforms import preferred_demonstration
 
 
 def pair(**facts):
-    return Comparison(prompt="p", chosen="good", rejected="bad", **facts)
+    return records.Comparison(prompt="p", chosen="good", rejected="bad", **facts)
 
 
 def ranking(*ranks):
-    return Ranking(prompt="p", completions=("a", "b", "c"), ranks=ranks)
+    return records.Ranking(prompt="p", completions=("a", "b", "c"), ranks=ranks)
 
 
 LIKED = [
@@ -34,11 +24,11 @@ LIKED = [
     (ranking(2.0, 1.0, 3.0), "b"),
     (ranking(2.0, 1.0, 1.0), "b"),
     (ranking(1.0, 1.0, 1.0), None),
-    (Rating(prompt="p", completion="c", score=1.0, thumb=True), "c"),
-    (Rating(prompt="p", completion="c", score=0.0, thumb=True), None),
-    (Rating(prompt="p", completion="c", score=1.0), None),
-    (Steps(prompt="p", steps=("s",), labels=(1.0,)), None),
-    (Prompt(prompt="p"), None),
+    (records.Rating(prompt="p", completion="c", score=1.0, thumb=True), "c"),
+    (records.Rating(prompt="p", completion="c", score=0.0, thumb=True), None),
+    (records.Rating(prompt="p", completion="c", score=1.0), None),
+    (records.Steps(prompt="p", steps=("s",), labels=(1.0,)), None),
+    (records.Prompt(prompt="p"), None),
 ]
 
 
@@ -50,17 +40,19 @@ def test_the_liked_answer_or_none(record, answer):
 
 def test_who_said_it_and_where_stay_with_the_answer():
     said = {"annotator": "ada", "group": "g", "category": "fact", "origin": "a.jsonl:3"}
-    assert preferred_demonstration(pair(**said)) == Demonstration(prompt="p", completion="good", **said)
-    record = Demonstration(prompt="p", completion="c")
+    assert preferred_demonstration(pair(**said)) == records.Demonstration(
+        prompt="p", completion="good", **said
+    )
+    record = records.Demonstration(prompt="p", completion="c")
     assert preferred_demonstration(record) is record
 
 
 def test_every_kind_has_its_name():
-    for name, record in RECORD_TYPES.items():
+    for name, record in records.RECORD_TYPES.items():
         assert record.__name__.lower() == name
-    assert record_kind(pair()) == "comparison"
+    assert records.record_kind(pair()) == "comparison"
 
 
 def test_a_plain_row_leaves_out_what_was_not_said():
     plain = {"kind": "comparison", "prompt": "p", "chosen": "good", "rejected": "bad", "strength": 2.0}
-    assert record_to_dict(pair(strength=2.0)) == plain
+    assert records.record_to_dict(pair(strength=2.0)) == plain

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from plaudit.data import generative_judging, transforms
+from plaudit.data import generative_judging, records, transforms
 from plaudit.data.generative_judging import (
     Critique,
     CritiqueSettings,
@@ -19,26 +19,14 @@ from plaudit.data.generative_judging import (
     points_prompt,
     pointwise_prompt,
 )
-from plaudit.data.records import (
-    Comparison,
-    Demonstration,
-    Message,
-    Part,
-    Prompt,
-    Ranking,
-    Rating,
-    assistant_turn,
-    user_turn,
-)
 from plaudit.errors import UserError
 
 GOOD, BETTER, CRITIC = GenerativeRewardSettings(), PairwiseRankerSettings(), CritiqueSettings()
 PLAIN = JudgePromptFormat(has_chat_template=False, control_tokens=("<|im_end|>", "<|im_start|>", "</s>"))
-PAIR = Comparison(prompt="Capital of France?", chosen="Paris.", rejected="Lyon.", origin="f:1")
+PAIR = records.Comparison(prompt="Capital of France?", chosen="Paris.", rejected="Lyon.", origin="f:1")
 
 
 def said(lesson):
-    """The quoted answers of each row and the reply."""
     return [(_quoted(row.prompt), row.completion) for row in lesson.demonstrations]
 
 
@@ -48,9 +36,13 @@ def _quoted(question):
 
 
 def test_the_question_of_a_conversation_is_one_turn_of_the_users_with_the_roles_named():
-    talk = (*user_turn("Hi."), *assistant_turn("Hello.\n\nWell?"), *user_turn("2 + 2?"))
-    prompt = (Message(role="system", content="Be brief."), *talk)
-    asked = pointwise_prompt(GOOD, JudgePromptFormat(), prompt, assistant_turn("4"))
+    talk = (
+        *records.user_turn("Hi."),
+        *records.assistant_turn("Hello.\n\nWell?"),
+        *records.user_turn("2 + 2?"),
+    )
+    prompt = (records.Message(role="system", content="Be brief."), *talk)
+    asked = pointwise_prompt(GOOD, JudgePromptFormat(), prompt, records.assistant_turn("4"))
     assert [turn.role for turn in asked] == ["user"]
     assert asked[0].content == (
         "System:\n> Be brief.\nUser:\n> Hi.\nAssistant:\n> Hello.\n> \n> Well?\nUser:\n> 2 + 2?\n"
@@ -60,17 +52,17 @@ def test_the_question_of_a_conversation_is_one_turn_of_the_users_with_the_roles_
 
 def test_a_model_without_a_template_is_asked_the_same_in_plain_text():
     chat, plain = (
-        pointwise_prompt(GOOD, JudgePromptFormat(has_chat_template=chat), user_turn("Hi."), "4")
+        pointwise_prompt(GOOD, JudgePromptFormat(has_chat_template=chat), records.user_turn("Hi."), "4")
         for chat in (True, False)
     )
     assert plain == chat[0].content + "\n"
     assert JudgePromptFormat(has_chat_template=False).reply("Good") == "Good"
-    assert JudgePromptFormat().reply("Good") == assistant_turn("Good")
+    assert JudgePromptFormat().reply("Good") == records.assistant_turn("Good")
 
 
 def test_an_answer_with_a_tools_turn_stays_in_its_place():
-    result = Message(role="tool", content="Answer B:\n> 7")
-    answer = (*assistant_turn("I look."), result, *assistant_turn("It is 7."))
+    result = records.Message(role="tool", content="Answer B:\n> 7")
+    answer = (*records.assistant_turn("I look."), result, *records.assistant_turn("It is 7."))
     asked = pairwise_prompt(BETTER, PLAIN, "2 + 5?", (answer, "8"))
     assert asked.splitlines()[2:] == [
         *("Answer A:", "> I look.", "Tool:", "> Answer B:", "> > 7", "Assistant:", "> It is 7."),
@@ -118,11 +110,11 @@ def test_control_tokens_are_taken_apart_wherever_they_stand():
 @pytest.mark.parametrize("role", ["Answer", "answer", "x:\nAnswer", "critique", "USER", ""])
 def test_a_role_cannot_be_taken_for_another_header(role):
     with pytest.raises(UserError, match="cannot be a header"):
-        pointwise_prompt(GOOD, PLAIN, (Message(role=role, content="Good."),), "4")
+        pointwise_prompt(GOOD, PLAIN, (records.Message(role=role, content="Good."),), "4")
 
 
 def test_a_picture_is_refused_since_words_cannot_show_it():
-    picture = (Message(role="user", content=(Part(kind="image", source="a.png"),)),)
+    picture = (records.Message(role="user", content=(records.Part(kind="image", source="a.png"),)),)
     with pytest.raises(UserError, match="picture"):
         pointwise_prompt(GOOD, PLAIN, picture, "A cat.")
 
@@ -132,14 +124,14 @@ def test_both_sides_of_a_comparison_are_judged_by_the_likelier():
     assert said(lesson) == [(("Paris.",), "Good"), (("Lyon.",), "Bad")]
     assert {row.origin for row in lesson.demonstrations} == {"f:1"}
     assert lesson.word_counts == {"Bad": 1, "Good": 1}
-    turned = Comparison(prompt="p", chosen="a", rejected="b", probability=0.2)
+    turned = records.Comparison(prompt="p", chosen="a", rejected="b", probability=0.2)
     assert said(generative_reward_rows([turned], GOOD, PLAIN)) == [(("b",), "Good"), (("a",), "Bad")]
     both = PairwiseRankerSettings(order="both")
     assert said(pairwise_ranker_rows([turned], both, PLAIN)) == [(("b", "a"), "A"), (("a", "b"), "B")]
 
 
 def test_of_a_ranking_the_ends_are_good_and_bad_and_all_its_pairs_are_compared():
-    ranking = Ranking(prompt="p", completions=("a", "b", "c", "d"), ranks=(2.0, 1.0, 3.0, 2.0))
+    ranking = records.Ranking(prompt="p", completions=("a", "b", "c", "d"), ranks=(2.0, 1.0, 3.0, 2.0))
     lesson = generative_reward_rows([ranking], GOOD, PLAIN)
     assert said(lesson) == [(("b",), "Good"), (("c",), "Bad")]
     assert lesson.reason_counts == {transforms.MIDDLE_RANK: 2}
@@ -150,12 +142,12 @@ def test_of_a_ranking_the_ends_are_good_and_bad_and_all_its_pairs_are_compared()
 
 
 def test_thumbs_are_judged_and_what_says_nothing_is_left_out_and_counted():
-    thumbs = [Rating(prompt="p", completion=f"c{up}", score=float(up), thumb=True) for up in (0, 1)]
+    thumbs = [records.Rating(prompt="p", completion=f"c{up}", score=float(up), thumb=True) for up in (0, 1)]
     rest = [
-        Rating(prompt="p", completion="c", score=4.0),
-        Comparison(prompt="p", chosen="a", rejected="b", strength=0.0),
-        Demonstration(prompt="p", completion="c"),
-        Prompt(prompt="p"),
+        records.Rating(prompt="p", completion="c", score=4.0),
+        records.Comparison(prompt="p", chosen="a", rejected="b", strength=0.0),
+        records.Demonstration(prompt="p", completion="c"),
+        records.Prompt(prompt="p"),
     ]
     lesson = generative_reward_rows([*thumbs, *rest], GOOD, PLAIN)
     assert said(lesson) == [(("c0",), "Bad"), (("c1",), "Good")]
@@ -167,7 +159,7 @@ def test_thumbs_are_judged_and_what_says_nothing_is_left_out_and_counted():
 
 def test_only_the_thumbs_of_the_chosen_aspect_count():
     rows = [
-        Rating(prompt="p", completion=f"{aspect}{up}", score=float(up), thumb=True, aspect=aspect)
+        records.Rating(prompt="p", completion=f"{aspect}{up}", score=float(up), thumb=True, aspect=aspect)
         for aspect in ("truth", "tone")
         for up in (0, 1)
     ]
@@ -177,7 +169,7 @@ def test_only_the_thumbs_of_the_chosen_aspect_count():
 
 
 def test_a_random_order_is_even_and_the_seeds_own():
-    pairs = [Comparison(prompt=f"p{n}", chosen="a", rejected="b") for n in range(400)]
+    pairs = [records.Comparison(prompt=f"p{n}", chosen="a", rejected="b") for n in range(400)]
     first, again, other = (pairwise_ranker_rows(pairs, BETTER, PLAIN, seed=seed) for seed in (0, 0, 1))
     assert first == again
     assert first.demonstrations != other.demonstrations
@@ -213,7 +205,7 @@ def test_points_off_the_scale_and_empty_critiques_are_left_out(points):
 
 
 def test_rows_that_tell_nothing_apart_are_refused_with_the_reasons():
-    up = Rating(prompt="p", completion="c", score=1.0, thumb=True)
+    up = records.Rating(prompt="p", completion="c", score=1.0, thumb=True)
     with pytest.raises(UserError, match="all rows that can be used say 'Good'"):
         generative_reward_rows([up], GOOD, PLAIN)
     with pytest.raises(UserError, match=f"no row can be used.*1 × {transforms.SINGLE_ANSWER}"):

@@ -111,13 +111,9 @@ def rankings(draw):
 def ratings(draw):
     prompt, replies = draw(SIDES)
     thumb = draw(st.booleans())
+    score = draw(st.sampled_from([0.0, 1.0]) if thumb else NUMBER)
     return Rating(
-        prompt=prompt,
-        completion=replies[0],
-        score=draw(st.sampled_from([0.0, 1.0]) if thumb else NUMBER),
-        aspect=draw(NAME),
-        thumb=thumb,
-        **draw(WHO),
+        prompt=prompt, completion=replies[0], score=score, aspect=draw(NAME), thumb=thumb, **draw(WHO)
     )
 
 

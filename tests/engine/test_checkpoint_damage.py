@@ -68,8 +68,7 @@ def test_a_torn_file_is_found_or_harmless(two: Path, name: str, length: float, z
 def is_the_newest_or_the_one_before(folder: Path) -> None:
     loaded = save.load_latest_checkpoint(folder)
     assert loaded is not None
-    newest = loaded.state.step == 2
-    assert bool(loaded.notes) is not newest
+    assert bool(loaded.notes) is not (loaded.state.step == 2)
     assert all(str(folder / "step-00000002") in note for note in loaded.notes)
     wanted = state(loaded.state.step)
     assert loaded.state.facts == wanted.facts

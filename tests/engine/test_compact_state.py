@@ -85,8 +85,7 @@ def test_a_running_mean_reaches_its_value_by_chance_and_stands_still_when_rounde
     for _ in range(steps):
         by_chance = round_stochastically(by_chance.float().lerp(torch.ones(4096), 1 - beta), generator)
         nearest = nearest.float().lerp(torch.ones(4096), 1 - beta).bfloat16()
-    wanted = 1 - 0.5 * beta**steps
-    assert float(by_chance.float().mean()) == pytest.approx(wanted, abs=0.005)
+    assert float(by_chance.float().mean()) == pytest.approx(1 - 0.5 * beta**steps, abs=0.005)
     if beta > 0.99:
         assert float(nearest.float().mean()) < 0.75
 

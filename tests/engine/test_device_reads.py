@@ -114,13 +114,8 @@ def _has_mask(index: Any) -> bool:
 
 
 def stepper(module: torch.nn.Module, objective: Any) -> Stepper[Any]:
-    return Stepper(
-        module=module,
-        optimizer=torch.optim.AdamW(module.parameters()),
-        objective=objective,
-        clip=1.0,
-        ranks=single_process(),
-    )
+    optimizer = torch.optim.AdamW(module.parameters())
+    return Stepper(module=module, optimizer=optimizer, objective=objective, clip=1.0, ranks=single_process())
 
 
 def sft_step(folder: Path) -> tuple[Stepper[Any], Sequence[Any]]:
@@ -149,8 +144,7 @@ def policy_step(name: str, folder: Path) -> tuple[Stepper[Any], Sequence[Any]]:
     scene = policy.scene(name)
     actor = ActorCritic(scene.policy, scene.critic)
     parts = () if scene.critic is None else (scene.policy, scene.critic)
-    built = stepper(actor, scene.objective)
-    return replace(built, clip_groups=parts), scene.pieces()
+    return replace(stepper(actor, scene.objective), clip_groups=parts), scene.pieces()
 
 
 ON_THE_CPU_ALONE = {"tensors/logprobs.py:__getitem__"}

@@ -119,8 +119,7 @@ def test_rows_that_cannot_be_learnt_are_named(
     ("long_rows", "advice"), [(2, "leave them out with --rows.threshold 0.5"), (4, "Mend")]
 )
 def test_advice_about_refused_rows_can_help(toy: Toy, tmp_path: Path, long_rows: int, advice: str) -> None:
-    long = {"prompt": "a", "completion": "cat " * 300}
-    rows = [*[long] * long_rows, *demonstrations(4 - long_rows)]
+    rows = [*[{"prompt": "a", "completion": "cat " * 300}] * long_rows, *demonstrations(4 - long_rows)]
     data = write_rows(tmp_path / "rows.jsonl", rows)
     done = run(replace(toy, data=data), tmp_path / "run", "--max-length", 250, "--held-out", 0)
     refused(done, f"{long_rows} of 4 rows cannot be trained", advice)

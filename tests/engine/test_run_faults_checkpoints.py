@@ -23,7 +23,6 @@ def whole(toy: Toy, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
 
 @pytest.fixture(scope="module")
 def killed(toy: Toy, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that was killed when it had the checkpoints of steps 4 and 6."""
     out = tmp_path_factory.mktemp("killed") / "run"
     newest = out / "checkpoints" / "step-00000006"
     Command(sft(toy, out)).kill_when(newest.exists)
@@ -165,11 +164,9 @@ def test_a_bfloat16_model_comes_back_as_one_and_a_killed_run_still_ends_with_the
     assert f"the result is written in bfloat16, as {mine.model} is" in undisturbed.err
     kinds = {tensor.dtype for tensor in load_file(out / "model" / "model.safetensors").values()}
     assert kinds == {torch.bfloat16}
-    newest = sorted((out / "checkpoints").glob("step-*"))[-1]
-    kept = load_file(newest / "model.safetensors")
+    kept = load_file(sorted((out / "checkpoints").glob("step-*"))[-1] / "model.safetensors")
     assert {tensor.dtype for tensor in kept.values()} == {torch.float32}
-    again = AutoModelForCausalLM.from_pretrained(out / "model", dtype="auto")
-    assert again.dtype == torch.bfloat16
+    assert AutoModelForCausalLM.from_pretrained(out / "model", dtype="auto").dtype == torch.bfloat16
 
 
 @pytest.mark.slow

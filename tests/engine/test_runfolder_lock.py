@@ -38,8 +38,7 @@ def test_of_several_processes_exactly_one_gets_the_folder(tmp_path: Path) -> Non
     refused = [word for word in words if word != "held"]
     assert all(word.startswith(f"{tmp_path / 'run'}: another run is using this folder (") for word in refused)
     told = [word for word in refused if f"process {winner} on {socket.gethostname()}, started 20" in word]
-    starting = [word for word in refused if "it is just starting" in word]
-    assert len(told) + len(starting) == 5
+    assert len(told) + len([word for word in refused if "it is just starting" in word]) == 5
 
 
 def test_a_killed_holder_lets_go_and_its_death_is_said(tmp_path: Path) -> None:

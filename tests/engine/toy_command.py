@@ -86,21 +86,18 @@ def plaudit(*arguments: object, largest_file: int | None = None) -> Done:
 
 
 def finish(*arguments: object) -> Done:
-    """A command that does well."""
     done = plaudit(*arguments)
     assert done.code == 0, done.err
     return done
 
 
 def refused(*arguments: object) -> str:
-    """What a command says that is refused, its lines joined."""
     done = plaudit(*arguments)
     assert done.code == 2, done.err
     return " ".join(done.err.split())
 
 
 def cold(*arguments: object) -> subprocess.Popen[str]:
-    """Start a command as a user does, in a Python of its own."""
     return subprocess.Popen(
         [sys.executable, "-m", "plaudit", *map(str, arguments)],
         stdout=subprocess.PIPE,
@@ -134,11 +131,8 @@ def outcome(run: Path) -> Outcome:
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()]
     for line in lines:
         del line["timing"]
-    return Outcome(
-        metrics=tuple(lines),
-        samples=(run / "samples.jsonl").read_bytes(),
-        weights=(run / "model" / "model.safetensors").read_bytes(),
-    )
+    weights = (run / "model" / "model.safetensors").read_bytes()
+    return Outcome(metrics=tuple(lines), samples=(run / "samples.jsonl").read_bytes(), weights=weights)
 
 
 def warm_server() -> ForkServerContext:
@@ -150,8 +144,7 @@ def warm_server() -> ForkServerContext:
 
 def _be_the_command(arguments: list[str], said: Path, largest_file: int | None) -> None:
     for name, descriptor in (("out", 1), ("err", 2)):
-        target = os.open(said / name, os.O_WRONLY | os.O_APPEND)
-        os.dup2(target, descriptor)
+        os.dup2(os.open(said / name, os.O_WRONLY | os.O_APPEND), descriptor)
     if largest_file is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
     from plaudit.cli.main import main

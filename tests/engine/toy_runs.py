@@ -60,7 +60,6 @@ class ToyRun:
 
 
 def write_run(folder: Path, run: ToyRun) -> Path:
-    """Writes the folder that such a run leaves."""
     atomic.make_folder(folder)
     atomic.write_text(folder / "config.yaml", CONFIG)
     run_folder.write_lineage(folder / "lineage.json", ORIGIN)

@@ -27,14 +27,12 @@ QUICK = ("--bootstrap", 50)
 
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory) -> Path:
-    """Two hundred comparisons by people who love length."""
     rows = comparisons(200, annotator_pool("length-lovers"), split="validation", seed=3)
     return write_records(rows, tmp_path_factory.mktemp("data") / "pairs.jsonl").path
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory) -> Path:
-    """A reward model that has learnt nothing yet, on the world's base model."""
     return saved(tmp_path_factory.mktemp("model"), base_model_folder())[0]
 
 

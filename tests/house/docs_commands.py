@@ -74,15 +74,13 @@ def run_page(text: str, examples: Path, folder: Path) -> int:
 def shows(wanted: str, output: str) -> bool:
     """Whether the lines of ``wanted`` stand in the output, in this order and without lines between them."""
     patterns = [
-        r"(?:.*\n)*?" if line.strip() == "..." else _line_pattern(line)
+        r"(?:.*\n)*?"
+        if line.strip() == "..."
+        else ".*?".join(re.escape(part) for part in line.rstrip().split("...")) + r"\n"
         for line in wanted.strip("\n").split("\n")
     ]
     tidy = "".join(line.rstrip() + "\n" for line in output.splitlines())
     return re.search("^" + "".join(patterns), tidy, re.MULTILINE) is not None
-
-
-def _line_pattern(line: str) -> str:
-    return ".*?".join(re.escape(part) for part in line.rstrip().split("...")) + r"\n"
 
 
 def _body(lines: Iterator[tuple[int, str]], fence: re.Match[str], start: int) -> str:

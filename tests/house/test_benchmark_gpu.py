@@ -10,18 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from benchmarks import gpu
-from benchmarks.gpu_peers import (
-    CALLS,
-    FIGURES,
-    MEASURED,
-    NOT_MEASURED,
-    PUBLISHED,
-    HeadInputs,
-    errors_of,
-    plain,
-    section,
-)
+from benchmarks import gpu, gpu_peers
 from benchmarks.measure import Figure, Synchronisations, median_seconds, profiled
 from benchmarks.table import RESULTS
 from benchmarks.turns import PEER
@@ -129,9 +118,9 @@ def test_the_reference_costs_no_second_file(work: Path):
 
 
 def test_errors_are_those_of_the_head():
-    inputs = HeadInputs.random(rows=8, hidden=16, vocabulary=40, device="cpu")
-    assert max(errors_of(plain, inputs)) < 1e-5
-    wrong = errors_of(lambda *given: 1.01 * plain(*given), inputs)
+    inputs = gpu_peers.HeadInputs.random(rows=8, hidden=16, vocabulary=40, device="cpu")
+    assert max(gpu_peers.errors_of(gpu_peers.plain, inputs)) < 1e-5
+    wrong = gpu_peers.errors_of(lambda *given: 1.01 * gpu_peers.plain(*given), inputs)
     assert wrong == (pytest.approx(0.01, rel=1e-3), pytest.approx(0.01, rel=1e-3))
 
 
@@ -160,12 +149,14 @@ def test_a_median_leaves_out_the_first_time():
 def test_the_page_says_what_is_measured_by_which_commands():
     """And what came of them: the figures lie beside it, and say what is still open."""
     page = RESULTS.read_text(encoding="utf-8")
-    figures = [Figure(**json.loads(line)) for line in FIGURES.read_text(encoding="utf-8").splitlines()]
-    assert f"## {gpu.TITLE}\n\n{section(figures, MEASURED)}\n" in page
-    assert "Not measured yet" in MEASURED
-    for part, rest in CALLS:
+    figures = [
+        Figure(**json.loads(line)) for line in gpu_peers.FIGURES.read_text(encoding="utf-8").splitlines()
+    ]
+    assert f"## {gpu.TITLE}\n\n{gpu_peers.section(figures, gpu_peers.MEASURED)}\n" in page
+    assert "Not measured yet" in gpu_peers.MEASURED
+    for part, rest in gpu_peers.CALLS:
         gpu.parser().parse_args([part, "--device", "cuda", *rest.split()])
-    assert all(figure in page for *_, figure in PUBLISHED)
+    assert all(figure in page for *_, figure in gpu_peers.PUBLISHED)
 
 
 def test_collected_figures_become_tables():
@@ -173,8 +164,8 @@ def test_collected_figures_become_tables():
         Figure(part="env", name="products", value=789.6543, unit="TF/s"),
         Figure(part="train", name="longest kernels", value={"mm": 1.5}, unit="ms"),
     ]
-    text = section(figures, "About.")
+    text = gpu_peers.section(figures, "About.")
     assert "### env\n\n| what | value | unit |" in text
     assert "| products | 789.7 | TF/s |" in text
     assert "| longest kernels | mm 1.5 | ms |" in text
-    assert NOT_MEASURED not in text
+    assert gpu_peers.NOT_MEASURED not in text

@@ -58,16 +58,14 @@ def test_our_side_reports_whole_rounds(work: Path, method: str):
 
 
 def test_a_round_needs_drawing_and_three_passes_for_every_move(work: Path):
-    trial = trial_on(told(work, "grpo"))
-    actor, size = trial.job.module, SHAPES["tiny"]
+    actor, size = trial_on(told(work, "grpo")).job.module, SHAPES["tiny"]
     assert isinstance(actor, ActorCritic)
     answer = Completion(ids=(7, 8, EOS), mask=(True,) * 3, finished=True)
     example = Example(prompt=(5, 6), completions=(answer, answer))
     body = size.layers * (4 * size.hidden**2 + 3 * size.hidden * size.inner)
     products = training_flops(body, size.vocabulary * size.hidden, 8, 6)
     spared = 6 * 3 * size.hidden * size.inner * 2
-    attention = 6 * size.layers * size.hidden * (2 * 5**2 - 2**2)
-    move = products - spared + attention
+    move = products - spared + 6 * size.layers * size.hidden * (2 * 5**2 - 2**2)
     assert flops_of_round(actor, [example], "grpo", 1) == pytest.approx(move * 4 / 3)
     assert flops_of_round(actor, [example], "grpo-kl", 2) == pytest.approx(move * 8 / 3)
 

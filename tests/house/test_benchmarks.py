@@ -127,8 +127,7 @@ def test_needed_operations_are_those_of_the_formula(work: Path):
     # Above the last layer's attention only states that are read are needed.
     spared = 3 * size.hidden * size.inner * (row.tokens - row.trained_tokens)
     products = 6 * (body * row.tokens + head * row.trained_tokens - spared)
-    attention = 6 * size.layers * size.hidden * row.tokens**2
-    assert trial_of(policy).flops(rows) == products + attention
+    assert trial_of(policy).flops(rows) == products + 6 * size.layers * size.hidden * row.tokens**2
 
 
 def test_pairs_and_rankings_are_the_same_judgements(judged: Path):

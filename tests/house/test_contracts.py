@@ -49,6 +49,5 @@ def test_the_constraints_pin_what_the_project_needs():
     extras = project["optional-dependencies"]
     pinned_extras = ("dev", "lora", "data", "collect", "postgres", "tensorboard")
     needed = [*project["dependencies"], *(name for extra in pinned_extras for name in extras[extra])]
-    names = {requirement.partition(">=")[0].lower() for requirement in needed}
-    assert names <= pinned
+    assert {requirement.partition(">=")[0].lower() for requirement in needed} <= pinned
     assert not [line for line in lines if line.startswith("-") or "+cpu" in line.partition("#")[0]]

@@ -53,13 +53,11 @@ def _help():
 
 
 def check(root: Path, capsys: pytest.CaptureFixture[str], text: str) -> tuple[int, list[str]]:
-    """Exit code and faults for one module beside a README."""
     (root / "src").mkdir(exist_ok=True)
     (root / "src" / "a.py").write_text(text)
     (root / "src" / "__init__.pyi").write_text("from a import LIMIT, Clip, Fact, Plain, act\n")
     (root / "README.md").write_text("# Title\n")
-    status = docs.main(root)
-    return status, capsys.readouterr().out.splitlines()[:-1]
+    return docs.main(root), capsys.readouterr().out.splitlines()[:-1]
 
 
 def test_a_documented_module_passes_and_a_class_without_a_docstring_is_named(tmp_path, capsys):
@@ -82,8 +80,7 @@ def test_a_documented_module_passes_and_a_class_without_a_docstring_is_named(tmp
 )
 def test_what_lacks_its_words_is_named(removed, complaint, tmp_path, capsys):
     assert removed in GOOD
-    filler = "" if removed == "Example: " else "..."
-    status, said = check(tmp_path, capsys, GOOD.replace(removed, filler))
+    status, said = check(tmp_path, capsys, GOOD.replace(removed, "" if removed == "Example: " else "..."))
     assert status == 1
     assert [line.partition(": ")[2] for line in said] == [complaint]
 
@@ -116,15 +113,13 @@ def test_what_is_in_no_public_index_may_be_plain(tmp_path, capsys):
 
 
 def site(root: Path, capsys: pytest.CaptureFixture[str], **pages: str) -> tuple[int, list[str]]:
-    """Exit code and faults for these pages; a slash in a name is written __."""
     (root / "src").mkdir()
     (root / "src" / "a.py").write_text('"""A module."""\n')
     for name, text in pages.items():
         path = root / f"{name.replace('__', '/')}.md"
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
-    status = docs.main(root)
-    return status, capsys.readouterr().out.splitlines()[:-1]
+    return docs.main(root), capsys.readouterr().out.splitlines()[:-1]
 
 
 def test_links_that_lead_somewhere_pass(tmp_path, capsys):

@@ -50,13 +50,8 @@ def test_blocks_of_a_page_share_one_folder_with_the_examples(tmp_path):
     (examples / "rows.txt").write_text("one\ntwo\n")
     work = tmp_path / "work"
     work.mkdir()
-    text = page(
-        fenced("bash", "wc -l < examples/rows.txt > count"),
-        "Then:",
-        fenced("bash", "cat count"),
-        "<!-- output -->",
-        fenced("text", "2"),
-    )
+    address = fenced("bash", "wc -l < examples/rows.txt > count")
+    text = page(address, "Then:", fenced("bash", "cat count"), "<!-- output -->", fenced("text", "2"))
     assert run_page(text, examples, work) == 2
     assert not (examples / "count").exists()
 
@@ -78,11 +73,8 @@ def test_a_block_with_a_reason_is_not_run(tmp_path):
 
 
 def test_the_programs_of_the_environment_come_first_and_the_hub_is_off(tmp_path):
-    text = page(
-        fenced("bash", "plaudit --version", 'echo "offline=$HF_HUB_OFFLINE"'),
-        "<!-- output -->",
-        fenced("text", "plaudit ...", "offline=1"),
-    )
+    address = fenced("bash", "plaudit --version", 'echo "offline=$HF_HUB_OFFLINE"')
+    text = page(address, "<!-- output -->", fenced("text", "plaudit ...", "offline=1"))
     assert run_page(text, tmp_path / "none", tmp_path) == 1
 
 

@@ -14,12 +14,10 @@ def own(name: str, lines: int) -> str:
 
 
 def share(root: Path, capsys: pytest.CaptureFixture[str], **files: str) -> tuple[int, str]:
-    """Exit code and the summary for src with these modules."""
     (root / "src").mkdir(exist_ok=True)
     for name, text in files.items():
         (root / "src" / f"{name}.py").write_text(text)
-    status = duplication.main(root)
-    return status, capsys.readouterr().out.splitlines()[-1]
+    return duplication.main(root), capsys.readouterr().out.splitlines()[-1]
 
 
 def test_a_passage_in_two_files_is_found(tmp_path, capsys):

@@ -80,14 +80,11 @@ def test_a_finding_holds_by_all_of_its_figures_and_fails_by_any() -> None:
 
 
 def test_a_row_says_what_was_measured_and_what_was_not() -> None:
-    found = Finding(
-        name="PPO",
-        claimed="better",
-        figures=(
-            Figure(name="wins", values=SURE, bounds=Bounds(above=0.6), percent=True),
-            figure((0.5, math.nan)),
-        ),
+    figures = (
+        Figure(name="wins", values=SURE, bounds=Bounds(above=0.6), percent=True),
+        figure((0.5, math.nan)),
     )
+    found = Finding(name="PPO", claimed="better", figures=figures)
     assert found.row == ("PPO", "better", "wins 72.0% ± 2.5%; worth: not measured", "holds")
 
 

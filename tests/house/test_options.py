@@ -177,5 +177,4 @@ def test_options_of_a_class_inside_a_function():
         size: int = 1
         """How large."""
 
-    args = parser_of(Local).parse_args(["--size", "3"])
-    assert to_yaml(read_config(Local, args)) == "size: 3\n"
+    assert to_yaml(read_config(Local, parser_of(Local).parse_args(["--size", "3"]))) == "size: 3\n"

@@ -28,7 +28,6 @@ PACKAGE = ROOT / "src" / "plaudit"
 
 
 def reward_words() -> list[str]:
-    """What a word that is no reward is answered with."""
     with pytest.raises(UserError) as refusal:
         resolve_reward("no-such-reward")
     listed = str(refusal.value).partition("There is ")[2]

@@ -20,7 +20,6 @@ from tests.runs.report.reward_models.page_zoo import FULL
 
 
 def pipeline_in(folder: Path) -> Pipeline:
-    """The study's pipeline, read as it is for a run."""
     path = folder / "config.yaml"
     path.write_text(yaml.safe_dump(reward_learning.pipeline_document(), sort_keys=False), "utf-8")
     pipeline = read_pipeline(path, changes=reward_learning.ablated(), seed=3)

@@ -45,7 +45,6 @@ def write_wheel(root: Path) -> None:
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """A checkout with the script, the metadata and no environment."""
     root = tmp_path / "a folder"
     (root / "tools").mkdir(parents=True)
     shutil.copy(ROOT / "tools" / "venv.sh", root / "tools")
@@ -93,8 +92,7 @@ def test_a_set_up_that_was_cut_short_is_taken_up_again(repository):
 
 @pytest.mark.slow
 def test_an_environment_without_pip_or_from_another_place_is_made_anew(repository):
-    environment = repository / ".venv"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", repository / ".venv"], check=True)
     assert "making .venv with" in setup(repository).stderr
     assert tiny(repository) == "hello"
 

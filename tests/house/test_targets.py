@@ -38,8 +38,7 @@ def test_code_is_neither_blank_nor_comment_nor_docstring_and_comments_for_tools_
 
 
 def test_the_vague_names_that_are_counted_are_those_of_the_page():
-    root = Path(__file__).resolve().parents[2]
-    assert {*VAGUE} == {*refused_words(root).vague}
+    assert {*VAGUE} == {*refused_words(Path(__file__).resolve().parents[2]).vague}
 
 
 def test_three_files_on_one_prefix_are_a_family_and_a_name_of_more_is_found_unless_all_chapters_have_it():

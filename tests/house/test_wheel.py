@@ -31,7 +31,6 @@ PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
 
 
 def call(*command: str | Path, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """A command as a user's shell runs it: nothing of the tests' own environment is in the way."""
     kept = {name: value for name, value in os.environ.items() if name in CALLED or name.startswith("PIP_")}
     words = [str(word) for word in command]
     return subprocess.run(
@@ -63,8 +62,6 @@ def pythons() -> Mapping[str, str]:
 
 @dataclass(frozen=True)
 class Built:
-    """The folder that was packed, and what came of it."""
-
     source: Path
     wheel: Path
     archive: Path

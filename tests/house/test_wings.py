@@ -35,7 +35,6 @@ def without(folder: Path, *gone: str) -> Path:
 
 
 def install(folder: Path, name: str, entry_points: str) -> None:
-    """What pip would write of a distribution that has these."""
     place = folder / f"{name}-1.0.dist-info"
     place.mkdir()
     (place / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
@@ -43,7 +42,6 @@ def install(folder: Path, name: str, entry_points: str) -> None:
 
 
 def run(path: Path, *words: object, program: str | Path = "plaudit") -> str:
-    """What a module or a script says that finds the package there and not where it is installed."""
     start = [program] if isinstance(program, Path) else ["-m", program]
     done = subprocess.run(
         [sys.executable, *map(str, (*start, *words))],
@@ -145,8 +143,7 @@ def test_without_one_the_core_is_imported_trains_and_evaluates(wing, tmp_path, t
     missing = MISSING[wing].format(model=toy.model, pairs=rows, out=tmp_path / "missing")
     (tmp_path / "alone.py").write_text(ALONE)
     words = (toy.model, rows, tmp_path / "run", missing, *modules)
-    said = run(path, *words, program=tmp_path / "alone.py")
-    assert f"the wing {wing} of plaudit" in said
+    assert f"the wing {wing} of plaudit" in run(path, *words, program=tmp_path / "alone.py")
 
 
 @pytest.mark.slow

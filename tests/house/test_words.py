@@ -18,13 +18,11 @@ def write_page(root: Path, text: str = GLOSSARY) -> None:
 def check(
     root: Path, capsys: pytest.CaptureFixture[str], text: str, name: str = "a"
 ) -> tuple[int, list[str]]:
-    """Exit code and lines of output for src/plaudit with this module."""
     path = root / "src" / "plaudit" / f"{name}.py"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     write_page(root)
-    status = words.main(root)
-    return status, capsys.readouterr().out.splitlines()
+    return words.main(root), capsys.readouterr().out.splitlines()
 
 
 @pytest.mark.parametrize(

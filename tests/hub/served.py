@@ -41,8 +41,6 @@ class Repository:
 
 @dataclass(slots=True)
 class Hub:
-    """What it holds, what was asked of it, and the one token that it knows."""
-
     url: str = ""
     token: str = "secret"
     repositories: dict[tuple[str, str], Repository] = field(default_factory=dict)
@@ -52,7 +50,6 @@ class Hub:
     """A status with which everything is answered, where it is not 0."""
 
     def put(self, repo: str, files: Files, *, kind: str = "model", ref: str = "main", **facts: bool) -> str:
-        """Add a commit to a repository, which is made where it is new; its hash."""
         repository = self.repositories.setdefault((kind, repo), Repository())
         for name, value in facts.items():
             setattr(repository, name, value)
@@ -72,7 +69,6 @@ class Hub:
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    """The files of a folder, to be put onto the hub."""
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 

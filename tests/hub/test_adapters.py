@@ -23,7 +23,6 @@ SHORT = ("--steps", 2, "--batch-size", 4, "--learning-rate", 0.01, "--sample.row
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with base/, rows.jsonl, pairs.jsonl and run/, whose model/ has its adapter/ merged."""
     folder = tmp_path_factory.mktemp("adapters")
     toy = make_toy(folder)
     write_rows(folder / "pairs.jsonl", judged("comparisons", 24))
@@ -173,8 +172,7 @@ def test_the_adapter_of_a_reward_model_is_refused_with_what_to_give(made, tmp_pa
 )
 def test_a_name_without_its_owner_is_told_the_form(made, tmp_path, command, says):
     model = () if "--model" in command or command[0] == "eval" else ("--model", made / "base")
-    out = () if command[0] == "sample" else ("--out", tmp_path / "o")
-    assert says in refused(*command, *model, *out)
+    assert says in refused(*command, *model, *() if command[0] == "sample" else ("--out", tmp_path / "o"))
 
 
 def _broken(made: Path, folder: Path) -> Path:

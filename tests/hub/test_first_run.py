@@ -24,7 +24,6 @@ SHELL, PYTHON = (block.text for block in blocks_of(SECTION)[:2])
 
 @pytest.fixture
 def hub(tmp_path: Path) -> Iterator[Hub]:
-    """A hub with the model and the rows of the page, as small as they can be."""
     rows = "".join(json.dumps(row) + "\n" for row in judged("comparisons", 24)).encode()
     (model,) = set(re.findall(r"Qwen/[\w.-]+", SECTION))
     (data,) = set(re.findall(r"trl-lib/\w+", SECTION))
@@ -35,18 +34,12 @@ def hub(tmp_path: Path) -> Iterator[Hub]:
 
 
 def told(hub: Hub, folder: Path, *command: str) -> str:
-    """What a command prints in an empty folder, with this hub and one token for it."""
     (folder / "here").mkdir()
     programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     own: Mapping[str, str] = {"PATH": programs, "HF_TOKEN": hub.token, "CUDA_VISIBLE_DEVICES": ""}
+    env = os.environ | environment(hub, folder) | own
     done = subprocess.run(
-        command,
-        cwd=folder / "here",
-        env=os.environ | environment(hub, folder) | own,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
+        command, cwd=folder / "here", env=env, capture_output=True, text=True, check=False, timeout=600
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

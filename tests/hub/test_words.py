@@ -51,7 +51,6 @@ def read(word: str) -> list[str]:
 
 
 def in_a_process(hub: Hub, home: Path, *words: str) -> str:
-    """What a module says of itself that ends well in a process of its own."""
     command, env = [sys.executable, "-m", *words], os.environ | environment(hub, home)
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=180)
     assert done.returncode == 0, done.stderr
@@ -115,8 +114,7 @@ def test_a_run_on_a_branch_goes_on_with_its_commit(hub, base, capsys):
     hub.put("org/base", {**files_of(base), "generation_config.json": b"{}"})
     files_hub._fetched.cache_clear()
     assert main([*command, "--model", "org/base@next"]) == 0, capsys.readouterr().err
-    lineage = json.loads(Path("run/lineage.json").read_text())
-    assert lineage["revisions"] == {f"org/base@{first}": "next"}
+    assert json.loads(Path("run/lineage.json").read_text())["revisions"] == {f"org/base@{first}": "next"}
     assert "this run is finished" in capsys.readouterr().err
     for other in ("org/base", "org/base@main", f"org/base@{newer}"):
         assert main([*command, "--model", other]) == 2
@@ -185,8 +183,7 @@ def test_every_command_takes_a_model_of_the_hub(hub, base, capsys):
         main(["sample", "--model", "org/base", "--prompt", "the cat", "--max-tokens", "2", "--n", "1"]) == 0
     )
     assert main(["data", "inspect", "org/pairs", "--model", "org/base"]) == 0
-    said = capsys.readouterr().out
-    assert "org/pairs/train: read as" in said
+    assert "org/pairs/train: read as" in capsys.readouterr().out
     plan = ["plan", "dpo", "--model", "org/base", "--data", "org/pairs", "--no-measure", "--device", "cpu"]
     assert main(plan) == 0
     assert main(["check", "dpo", "--model", "org/base", "--data", "org/pairs", "--only", "token-ids"]) in (
@@ -205,8 +202,7 @@ def test_a_pipeline_takes_both(hub, base, capsys):
     stage = {"do": "dpo", "model": "$model", "data": "org/pairs", "steps": 1, "check": False, "device": "cpu"}
     Path("p.yaml").write_text(yaml.safe_dump({"model": "org/base", "stages": [{"learn": stage}]}))
     assert main(["run", "p.yaml", "--out", "made"]) == 0, capsys.readouterr().err
-    lineage = json.loads(Path("made/stages/learn/run/lineage.json").read_text())
-    assert lineage["hub"]["org/base"] == commit
+    assert json.loads(Path("made/stages/learn/run/lineage.json").read_text())["hub"]["org/base"] == commit
     newer = hub.put("org/base", {**files_of(base), "generation_config.json": b"{}"})
     files_hub._fetched.cache_clear()
     capsys.readouterr()
@@ -216,8 +212,7 @@ def test_a_pipeline_takes_both(hub, base, capsys):
     assert said.count(f"commit {newer}, and org/base@{commit} is kept; plaudit run --fresh takes") == 1
     assert "learn kept" in said
     assert main(["run", "p.yaml", "--out", "made", "--fresh"]) == 0
-    names = json.loads(Path("made/hub.json").read_text())
-    assert names["model org/base"] == f"org/base@{newer}"
+    assert json.loads(Path("made/hub.json").read_text())["model org/base"] == f"org/base@{newer}"
     assert main(["run", "p.yaml", "--out", "made"]) == 0
     assert json.loads(Path("made/stages/learn/run/lineage.json").read_text())["hub"]["org/base"] == newer
 
@@ -259,8 +254,7 @@ def test_offline_and_never_fetched_is_said(hub, base, tmp_path, monkeypatch):
 
 
 def test_a_hub_that_cannot_be_reached_is_named(hub, tmp_path, monkeypatch):
-    gone = Hub(url="http://127.0.0.1:9")
-    use_hub(monkeypatch, gone, tmp_path)
+    use_hub(monkeypatch, Hub(url="http://127.0.0.1:9"), tmp_path)
     with pytest.raises(UserError, match=r"127\.0\.0\.1:9 cannot be reached"):
         local_path("org/base", "model")
     use_hub(monkeypatch, hub, tmp_path)

@@ -77,12 +77,9 @@ def built(folder, kind, settings, dtype):
     if kind == "kto":
         rows = [{"prompt": "w1", "completion": f" w{n}", "label": n == 2} for n in (2, 3)]
     also = {"ref_model": model(1).to(dtype)} if kind in ("dpo", "kto") else {}
+    train_dataset = Dataset.from_list(rows)
     return trainer_of(
-        model=model(0).to(dtype),
-        args=args,
-        train_dataset=Dataset.from_list(rows),
-        processing_class=tokenizer(),
-        **also,
+        model=model(0).to(dtype), args=args, train_dataset=train_dataset, processing_class=tokenizer(), **also
     )
 
 

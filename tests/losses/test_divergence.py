@@ -13,7 +13,6 @@ EACH = (k1, k2, k3)
 
 
 def expected(estimator, logp_V, ref_V):
-    """Σ_v π(v) · estimate(v): the mean over tokens sampled from π, which itself has no gradient."""
     return (logp_V.detach().exp() * estimator((logp_V - ref_V)[None])[0]).sum()
 
 

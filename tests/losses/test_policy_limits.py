@@ -46,10 +46,8 @@ def test_what_is_ppo_at_equal_edges_at_the_end_of_a_setting_and_of_one_token():
 
 def test_a_kl_that_never_triggers_is_the_plain_ratio_and_one_that_always_does_a_clip_at_1():
     kl_NT = draw(2, 20, 9).abs()
-    same(
-        policy.kl_triggered(RATIO_NT, ADVANTAGE_NT, kl_NT, limit=math.inf, slope=0.3),
-        policy.unclipped(RATIO_NT, ADVANTAGE_NT),
-    )
+    rows = policy.kl_triggered(RATIO_NT, ADVANTAGE_NT, kl_NT, limit=math.inf, slope=0.3)
+    same(rows, policy.unclipped(RATIO_NT, ADVANTAGE_NT))
     at_1_NT = policy.clipped(RATIO_NT, ADVANTAGE_NT, low=0, high=0)
     same(policy.kl_triggered(RATIO_NT, ADVANTAGE_NT, kl_NT, limit=0), at_1_NT)
     back_NT = policy.rolled_back(RATIO_NT, ADVANTAGE_NT, low=0, high=0, slope=0.3)
@@ -68,8 +66,7 @@ def test_a_trust_mask_over_the_plain_ratio_learns_what_ppo_learns():
     found = torch.autograd.grad(
         policy.unclipped(ratio_NT, ADVANTAGE_NT)[free_NT].sum(), shift_NT, retain_graph=True
     )
-    wanted = torch.autograd.grad(policy.clipped(ratio_NT, ADVANTAGE_NT, **EDGES).sum(), shift_NT)
-    same(found, wanted)
+    same(found, torch.autograd.grad(policy.clipped(ratio_NT, ADVANTAGE_NT, **EDGES).sum(), shift_NT))
     assert 0 < int(free_NT.sum()) < free_NT.numel()
 
 

@@ -174,18 +174,16 @@ def test_loss_and_gradient_of_pairs_are_the_peers(peer, name):
 @pytest.mark.parametrize("name", ANSWER_BY_ANSWER)
 def test_loss_and_gradient_of_single_answers_are_the_peers(peer, name):
     value, told = read(peer[name])
-    mean, reference = (torch.tensor(side, dtype=torch.float64).mean() for side in mismatched(peer, name))
+    # What policy and reference say of answers to other prompts; where z₀ is always 0 nobody asks.
+    mean, reference = (
+        torch.tensor(side, dtype=torch.float64).mean() for side in peer[name]["mismatched"] or [[0.0], [0.0]]
+    )
     baseline = max(0.0, (mean - reference).item())
     assert (baseline > 0.05) == (name in ("kto", "kto, weighed"))
     algorithm, settings = ANSWER_BY_ANSWER[name][1]
     label_N = torch.tensor(SINGLES_GOOD, dtype=torch.float64)
     loss_N = single_losses(preference_algorithm(algorithm, **settings), told, label_N, baseline)
     agree(loss_N.mean(), value, peer[name], EXACT)
-
-
-def mismatched(peer, name):
-    """What policy and reference say of answers to other prompts; where z₀ is always 0 nobody asks."""
-    return peer[name]["mismatched"] or [[0.0], [0.0]]
 
 
 def test_the_peers_nll_weighs_tokens_and_ours_answers(peer):
@@ -219,5 +217,4 @@ def test_the_peers_log_probs_and_powers_are_those_of_its_logits(peer):
     logp_NT = logp_NTV.gather(-1, torch.tensor(report["ids"])[:, 1:, None])[..., 0]
     _, told = read(report)
     for found_NT, wanted_NT in ((told.logp_NT, logp_NT), (told.power_NT, (2 * logp_NTV).logsumexp(-1))):
-        apart_NT = (found_NT - wanted_NT)[told.mask_NT]
-        assert apart_NT.abs().max() < 1e-5
+        assert (found_NT - wanted_NT)[told.mask_NT].abs().max() < 1e-5

@@ -34,8 +34,7 @@ def test_the_loss_of_a_ranking_is_the_chance_of_drawing_it_and_all_orders_are_on
     delta_PK, rank_PK, mask_PK = ranked((3.0, 1.0, 4.0, 2.0), (2.0, 1.0, 3.0))
     found = plackett_luce_dpo(delta_PK, rank_PK, mask_PK, beta=BETA)
     for row, (loss, ranks) in enumerate(zip(found.tolist(), rank_PK.tolist(), strict=True)):
-        count = int(mask_PK[row].sum())
-        order = tuple(sorted(range(count), key=lambda one: ranks[one]))
+        order = tuple(sorted(range(int(mask_PK[row].sum())), key=lambda one: ranks[one]))
         assert loss == pytest.approx(-math.log(chance_of(order, delta_PK[row].tolist())), rel=1e-12)
     every = [[float(rank) for rank in order] for order in permutations((1, 2, 3, 4))]
     same_PK = delta_PK.detach()[:1].expand(len(every), 4)

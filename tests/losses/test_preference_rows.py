@@ -27,17 +27,7 @@ from tests.losses.preference_batch import (
     single_losses,
     tokens,
 )
-from tests.methods.preference.formulas import (
-    DELTA,
-    FORMULAS,
-    RANKED,
-    SINGLE,
-    SORTED,
-    Side,
-    pair_sum,
-    soft,
-    sorted_sum,
-)
+from tests.methods.preference import formulas
 from tests.methods.preference.pieces import PAIRS, THUMBS
 
 NO_REFERENCE = ("slic", "simpo", "cpo", "orpo", "rrhf")
@@ -48,7 +38,7 @@ def sides_of(name, told, shorter_N):
     ref_NT = torch.zeros_like(told.ref_NT) if name in NO_REFERENCE else told.ref_NT
     rows = zip(told.logp_NT, ref_NT, told.power_NT, told.mask_NT, shorter_N.tolist(), strict=True)
     return [
-        Side(logp_T=logp_T[mask_T], ref_T=ref_T[mask_T], power_T=power_T[mask_T], shorter=shorter)
+        formulas.Side(logp_T=logp_T[mask_T], ref_T=ref_T[mask_T], power_T=power_T[mask_T], shorter=shorter)
         for logp_T, ref_T, power_T, mask_T, shorter in rows
     ]
 
@@ -56,9 +46,11 @@ def sides_of(name, told, shorter_N):
 def written_out(name, chosen, rejected):
     shorter_N = shorter_of(chosen, rejected)
     pairs = list(zip(*(sides_of(name, told, shorter_N) for told in (chosen, rejected)), strict=True))
-    if name in RANKED:
-        return sum(RANKED[name](pair, (1.0, 2.0)) for pair in pairs)
-    return (sorted_sum if name in SORTED else pair_sum)(name, [(*pair, 1.0, 1.0) for pair in pairs])
+    if name in formulas.RANKED:
+        return sum(formulas.RANKED[name](pair, (1.0, 2.0)) for pair in pairs)
+    return (formulas.sorted_sum if name in formulas.SORTED else formulas.pair_sum)(
+        name, [(*pair, 1.0, 1.0) for pair in pairs]
+    )
 
 
 def both_sides(seed=0):
@@ -74,7 +66,7 @@ def agree(found_N, wanted_N, leaves):
 
 
 def test_every_row_is_written_out_here():
-    assert {*FORMULAS, *SORTED, *RANKED} == set(PAIRS)
+    assert {*formulas.FORMULAS, *formulas.SORTED, *formulas.RANKED} == set(PAIRS)
 
 
 @pytest.mark.parametrize("name", PAIRS)
@@ -82,7 +74,7 @@ def test_every_row_is_written_out_here():
 def test_a_row_of_pairs_is_its_formula_in_either_order(name, swapped):
     """A swapped label is the same formula with its sides exchanged, hold and NLL included."""
     chosen, rejected = reversed(both_sides()) if swapped else both_sides()
-    found_N = pair_losses(preference_algorithm(name), chosen, rejected, baseline=DELTA)
+    found_N = pair_losses(preference_algorithm(name), chosen, rejected, baseline=formulas.DELTA)
     agree(found_N, written_out(name, chosen, rejected), [chosen.logp_NT, rejected.logp_NT])
 
 
@@ -90,10 +82,12 @@ def test_a_row_of_pairs_is_its_formula_in_either_order(name, swapped):
 def test_a_row_of_single_answers_is_its_formula(name):
     told, label_N = tokens(3), torch.tensor([1.0, 0.0, 1.0, 0.0, 0.25], dtype=torch.float64)
     delta_N = torch.stack([side.ratio_T.sum() for side in sides_of(name, told, told.mask_NT.sum(-1))])
-    gain_N = 0.1 * delta_N - {"kto": 0.1 * DELTA, "bco": DELTA}.get(name, 0.0)
+    gain_N = 0.1 * delta_N - {"kto": 0.1 * formulas.DELTA, "bco": formulas.DELTA}.get(name, 0.0)
     row = preference_algorithm(name)
-    found_N = single_losses(row, told, label_N, DELTA if row.needs & {"running_mean", "mismatched"} else 0.0)
-    agree(found_N, SINGLE[name](gain_N, label_N), [told.logp_NT])
+    found_N = single_losses(
+        row, told, label_N, formulas.DELTA if row.needs & {"running_mean", "mismatched"} else 0.0
+    )
+    agree(found_N, formulas.SINGLE[name](gain_N, label_N), [told.logp_NT])
 
 
 @pytest.mark.parametrize("name", PREFERENCE_ALGORITHMS)
@@ -123,7 +117,7 @@ def test_the_reference_enters_where_there_is_one_and_nowhere_else(name):
     chosen, rejected = both_sides(1)
     other = replace(chosen, ref_NT=chosen.ref_NT - 0.25)
     row = preference_algorithm(name)
-    losses = [pair_losses(row, side, rejected, baseline=DELTA) for side in (chosen, other)]
+    losses = [pair_losses(row, side, rejected, baseline=formulas.DELTA) for side in (chosen, other)]
     assert torch.equal(*losses) == (name in NO_REFERENCE)
 
 
@@ -131,9 +125,9 @@ def test_the_reference_enters_where_there_is_one_and_nowhere_else(name):
 def test_a_batch_in_parts_has_the_losses_of_the_whole(name):
     chosen, rejected = both_sides(2)
     row = preference_algorithm(name)
-    whole_N = pair_losses(row, chosen, rejected, baseline=DELTA)
+    whole_N = pair_losses(row, chosen, rejected, baseline=formulas.DELTA)
     parts = [
-        pair_losses(row, cut(chosen, part), cut(rejected, part), baseline=DELTA)
+        pair_losses(row, cut(chosen, part), cut(rejected, part), baseline=formulas.DELTA)
         for part in (slice(0, 2), slice(2, 5))
     ]
     torch.testing.assert_close(torch.cat(parts), whole_N, rtol=0, atol=1e-12)
@@ -154,7 +148,7 @@ def test_finite_differences_agree_on_a_row(name):
     def value(*given):
         parts = zip(told, given, refs, strict=True)
         sides = [replace(one, logp_NT=logp_NT, ref_NT=ref_NT) for one, logp_NT, ref_NT in parts]
-        return pair_losses(row, *sides, baseline=DELTA).sum()
+        return pair_losses(row, *sides, baseline=formulas.DELTA).sum()
 
     leaves = [(-drawn(seed, 5, 7).abs() - 0.05).requires_grad_() for seed in (6, 7)]
     assert torch.autograd.gradcheck(value, leaves)
@@ -176,8 +170,8 @@ def test_a_mix_is_the_weighted_sum_under_the_rows_own_cells():
     assert {"sorted_batch", "running_mean"} <= row.needs
     assert row.dpop_lambda == 50.0
     under = [(weight, replace(part, dpop_lambda=50.0)) for weight, part in parts]
-    wanted_N = sum(weight * pair_losses(part, chosen, rejected, DELTA) for weight, part in under)
-    agree(pair_losses(row, chosen, rejected, DELTA), wanted_N, [chosen.logp_NT, rejected.logp_NT])
+    wanted_N = sum(weight * pair_losses(part, chosen, rejected, formulas.DELTA) for weight, part in under)
+    agree(pair_losses(row, chosen, rejected, formulas.DELTA), wanted_N, [chosen.logp_NT, rejected.logp_NT])
 
 
 def test_a_mix_by_name_has_the_rows_beta_and_a_mix_of_one_is_that_one():
@@ -196,7 +190,7 @@ def test_a_mix_by_name_has_the_rows_beta_and_a_mix_of_one_is_that_one():
 
 def test_a_loss_of_ones_own_is_a_row():
     def mine(chosen: CompletionLogps, rejected: CompletionLogps, known: BatchContext) -> torch.Tensor:
-        return soft(0.1 * (chosen.delta_B - rejected.delta_B))
+        return formulas.soft(0.1 * (chosen.delta_B - rejected.delta_B))
 
     chosen, rejected = both_sides(8)
     wanted_N = pair_losses(preference_algorithm("dpo"), chosen, rejected)

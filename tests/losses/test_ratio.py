@@ -34,8 +34,7 @@ MASK_NT = torch.tensor([[True, False, True], [False, False, False]])
 @pytest.mark.parametrize("poison", [math.nan, math.inf, -math.inf, 1e30])
 def test_the_ratio_of_padding_is_1_whatever_its_log_probs_are(poison):
     logp_NT = torch.tensor([[-1.0, poison, -3.0], [poison] * 3]).requires_grad_()
-    old_NT = torch.tensor([[-2.0, poison, -3.0], [poison] * 3])
-    found_NT = ratio(log_ratio(logp_NT, old_NT, MASK_NT))
+    found_NT = ratio(log_ratio(logp_NT, torch.tensor([[-2.0, poison, -3.0], [poison] * 3]), MASK_NT))
     (grad_NT,) = torch.autograd.grad(found_NT.sum(), logp_NT)
     assert found_NT.tolist() == [[pytest.approx(math.e), 1.0, 1.0], [1.0] * 3]
     assert grad_NT.tolist() == [[pytest.approx(math.e), 0.0, 1.0], [0.0] * 3]
@@ -110,8 +109,7 @@ def test_the_share_of_weighted_draws_that_is_left_and_shares_of_parts_add_up():
     """By its variance: an average of draws with weights w has that of (Σw)² / Σw² equal ones."""
     weight_M = draw(8, 50).exp()
     share = effective_share(weight_M).item()
-    normalised_M = weight_M / weight_M.sum()
-    assert 1 / (share * 50) == pytest.approx(normalised_M.square().sum().item())
+    assert 1 / (share * 50) == pytest.approx((weight_M / weight_M.sum()).square().sum().item())
     assert effective_share(torch.full((7,), 3.0)).item() == pytest.approx(1.0)
     clipped_NT, mask_NT = holes(1, 6, 5), holes(2, 6, 5)
     tokens = int(mask_NT.sum())

@@ -15,7 +15,6 @@ rows = st.lists(st.tuples(st.floats(-4, 4), st.integers(1, 4)), min_size=2, max_
 
 
 def row(rewards, ranks):
-    """One prompt, all of whose places are taken."""
     reward_PK, rank_PK = (torch.tensor([values], dtype=torch.float64) for values in (rewards, ranks))
     return reward_PK, rank_PK, torch.ones_like(rank_PK, dtype=torch.bool)
 
@@ -202,8 +201,7 @@ def test_each_completion_is_scored_once_and_gets_the_pull_of_all_its_pairs(loss_
     place_PK = torch.tensor([[4, 1, 2], [0, 3, 0]])
     mask_PK = torch.tensor([[True, True, True], [True, True, False]])
     rank_PK = torch.tensor([[1.0, 2, 3], [2, 1, 0]]).double()
-    loss_P = loss_of(reward_N[place_PK], rank_PK, mask_PK)
-    (grad_N,) = torch.autograd.grad(loss_P.sum(), reward_N)
+    (grad_N,) = torch.autograd.grad(loss_of(reward_N[place_PK], rank_PK, mask_PK).sum(), reward_N)
     apart = [reward_N.detach()[list(places)][None].requires_grad_() for places in ((4, 1, 2), (0, 3))]
     for row_PK, rank, places in zip(apart, ([1.0, 2, 3], [2.0, 1]), ([4, 1, 2], [0, 3]), strict=True):
         alone_P = loss_of(row_PK, torch.tensor([rank]).double(), torch.ones_like(row_PK, dtype=torch.bool))

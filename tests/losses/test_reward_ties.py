@@ -38,8 +38,7 @@ def test_without_ties_the_loss_and_its_gradient_are_those_of_bradley_terry(model
     logp_B3 = model(*scores, 0)
     assert not logp_B3[:, 1].exp().any()
     loss_B = win_tie_lose(logp_B3, torch.stack((WIN, LOSS, WIN, LOSS)))
-    label_B = torch.tensor([1.0, 0.0, 1.0, 0.0], dtype=torch.float64)
-    wanted_B = bradley_terry(*scores, label=label_B)
+    wanted_B = bradley_terry(*scores, label=torch.tensor([1.0, 0.0, 1.0, 0.0], dtype=torch.float64))
     torch.testing.assert_close(loss_B, wanted_B, rtol=0, atol=1e-12)
     found, wanted = (torch.autograd.grad(losses_B.sum(), scores) for losses_B in (loss_B, wanted_B))
     torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)
@@ -47,8 +46,7 @@ def test_without_ties_the_loss_and_its_gradient_are_those_of_bradley_terry(model
 
 @both
 def test_a_tie_that_cannot_be_and_was_seen_costs_without_end(model):
-    logp_B3 = model(one(1.0), one(0.0), 0)
-    assert win_tie_lose(logp_B3, TIE[None]).item() == math.inf
+    assert win_tie_lose(model(one(1.0), one(0.0), 0), TIE[None]).item() == math.inf
 
 
 def test_a_win_of_rao_kupper_is_a_comparison_with_margin():
@@ -76,8 +74,7 @@ def test_a_tie_is_likeliest_between_equals_and_with_more_of_the_strength(model):
 def test_a_tie_draws_together_and_a_win_pushes_apart(model):
     scores = [one(1.0).requires_grad_(), one(0.0).requires_grad_()]
     for label_3, signs in ((WIN, [-1, 1]), (TIE, [1, -1]), (LOSS, [1, -1])):
-        loss_B = win_tie_lose(model(*scores, 1.0), label_3[None])
-        grads = torch.autograd.grad(loss_B.sum(), scores)
+        grads = torch.autograd.grad(win_tie_lose(model(*scores, 1.0), label_3[None]).sum(), scores)
         assert [grad_B.sign().item() for grad_B in grads] == signs
 
 

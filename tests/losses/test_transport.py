@@ -21,7 +21,6 @@ both = pytest.mark.parametrize("loss", BOTH, ids=lambda value: value.__name__)
 
 
 def batch(seed, count=9, link=None):
-    """The policy's log-probs of both sides as leaves, and the records made of them."""
     leaves = [side.requires_grad_() for side in drawn(seed, 2, count).unbind()]
     refs = drawn(seed + 100, 2, count)
     also = {} if link is None else {"link": link}
@@ -53,7 +52,6 @@ def piece_of(beside, part):
 
 
 def agree(found, wanted, leaves, tolerance):
-    """The same value, and the same gradient by every log-prob."""
     assert found.item() == pytest.approx(wanted.item(), abs=tolerance)
     grads = (torch.autograd.grad(value, leaves, retain_graph=True) for value in (found, wanted))
     for grad_B, wanted_B in zip(*grads, strict=True):
@@ -77,8 +75,7 @@ def test_pieces_of_a_batch_matched_as_a_whole_have_its_value_and_gradient(loss, 
     found = sum(
         loss(*(piece(side, part) for side in sides), piece_of(beside, part), **OWN).sum() for part in parts
     )
-    wanted = directly(loss, *sides)
-    agree(found, wanted, leaves, 1e-12)
+    agree(found, directly(loss, *sides), leaves, 1e-12)
 
 
 def test_pieces_that_are_each_sorted_alone_are_another_loss():

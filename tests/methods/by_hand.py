@@ -27,7 +27,6 @@ def policy_of(folder: Path) -> Policy:
 
 
 def train(name: str, out: Path, *words: object) -> list[float]:
-    """Run the trainer to its end; the loss of each step."""
     finish("train", name, "--out", out, *PLAIN, *words)
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text("utf-8").splitlines()]
     return [line["loss"] for line in lines if "loss" in line]

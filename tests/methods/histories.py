@@ -8,7 +8,6 @@ LONG = 24
 
 
 def history(steps: int | None = None, /, **series: Sequence[float]) -> list[StepReport]:
-    """Reports of these figures, a step each; ``held_x`` stands for held_out/x."""
     figures = {name.replace("held_", "held_out/"): values for name, values in series.items()}
     length = max((len(values) for values in figures.values()), default=0)
     return [

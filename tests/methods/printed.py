@@ -12,7 +12,6 @@ from plaudit.cli.main import main
 def printed(
     capsys: pytest.CaptureFixture[str], folders: Sequence[str], *words: str
 ) -> tuple[dict[str, Any], str]:
-    """The resolved config of a command, and what it said beside."""
     capsys.readouterr()
     with pytest.raises(SystemExit) as end:
         main(["train", *words, *folders, "--print-config"])

@@ -17,7 +17,6 @@ def ragged_rows(
     lengths: tuple[int, int],
     is_trained: Callable[[int], bool] = lambda token: True,
 ) -> tuple[JudgedRow, ...]:
-    """A row of each opinion; answers have tokens of the policy's and an end."""
     generator = torch.Generator().manual_seed(seed)
 
     def ids(least: int, most: int) -> tuple[int, ...]:

@@ -118,8 +118,7 @@ def test_a_reward_model_learns(
 
 @pytest.mark.slow
 def test_ppo_compiles_policy_and_critic(tmp_path: Path, programs: list[int]) -> None:
-    place = make_place(tmp_path)
-    done = well(place, "ppo", "run", "--rounds", 6, "--learning-rate", 0.05, "--compile")
+    done = well(make_place(tmp_path), "ppo", "run", "--rounds", 6, "--learning-rate", 0.05, "--compile")
     assert len({*programs}) == 1
     assert {COMPILED, f"critic, {COMPILED}"} <= {*read_notes(done.run)}
     assert sum(done.figures("reward")[-2:]) > sum(done.figures("reward")[:2])

@@ -39,7 +39,6 @@ def held_out(run: Path, name: str) -> list[float]:
 
 
 def ran(command: list[object]) -> str:
-    """What a run that ended well has said."""
     done = finish(*command)
     assert "linear layers are held in 4 bits (NF4)" in done.err
     assert "the model beneath the adapters" in done.err or "dpo" not in command
@@ -75,8 +74,7 @@ def test_dpo_learns_against_the_base_in_four_bits(files: Files, tmp_path: Path, 
     toy, data = files
     rows, kept = data[kind_of("dpo")], tmp_path / "kept"
     words = ("--reference.kind", kind, "--reference.cache", kept)
-    command = preference("dpo", toy, rows, tmp_path / "run", *LONG, "--evaluate-every", 5, *words)
-    done = finish(*command)
+    done = finish(*preference("dpo", toy, rows, tmp_path / "run", *LONG, "--evaluate-every", 5, *words))
     assert ("the model beneath the adapters" in done.err) == (kind == "live")
     accuracy = held_out(tmp_path / "run", "loss")
     # The reference is the policy's own base, 4 bits and all: every log-ratio begins at 0.
@@ -98,8 +96,7 @@ def test_a_reward_model_learns_and_its_head_is_saved_with_it(files: Files, tmp_p
     toy, data = files
     run = tmp_path / "run"
     ran(reward(toy.model, data["comparisons"], run, *LONG, "--evaluate-every", 5))
-    accuracy = held_out(run, "accuracy")
-    assert accuracy[-1] > 0.8
+    assert held_out(run, "accuracy")[-1] > 0.8
     begun = load_file(toy.model / "model.safetensors")
     found = load_file(run / "model" / "model.safetensors")
     adapter = load_file(run / "adapter" / "adapter_model.safetensors")

@@ -59,8 +59,6 @@ def critiques() -> list[Row]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A command, its rows, and how many questions each prompt makes."""
-
     method: str
     rows: Callable[[], list[Row]]
     questions: int

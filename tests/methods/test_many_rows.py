@@ -379,8 +379,7 @@ def test_a_full_disk_keeps_nothing_and_the_rows_are_there(toy, tmp_path, cache, 
 
 def trained(toy: Toy, out: Path, *words: object) -> dict[str, object]:
     steps = ("--steps", 3, "--batch-size", 8, "--save-every", 1, "--device", "cpu", "--sinks", "none")
-    command = ["train", *words, "--model", toy.model, "--out", out, *steps[:8]]
-    assert main([*map(str, command)]) == 0
+    assert main([*map(str, ["train", *words, "--model", toy.model, "--out", out, *steps[:8]])]) == 0
     return load_file(out / "model" / "model.safetensors")
 
 

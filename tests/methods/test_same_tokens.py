@@ -94,12 +94,9 @@ def alone() -> Ranks:
 
 
 def group(asked: EncodedPrompt, score: float) -> ScoredGroup:
+    answer = Answer(text="w5", tokens=2, ended=True)
     rollout = Rollout(
-        prompt=asked.prompt,
-        ids=(5, 2),
-        logp=(-0.1, -0.3),
-        whole_logp=(-0.1, -0.3),
-        answer=Answer(text="w5", tokens=2, ended=True),
+        prompt=asked.prompt, ids=(5, 2), logp=(-0.1, -0.3), whole_logp=(-0.1, -0.3), answer=answer
     )
     return ScoredGroup(prompt=asked, rollouts=(rollout,), scores=(score,))
 
@@ -107,8 +104,7 @@ def group(asked: EncodedPrompt, score: float) -> ScoredGroup:
 class TestReferenceCache:
     def test_each_row_has_its_own_log_probs(self, tmp_path: Path) -> None:
         rows = [row(value, answer(5, 6), answer(7, 2)) for value in (1.0, -1.0, 1.0)]
-        policy = Policy(pictured()).eval()
-        live = ModelReference(policy)
+        live = ModelReference(Policy(pictured()).eval())
         source = reference.ReferenceSource(model_hash="0", precision=precision("auto", torch.device("cpu")))
         cached, _ = reference.cached_reference(live, rows, source, alone(), cache=tmp_path, tokens_at_once=64)
         batch = batch_of(rows)
@@ -199,7 +195,6 @@ def test_an_answer_to_the_same_words_with_another_picture_is_a_mismatched_one() 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model that sees, its tokenizer, and the reader of pictures."""
     register()
     made = tmp_path_factory.mktemp("pictured")
     toy = make_toy(made)
@@ -291,8 +286,7 @@ def test_answers_are_drawn_of_each_picture_and_scored_as_drawn(
     )
     assert len({rollout.ids for rollouts in groups for rollout in rollouts}) == 6
     questions = encode_prompt_records([Prompt(prompt=one) for one in asked[:2]], encoder, 64).examples
-    examples = [example_from_rollouts(*pair) for pair in zip(questions, groups[:2], strict=True)]
-    batch = batch_of(examples)
+    batch = batch_of([example_from_rollouts(*pair) for pair in zip(questions, groups[:2], strict=True)])
     logp_NT = policy.score(batch).logp_NT
     drawn = [rollout.whole_logp for rollouts in groups[:2] for rollout in rollouts]
     for logp_T, whole_logp in zip(logp_NT, drawn, strict=True):
@@ -397,8 +391,7 @@ def test_two_ranks_learn_what_one_learns_of_pictures(
     def trained(out: str, ranks: int, *settings: object) -> dict[str, torch.Tensor]:
         kept = ("--reference.cache", tmp_path / f"kept-{out}")
         arguments = words(folder, "dpo", data, tmp_path / out, *more, *kept, *allowed, *settings)
-        run = Run(arguments=arguments, environment={})
-        done = run_all({out: run}, tmp_path, ranks=ranks)[out]
+        done = run_all({out: Run(arguments=arguments, environment={})}, tmp_path, ranks=ranks)[out]
         assert [said.code for said in done] == [0] * ranks, done[0].err
         return load_file(tmp_path / out / "model" / "model.safetensors")
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import PreTrainedModel
 
 from plaudit.models.load import save_adapter, with_lora
 from plaudit.models.settings import LoraSettings
@@ -25,8 +24,6 @@ Damage = Callable[[Path], object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damaged:
-    """A damage, and what every command has to say about it."""
-
     damage: Damage
     """What is done to a sound folder."""
     says: str
@@ -44,7 +41,6 @@ def edit(file: str = "config.json", **changes: object) -> Damage:
 
 
 def write(file: str, content: str | bytes) -> Damage:
-    """Another content of a file, or a file that was not there."""
     data = content.encode() if isinstance(content, str) else content
     return lambda folder: (folder / file).write_bytes(data)
 
@@ -126,18 +122,14 @@ def adapter(change: dict[str, Any] | None = None) -> Damage:
 
     def damage(folder: Path) -> None:
         base = folder.rename(folder.with_name("base"))
-        save_adapter(with_lora(_named(base), LoraSettings(rank=2)), folder)
+        model = build("llama")
+        model.name_or_path = model.config._name_or_path = str(base)
+        save_adapter(with_lora(model, LoraSettings(rank=2)), folder)
         write_tokenizer(folder)
         if change is not None:
             edit("adapter_config.json", **change)(folder)
 
     return damage
-
-
-def _named(base: Path) -> PreTrainedModel:
-    model = build("llama")
-    model.name_or_path = model.config._name_or_path = str(base)
-    return model
 
 
 def fewer_embeddings(folder: Path) -> None:

@@ -44,7 +44,6 @@ def sound(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def model(sound, tmp_path, monkeypatch) -> Path:
-    """A model that may be damaged, and rows beside it."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "stdin", io.StringIO("w7\n"))
     ask = [{"role": "user", "content": "w7"}]

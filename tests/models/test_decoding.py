@@ -89,8 +89,7 @@ def test_an_answer_may_be_longer_than_its_first_room(device, decoder):
 
 @pytest.mark.parametrize("name", sorted({*SDPA, *EAGER}))
 def test_every_transformer_of_the_zoo_gets_the_fast_decoder(name):
-    policy = Policy(build(name), layout="right")
-    assert fastest_decoder(policy) == (SharedDecoder, None)
+    assert fastest_decoder(Policy(build(name), layout="right")) == (SharedDecoder, None)
 
 
 def test_the_model_is_left_as_it_was():

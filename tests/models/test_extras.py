@@ -27,15 +27,11 @@ def _rows() -> list[Example]:
     """The first two have equal tokens and other pictures, the last one has none."""
     answers = (_answer(5, 6, 7), _answer(9, 2))
     prompt = (1, PICTURE, 4)
+    extras = {"pixel_values": _picture(0.5, 2.0)}
     return [
         Example(prompt=prompt, completions=answers, extras={"pixel_values": _picture(1.0)}, origin="a:1"),
         Example(prompt=prompt, completions=answers, extras={"pixel_values": _picture(-1.0)}, origin="a:2"),
-        Example(
-            prompt=(1, PICTURE, 8, PICTURE),
-            completions=(_answer(3, 2),),
-            extras={"pixel_values": _picture(0.5, 2.0)},
-            origin="a:3",
-        ),
+        Example(prompt=(1, PICTURE, 8, PICTURE), completions=(_answer(3, 2),), extras=extras, origin="a:3"),
         Example(prompt=(1, 9), completions=answers, origin="a:4"),
     ]
 
@@ -66,8 +62,7 @@ def _alone(row: Example) -> list[Tensor]:
 
 @pytest.mark.parametrize(("layout", "share"), LAYOUTS)
 def test_every_layout_shows_each_row_its_own_pictures(layout, share):
-    policy = Policy(pictured(), layout=layout, share_prompts=share)
-    found = _logps(policy, _rows())
+    found = _logps(Policy(pictured(), layout=layout, share_prompts=share), _rows())
     expected = [logp_T for row in _rows() for logp_T in _alone(row)]
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
     assert not torch.allclose(found[0], found[2], atol=1e-2)

@@ -9,14 +9,7 @@ import torch
 from torch import Tensor
 
 from plaudit.errors import UserError
-from plaudit.models.group_preference import (
-    GroupContext,
-    GroupPreference,
-    centre_by_prompt,
-    completion_embeddings,
-    load_group_preference,
-    save_group_preference,
-)
+from plaudit.models import group_preference
 from plaudit.models.policy import Policy
 from plaudit.tokens.batch import batch_of
 from plaudit.tokens.microbatch import Layout
@@ -25,19 +18,21 @@ from tests.models.reward_zoo import fresh, start
 from tests.models.zoo import build, examples
 
 
-def _context(episodes: int = 3, points: int = 5, seed: int = 1) -> GroupContext:
-    return GroupContext(
+def _context(episodes: int = 3, points: int = 5, seed: int = 1) -> group_preference.GroupContext:
+    return group_preference.GroupContext(
         embedding_EMH=normal(episodes, points, H, seed=seed),
         preference_EM=normal(episodes, points, seed=seed + 100),
         mask_EM=torch.ones(episodes, points, dtype=torch.bool),
     )
 
 
-def _nothing(episodes: int) -> GroupContext:
+def _nothing(episodes: int) -> group_preference.GroupContext:
     return _context(episodes, points=0)
 
 
-def _said(model: GroupPreference, context: GroupContext, target_ENH: Tensor) -> Tensor:
+def _said(
+    model: group_preference.GroupPreference, context: group_preference.GroupContext, target_ENH: Tensor
+) -> Tensor:
     with torch.no_grad():
         predicted = model(context, target_ENH)
     return torch.stack((predicted.score_EN, predicted.log_std_EN))
@@ -46,7 +41,7 @@ def _said(model: GroupPreference, context: GroupContext, target_ENH: Tensor) -> 
 def test_the_order_of_the_context_does_not_matter() -> None:
     model, context, target_ENH = module(), _context(), normal(3, 4, H)
     order = torch.tensor([3, 0, 4, 1, 2])
-    turned = GroupContext(
+    turned = group_preference.GroupContext(
         embedding_EMH=context.embedding_EMH[:, order],
         preference_EM=context.preference_EM[:, order],
         mask_EM=context.mask_EM,
@@ -83,7 +78,7 @@ def test_masked_points_are_as_if_they_were_not_there() -> None:
     mask_EM = torch.tensor([[True] * 5, [True, False, True, False, False], [False] * 5])
     found = _said(model, replace(context, mask_EM=mask_EM), target_ENH)
     for e, mask_M in enumerate(mask_EM):
-        own = GroupContext(
+        own = group_preference.GroupContext(
             embedding_EMH=context.embedding_EMH[e : e + 1, mask_M],
             preference_EM=context.preference_EM[e : e + 1, mask_M],
             mask_EM=torch.ones(1, int(mask_M.sum()), dtype=torch.bool),
@@ -139,8 +134,8 @@ def test_a_saved_module_says_the_same_bit_for_bit(tmp_path: Path) -> None:
         context, embedding_EMH=context.embedding_EMH.float(), preference_EM=context.preference_EM.float()
     )
     model.standardise(normal(9, H).float() * 3 + 1)
-    save_group_preference(model, tmp_path / "group")
-    again = load_group_preference(tmp_path / "group")
+    group_preference.save_group_preference(model, tmp_path / "group")
+    again = group_preference.load_group_preference(tmp_path / "group")
     assert again.config == CONFIG
     assert torch.equal(_said(again, context, target_ENH), _said(model, context, target_ENH))
     assert sorted(path.name for path in (tmp_path / "group").iterdir()) == [
@@ -151,9 +146,9 @@ def test_a_saved_module_says_the_same_bit_for_bit(tmp_path: Path) -> None:
     for spoilt in ({**facts, "width": 32}, {"embedding": 6, "colour": 1}, [1]):
         (tmp_path / "group" / "plaudit_group.json").write_text(json.dumps(spoilt))
         with pytest.raises(UserError, match=r"no group preference module|not an object"):
-            load_group_preference(tmp_path / "group")
+            group_preference.load_group_preference(tmp_path / "group")
     with pytest.raises(UserError, match="the file cannot be read"):
-        load_group_preference(tmp_path)
+        group_preference.load_group_preference(tmp_path)
 
 
 def test_a_shape_that_cannot_be_is_refused() -> None:
@@ -168,7 +163,7 @@ def test_an_embedding_is_the_mean_of_the_answers_states(tmp_path: Path, layout: 
     batch = batch_of(examples())
     model = Policy(build("llama"))
     model.use_layout(layout)
-    found_NH = completion_embeddings(model, batch)
+    found_NH = group_preference.completion_embeddings(model, batch)
     with model.as_plain_model() as plain, torch.no_grad():
         for n, p in enumerate(batch.group_N.tolist()):
             prompt = batch.prompt_PL[p, : int(batch.prompt_length_P[p])]
@@ -176,8 +171,7 @@ def test_an_embedding_is_the_mean_of_the_answers_states(tmp_path: Path, layout: 
             state_SH = plain.model(input_ids=torch.cat((prompt, answer))[None]).last_hidden_state[0]
             torch.testing.assert_close(found_NH[n], state_SH[len(prompt) :].mean(0), rtol=0, atol=1e-5)
     assert not found_NH.requires_grad
-    scorer = fresh(start(tmp_path))
-    assert completion_embeddings(scorer, batch).shape == found_NH.shape
-    apart_NH = centre_by_prompt(found_NH, batch.group_N)
+    assert group_preference.completion_embeddings(fresh(start(tmp_path)), batch).shape == found_NH.shape
+    apart_NH = group_preference.centre_by_prompt(found_NH, batch.group_N)
     assert float(apart_NH[3].abs().max()) == 0.0, "an only answer has nothing to be compared with"
     torch.testing.assert_close(apart_NH[:3], found_NH[:3] - found_NH[:3].mean(0))

@@ -28,8 +28,7 @@ def _tasters(
     """Groups whose taste is linear: a part that all share, and two numbers of their own."""
     common_H, basis_DH = taste
     generator = torch.Generator().manual_seed(seed)
-    own_GD = torch.randn(count, len(basis_DH), generator=generator)
-    weight_GH = common_H + own_GD @ basis_DH
+    weight_GH = common_H + torch.randn(count, len(basis_DH), generator=generator) @ basis_DH
     found: list[GroupItems] = []
     for g, weight_H in enumerate(weight_GH):
         embedding_B2H = torch.randn(items, 2, len(common_H), generator=generator)
@@ -59,7 +58,6 @@ def _trained(groups: list[GroupItems], steps: int, most: int = 16) -> GroupPrefe
 
 
 def _accuracy(model: GroupPreference, groups: list[GroupItems], shown: int, asked_from: int = 16) -> float:
-    """Share of a group's later choices that are predicted after its first ones were shown."""
     some = [
         Episode(group=g, context=tuple(range(shown)), targets=tuple(range(asked_from, group.size)))
         for g, group in enumerate(groups)

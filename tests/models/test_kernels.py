@@ -69,8 +69,7 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
     def flex_objection(rule: AttentionRule, query: Tensor, value: Tensor) -> str | None:
         # Uncompiled, as here, FlexAttention has heads of any size.
-        wider = (x.new_empty(1, 1, 1, x.shape[-1] + 16) for x in (query, value))
-        return flex.objection(rule, *wider)
+        return flex.objection(rule, *(x.new_empty(1, 1, 1, x.shape[-1] + 16) for x in (query, value)))
 
     monkeypatch.setitem(attention.KERNEL_TABLE, "varlen", replace(varlen, objection=objection))
     monkeypatch.setitem(attention.KERNEL_TABLE, "flex", replace(flex, objection=flex_objection))
@@ -193,8 +192,7 @@ def test_on_a_cpu_segments_are_attended_to_in_turn_and_nothing_is_said():
 
 
 def test_the_kernels_in_use_are_named(fast):
-    policy = Policy(build("mistral"))
-    assert choose_kernels(policy) == "attention: varlen (window of 6)"
+    assert choose_kernels(Policy(build("mistral"))) == "attention: varlen (window of 6)"
 
 
 def _wrong(*args: Any, **kwargs: Any) -> Tensor:

@@ -31,7 +31,6 @@ def tokens_seen(part: nn.Module, seen: list[int]) -> None:
 
 
 def gradients(model: RewardModel, batch: TokenBatch) -> dict[str, Tensor]:
-    """Of rewards, values and steps; a missing step asks again for the state of another one."""
     end_NC = torch.zeros(len(batch.origin_N), 3, dtype=torch.int64)
     end_NC[:, 1:] = -1
     model.zero_grad()

@@ -80,8 +80,7 @@ def test_threads_that_load_at_once_leave_models_tied(tmp_path):
 
 
 def test_weights_of_either_width_load_in_the_wanted_one(tmp_path):
-    folder = _saved(tmp_path)
-    assert {p.dtype for p in _load(folder, torch.float64).parameters()} == {torch.float64}
+    assert {p.dtype for p in _load(_saved(tmp_path), torch.float64).parameters()} == {torch.float64}
     build("llama", torch.bfloat16).save_pretrained(tmp_path / "half")
     assert {p.dtype for p in _load(tmp_path / "half").parameters()} == {torch.float32}
 

@@ -26,7 +26,6 @@ NAMES = ["llama", "gemma", "gpt2", "gemma2", "mixtral", "gpt_oss"]
 
 
 def _pair(name: str) -> tuple[Policy, Policy]:
-    """A policy of wide weights that computes in few digits, and one that has few."""
     wide = Policy(build(name, torch.float64))
     wide.compute_in(torch.float32)
     return wide, Policy(build(name, torch.float64).float())
@@ -34,8 +33,7 @@ def _pair(name: str) -> tuple[Policy, Policy]:
 
 def _learnt(policy: Policy) -> dict[str, Tensor | None]:
     policy.zero_grad()
-    batch = batch_of(examples())
-    policy.score(batch, also=("entropy",)).logp_NT.sum().backward()
+    policy.score(batch_of(examples()), also=("entropy",)).logp_NT.sum().backward()
     return {name: p.grad for name, p in policy.named_parameters()}
 
 

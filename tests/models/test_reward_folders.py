@@ -36,7 +36,6 @@ FULL = {**reward_zoo.SPECIAL, 0: "<z>"}
 
 
 def _batch() -> TokenBatch:
-    """The ragged groups, and answers that end in either end of turn, behind a prompt that holds both."""
     answers = tuple(
         Completion(ids=(9, end), mask=(True, True), finished=True) for end in (reward_zoo.EOS, reward_zoo.END)
     )

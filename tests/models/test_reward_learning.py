@@ -34,8 +34,7 @@ def _pairs(count: int = 24, seed: int = 0) -> TokenBatch:
 
 
 def _train(model: RewardModel, batch: TokenBatch, steps: int = 40) -> tuple[float, float]:
-    learning = [p for p in model.parameters() if p.requires_grad]
-    optimizer = torch.optim.Adam(learning, lr=0.01)
+    optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=0.01)
     accuracy: list[float] = []
     for _ in range(steps):
         gap_B = model.rewards(batch).view(-1, 2).diff(dim=1)[:, 0].neg()

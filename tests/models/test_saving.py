@@ -17,7 +17,6 @@ IDS = torch.tensor([[1, 5, 9, 13, 4, 8, 22, 7, 30]])
 
 
 def _round(tmp_path: Path, name: str, stop_ids: tuple[int, ...] = (2,)) -> tuple[Policy, Path]:
-    """Loaded by plaudit, put into a policy, moved a little, saved."""
     build(name).save_pretrained(tmp_path / "start")
     model = load_model(tmp_path / "start", dtype=torch.float32, device=torch.device("cpu"))
     policy = Policy(model)

@@ -38,8 +38,7 @@ EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2}
 
 
 def _plain(name: str, **facts: object) -> PreTrainedModel:
-    config = getattr(hf, f"{name}Config")(**(PLAIN | facts))
-    return hf.AutoModelForCausalLM.from_config(config)
+    return hf.AutoModelForCausalLM.from_config(getattr(hf, f"{name}Config")(**(PLAIN | facts)))
 
 
 def build_sharp() -> PreTrainedModel:
@@ -200,8 +199,6 @@ def _keep_every_digit(module: nn.Module) -> None:
 
 
 class WrongBackward(torch.autograd.Function):
-    """Passes on what comes, and a gradient that is too large by half."""
-
     @staticmethod
     def forward(ctx: Any, value: torch.Tensor) -> torch.Tensor:
         return value.clone()

@@ -65,12 +65,8 @@ def groups(rng: Random) -> SimpleNamespace:
     sizes = (4, 3, 1, 2, 4)
     group = [index for index, size in enumerate(sizes) for _ in range(size)]
     reward = [0.3 if index == 1 else rng.gauss(0, 1) for index in group]
-    return SimpleNamespace(
-        group=group,
-        reward=reward,
-        passed=[float(x > 0) for x in reward],
-        greedy=[rng.gauss(0, 1) for _ in sizes],
-    )
+    passed = [float(x > 0) for x in reward]
+    return SimpleNamespace(group=group, reward=reward, passed=passed, greedy=[rng.gauss(0, 1) for _ in sizes])
 
 
 def pairs_of_completions(rng: Random) -> SimpleNamespace:

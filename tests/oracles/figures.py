@@ -294,8 +294,7 @@ def bleu(said: str, reference: str) -> float:
         if not matched:
             return float("nan")
         logs += log(matched / len(mine)) / 4
-    brevity = 1.0 if len(words) > len(others) else exp(1 - len(others) / len(words))
-    return 100 * brevity * exp(logs)
+    return 100 * (1.0 if len(words) > len(others) else exp(1 - len(others) / len(words))) * exp(logs)
 
 
 def self_bleu(texts: list[str]) -> float:

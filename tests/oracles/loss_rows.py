@@ -127,8 +127,7 @@ def cispo(new: Tensor, *given: Tensor, high: float) -> Tensor:
 
 
 def own_ratio(*given: Tensor) -> Tensor:
-    s_NT = ratio.ratio(ratio.sequence_token_log_ratio(*rho(*given)))
-    return s_NT.masked_fill(~given[-1], 0.0)
+    return ratio.ratio(ratio.sequence_token_log_ratio(*rho(*given))).masked_fill(~given[-1], 0.0)
 
 
 def first_ratio(new: Tensor, old: Tensor, mask: Tensor) -> Tensor:

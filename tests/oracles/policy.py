@@ -186,8 +186,7 @@ def clipped_value_loss(i: SimpleNamespace, c: float) -> Table:
     for values, olds, targets in zip(i.value, i.old_value, i.target, strict=True):
         row = []
         for v, old, target in zip(values, olds, targets, strict=True):
-            held = clip(v, old - c, old + c)
-            row.append(0.5 * max((v - target) ** 2, (held - target) ** 2))
+            row.append(0.5 * max((v - target) ** 2, (clip(v, old - c, old + c) - target) ** 2))
         total.append(row)
     return total
 
@@ -195,8 +194,7 @@ def clipped_value_loss(i: SimpleNamespace, c: float) -> Table:
 def explained_variance(i: SimpleNamespace) -> float:
     """1 − Var(R − V)/Var(R) over the tokens."""
     targets, values = ([x for row in kept(table, i.mask) for x in row] for table in (i.target, i.value))
-    errors = [t - v for t, v in zip(targets, values, strict=True)]
-    return 1 - variance(errors) / variance(targets)
+    return 1 - variance([t - v for t, v in zip(targets, values, strict=True)]) / variance(targets)
 
 
 def variance(xs: list[float], *, missing: int = 0) -> float:
@@ -253,8 +251,7 @@ def adaptive_beta(beta: float, kl: float, target: float) -> float:
 
 def proportional_beta(beta: float, kl: float, target: float, samples: int, horizon: float) -> float:
     """Ziegler et al. 2019, arXiv:1909.08593, section 2.2: β(1 + K e), e clipped to ±0.2."""
-    error = clip((kl - target) / target, -0.2, 0.2)
-    return beta * (1 + error * samples / horizon)
+    return beta * (1 + clip((kl - target) / target, -0.2, 0.2) * samples / horizon)
 
 
 def members(i: SimpleNamespace, n: int) -> list[int]:

@@ -7,7 +7,6 @@ from tests.oracles.test_oracles import COMPARISONS, VALUES, flat
 
 
 def main() -> None:
-    """What the restated formulas say, and never what plaudit does."""
     values = {one.name: flat(one.plain(drawn(one.name, one.draw))) for one in COMPARISONS}
     text = json.dumps({"seed": SEED, "values": values}, ensure_ascii=False, indent=0)
     VALUES.write_text(text + "\n", "utf-8")

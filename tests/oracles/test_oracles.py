@@ -24,7 +24,6 @@ VALUES = Path(__file__).with_name("values.json")
 
 
 def flat(value: Any) -> list[float]:
-    """The numbers of a nested value, in order."""
     if isinstance(value, torch.Tensor):
         return [float(x) for x in value.detach().flatten()]
     if isinstance(value, float | int):
@@ -33,7 +32,6 @@ def flat(value: Any) -> list[float]:
 
 
 def apart(one: list[float], other: list[float]) -> float:
-    """The largest difference, over the size of the numbers where they are large."""
     assert len(one) == len(other)
     assert all(math.isfinite(x) for x in (*one, *other))
     return max(abs(a - b) / max(1.0, abs(a)) for a, b in zip(one, other, strict=True))

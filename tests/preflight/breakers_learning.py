@@ -62,8 +62,7 @@ def dividing_by_the_groups(subject: PreflightSubject) -> PreflightSubject:
     job = _job(subject)
 
     def own(piece: Any) -> Any:
-        groups = [place.group for place in piece.groups]
-        return replace(piece, counts=piece.round.loss_counts(groups))
+        return replace(piece, counts=piece.round.loss_counts([place.group for place in piece.groups]))
 
     return _learning(subject, lambda piece: job.objective(own(piece)))
 

@@ -180,6 +180,5 @@ def rename_control(folder: Path, old: str, new: str) -> None:
     """Give a control token another name in a tokenizer's files."""
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
         path = folder / name
-        text = path.read_text("utf-8")
-        path.write_text(text.replace(old, new), "utf-8")
+        path.write_text(path.read_text("utf-8").replace(old, new), "utf-8")
     json.loads((folder / "tokenizer.json").read_text("utf-8"))

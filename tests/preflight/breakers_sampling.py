@@ -23,8 +23,6 @@ Groups = list[list[Rollout]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Around:
-    """A sampler that is told other settings, or hands on other rollouts."""
-
     sampler: Sampler
     told: Callable[[SamplingSettings], SamplingSettings] = lambda settings: settings
     """What it is told in place of what was asked."""
@@ -74,18 +72,13 @@ def sharp(folder: Path) -> Path:
         model.get_input_embeddings().weight.mul_(8)
     model.save_pretrained(folder)
     path = folder / "generation_config.json"
-    facts = json.loads(path.read_text())
-    path.write_text(json.dumps(facts | {"eos_token_id": [2, 1]}))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"eos_token_id": [2, 1]}))
     return folder
 
 
-def _sampler(subject: PreflightSubject) -> Sampler:
-    assert subject.sampler is not None
-    return subject.sampler
-
-
 def _around(subject: PreflightSubject, **how: Any) -> PreflightSubject:
-    return replace(subject, sampler=Around(sampler=_sampler(subject), **how))
+    assert subject.sampler is not None
+    return replace(subject, sampler=Around(sampler=subject.sampler, **how))
 
 
 def _reading(subject: PreflightSubject, encoder: Encoder) -> PreflightSubject:

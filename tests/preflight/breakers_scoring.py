@@ -31,7 +31,7 @@ class Offset(nn.Module):
 
 def with_dropout(subject: PreflightSubject) -> PreflightSubject:
     """A layer with a rate of its own, of which config.json says nothing."""
-    layer: Any = _layers(subject)[0]
+    layer: Any = _backbone(subject).layers[0]
     layer.mlp = nn.Sequential(layer.mlp, nn.Dropout(0.2))
     return subject
 
@@ -110,7 +110,3 @@ def _backbone(subject: PreflightSubject) -> Any:
     model = subject.policy or subject.scorer
     assert model is not None
     return without_head(model.base)
-
-
-def _layers(subject: PreflightSubject) -> Any:
-    return _backbone(subject).layers

@@ -27,8 +27,6 @@ ASSISTANT = "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"  
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broken:
-    """One thing that is wrong, and who must see it."""
-
     name: str
     fails: frozenset[str]
     says: str
@@ -44,7 +42,6 @@ class Broken:
 
 @contextmanager
 def begun(broken: Broken, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PreflightSubject]:
-    """The subject of a run that is broken in this way."""
     model = make_model_with_bos(folder / "base")
     edit(model, broken.template, broken.tokens)
     more = {"data": write_rows(folder / "own.jsonl", list(broken.rows))} if broken.rows else {}
@@ -180,8 +177,7 @@ def up_to_pad(examples: Sequence[Example]) -> TokenBatch:
     """A batch whose rows end at their first token of padding."""
     batch = batch_of(examples)
     ends_NT = torch.cat([batch.completion_NT == 0, torch.ones_like(batch.mask_NT[:, :1])], dim=1)
-    first_N = ends_NT.int().argmax(1).clamp(min=1)
-    return replace(batch, length_N=torch.minimum(first_N, batch.length_N))
+    return replace(batch, length_N=torch.minimum(ends_NT.int().argmax(1).clamp(min=1), batch.length_N))
 
 
 def padded_positions(batch: TokenBatch, layout: Layout, *, share_prompts: bool = True) -> ForwardInputs:

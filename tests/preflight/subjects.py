@@ -22,7 +22,6 @@ BOS = "<|begin|>"
 
 
 def make_model_with_bos(folder: Path, family: str = "llama") -> Path:
-    """The toy, with a tokenizer that begins texts with a BOS of its own."""
     import torch
 
     torch.manual_seed(0)
@@ -71,7 +70,6 @@ def rows_for(method: Method, folder: Path) -> Path:
 def healthy(
     method: Method, folder: Path, *, family: str = "llama", model: Path | None = None, **settings: Any
 ) -> Iterator[PreflightSubject]:
-    """The subject of a run with these settings, through the code that a run goes through."""
     own = model or make_model_with_bos(folder / "base", family)
     where = {"prompts" if method in ("grpo", "ppo") else "data": rows_for(method, folder)}
     usual: Mapping[str, Any] = {"reward": "length:1-20"} if method in ("grpo", "ppo") else {}

@@ -20,20 +20,15 @@ METHODS: tuple[Method, ...] = ("sft", "reward", "dpo", "grpo")
 def trained(method: Method, folder: Path, out: str, **settings: Any) -> Path:
     where = {"prompts" if method == "grpo" else "data": rows_for(method, folder)}
     usual: dict[str, Any] = {"reward": "length:1-20"} if method == "grpo" else {}
+    model = folder / "base"
     config = config_type(method)(
-        model=folder / "base",
-        out=folder / out,
-        device="cpu",
-        sinks=(),
-        steps=3,
-        **{**usual, **where, **settings},
+        model=model, out=folder / out, device="cpu", sinks=(), steps=3, **{**usual, **where, **settings}
     )
     run_method(method, config)
     return folder / out
 
 
 def weights(run_folder: Path) -> str:
-    """The bytes of the model that it made."""
     return hashlib.sha256((run_folder / "model" / "model.safetensors").read_bytes()).hexdigest()
 
 

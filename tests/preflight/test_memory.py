@@ -51,7 +51,6 @@ ROOM = 2**40
 
 
 def options(method: Method, folder: Path) -> dict[str, str]:
-    """What every run of a method is told."""
     rows = "prompts" if method in ("grpo", "ppo") else "data"
     rewarded = {"reward": "length:1-20", "draw.max-tokens": "64"} if rows == "prompts" else {}
     return {"model": str(folder / "base"), rows: str(rows_for(method, folder)), **rewarded}
@@ -70,7 +69,6 @@ def without_weights(folder: Path, shape: dict[str, Any]) -> Path:
 
 
 def fitted(method: Method, folder: Path, room: int, **changed: Any) -> Result:
-    """The decision for a run on a GPU of so many bytes."""
     where = options(method, folder)
     given: dict[str, Any] = {name: where[name] for name in ("data", "prompts", "reward") if name in where}
     unless = MemorySettings(checkpointing=False)
@@ -82,7 +80,6 @@ def fitted(method: Method, folder: Path, room: int, **changed: Any) -> Result:
 
 
 def planned(method: Method, folder: Path, memory: int) -> dict[str, Any]:
-    """What ``plaudit plan`` says of the same run there."""
     file = folder / "plan.json"
     where = ["--machine-memory", f"{memory}B", "--on", "cuda", "--no-measure", "--json", str(file)]
     where += ["--no-memory.checkpointing"]
@@ -135,7 +132,6 @@ def gpu_of(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def train(folder: Path, out: str, *more: str, method: Method = "sft") -> int:
-    """A short run of the toy by the command."""
     if not (folder / "base").exists():
         make_model(folder / "base")
     usual = ("--device", "cpu", "--steps", "2", "--sample.rows", "0")
@@ -145,7 +141,6 @@ def train(folder: Path, out: str, *more: str, method: Method = "sft") -> int:
 
 
 def verdict(run: Path) -> tuple[str, str]:
-    """What the run's own file says of its memory."""
     checks = json.loads((run / "checks.json").read_text("utf-8"))["checks"]
     [found] = [(one["verdict"], one["finding"]) for one in checks if one["name"] == "memory"]
     return found
@@ -266,8 +261,7 @@ def test_python_is_refused_too_and_an_algorithm_of_ones_own_has_no_plan(tmp_path
         plaudit.train("dpo", out=tmp_path / "named", **settings)
     with pytest.raises(UserError, match=r"the GPU has 1\.00 GiB"):
         plaudit.train(plaudit.dpo(beta=0.2), out=tmp_path / "record", **settings)
-    own = replace(plaudit.dpo(beta=0.2), name="mine")
-    plaudit.train(own, out=tmp_path / "own", **settings)
+    plaudit.train(replace(plaudit.dpo(beta=0.2), name="mine"), out=tmp_path / "own", **settings)
     assert verdict(tmp_path / "own") == ("not applicable", "plaudit plan does not know runs of mine")
 
 

@@ -138,7 +138,6 @@ def test_control_tokens_that_are_read_as_letters_are_named(tmp_path: Path) -> No
         tmp_path / "rendered.jsonl", [{"prompt": f"<|im_start|>user\nthe {n} cats"} for n in range(8)]
     )
     with healthy("grpo", tmp_path, model=base, reward=str(folder), prompts=prompts) as subject:
-        found = run_checks(subject, [CHECKS["reward-template"]])
-        [one] = list(found)
+        [one] = list(run_checks(subject, [CHECKS["reward-template"]]))
     assert one.result.holds is False
     assert "rendered.jsonl:1: the policy's control token '<|im_start|>'" in one.result.details

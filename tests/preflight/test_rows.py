@@ -97,8 +97,7 @@ def test_thresholds_are_lenient(subject):
     assert found["contradictions"].holds
     tied = [comparison(n, probability=0.5 if n < 57 else 1.0) for n in range(60)]
     assert of(tied, subject)["ties"].holds
-    few = [comparison(n, probability=0.5) for n in range(data.MIN_ROWS - 1)]
-    assert of(few, subject)["ties"].holds
+    assert of([comparison(n, probability=0.5) for n in range(data.MIN_ROWS - 1)], subject)["ties"].holds
     longer = [comparison(n, chosen="yes and yes") for n in range(70)]
     assert of(longer, subject)["lengths"].doubtful
     assert of(longer[:29], subject)["lengths"].doubtful is False
@@ -119,8 +118,7 @@ def test_judgements_of_several_people_are_no_copies(subject):
 
 def test_rankings_are_pairs_too(subject):
     one = Ranking(prompt="a?", completions=("x", "yy", "zzz"), ranks=(1.0, 2.0, 2.0), origin="a.jsonl:1")
-    other = Comparison(prompt="a?", chosen="yy", rejected="x", origin="a.jsonl:2")
-    found = of([one, other], subject)
+    found = of([one, Comparison(prompt="a?", chosen="yy", rejected="x", origin="a.jsonl:2")], subject)
     assert found["contradictions"].details == (
         "2 of 3 judgements cancel each other; a.jsonl:1 and a.jsonl:2 say the opposite of the same answers"
     )

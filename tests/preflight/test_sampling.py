@@ -10,14 +10,8 @@ from transformers import AutoTokenizer
 
 from plaudit.methods.policy.config import DrawSettings
 from plaudit.models.settings import LoraSettings
-from plaudit.preflight import sampling
+from plaudit.preflight import exact_sampling, sampling
 from plaudit.preflight.check import run_checks
-from plaudit.preflight.exact_sampling import (
-    chi_square_test,
-    logprob_errors,
-    sampling_filter_mask,
-    sampling_probabilities,
-)
 from plaudit.rollouts.drawing import sample_tokens
 from plaudit.rollouts.sampler import Answer, Rollout, SamplingSettings
 from tests.engine.toy import demonstrations
@@ -133,7 +127,7 @@ def test_log_probs_written_out_in_full_are_those_of_a_sound_draw(settings: Sampl
         whole_logp=tuple(drawn.whole_logp_N.tolist()),
         answer=Answer(text="", tokens=200, ended=False),
     )
-    found = logprob_errors(logits_TV.double(), rollout, settings, slack=1e-6)
+    found = exact_sampling.logprob_errors(logits_TV.double(), rollout, settings, slack=1e-6)
     assert max(float(found.logp_T.max()), float(found.whole_T.max())) < 1e-5
     assert not found.excluded_tokens
 
@@ -141,8 +135,8 @@ def test_log_probs_written_out_in_full_are_those_of_a_sound_draw(settings: Sampl
 def test_a_token_on_the_border_may_be_in_or_out() -> None:
     settings = SamplingSettings(top_p=0.75)
     sorted_TV = torch.tensor([[0.5, 0.25, 0.25]], dtype=torch.float64).log()
-    assert sampling_filter_mask(sorted_TV, settings, -1e-3).tolist() == [[True, True, False]]
-    assert sampling_filter_mask(sorted_TV, settings, 1e-3).tolist() == [[True, True, True]]
+    assert exact_sampling.sampling_filter_mask(sorted_TV, settings, -1e-3).tolist() == [[True, True, False]]
+    assert exact_sampling.sampling_filter_mask(sorted_TV, settings, 1e-3).tolist() == [[True, True, True]]
     for logp in (0.5 / 0.75, 0.5):
         rollout = Rollout(
             prompt=(1,),
@@ -151,17 +145,17 @@ def test_a_token_on_the_border_may_be_in_or_out() -> None:
             whole_logp=(float(sorted_TV[0, 0]),),
             answer=Answer(text="", tokens=1, ended=False),
         )
-        assert float(logprob_errors(sorted_TV, rollout, settings, slack=1e-3).logp_T) < 1e-6
+        assert float(exact_sampling.logprob_errors(sorted_TV, rollout, settings, slack=1e-3).logp_T) < 1e-6
 
 
 def test_the_p_value_is_uniform_over_seeds_of_a_sound_draw_and_nothing_for_a_wrong_one() -> None:
     chance = torch.Generator().manual_seed(0)
     logits_1V = torch.randn(1, 40, generator=chance, dtype=torch.float64)
-    p_V = sampling_probabilities(logits_1V, SamplingSettings(top_p=0.9))
+    p_V = exact_sampling.sampling_probabilities(logits_1V, SamplingSettings(top_p=0.9))
     assert float(p_V.sum()) == pytest.approx(1)
     counts = [torch.multinomial(p_V, 512, True, generator=chance).bincount(minlength=40) for _ in range(200)]
-    values = sorted(chi_square_test(count_V, p_V).p for count_V in counts)
+    values = sorted(exact_sampling.chi_square_test(count_V, p_V).p for count_V in counts)
     assert values[0] > 1e-4
     assert abs(sum(values) / len(values) - 0.5) < 0.08
-    other_V = sampling_probabilities(logits_1V, SamplingSettings(temperature=0.5))
-    assert max(chi_square_test(count_V, other_V).p for count_V in counts) < 1e-6
+    other_V = exact_sampling.sampling_probabilities(logits_1V, SamplingSettings(temperature=0.5))
+    assert max(exact_sampling.chi_square_test(count_V, other_V).p for count_V in counts) < 1e-6

@@ -71,5 +71,4 @@ def test_a_sound_set_up_raises_no_alarm(tmp_path, family, layout):
         settings |= {"draw": DrawSettings(max_tokens=12), "reward": "length:1-6"}
     with healthy(method, tmp_path, model=model, **settings) as subject:
         found = run_checks(subject, CHECKS.values())
-    alarms = {one.check.name: one.result.details for one in found if one.verdict in ("FAIL", "warn")}
-    assert not alarms
+    assert not {one.check.name: one.result.details for one in found if one.verdict in ("FAIL", "warn")}

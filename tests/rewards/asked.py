@@ -7,13 +7,8 @@ from plaudit.rewards.base import Reward
 
 
 def asked(*answers: str, truth: str | None = None, facts: dict[str, object] | None = None) -> Task:
-    return Task(
-        prompt="?",
-        answers=answers,
-        ended=(True,) * len(answers),
-        reference_answer=truth,
-        metadata=facts or {},
-    )
+    ended = (True,) * len(answers)
+    return Task(prompt="?", answers=answers, ended=ended, reference_answer=truth, metadata=facts or {})
 
 
 def said(reward: Reward, *answers: str, truth: str | None = None) -> Sequence[float | None]:

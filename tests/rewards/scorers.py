@@ -20,7 +20,6 @@ def said(count: int, seed: int) -> str:
 
 
 def task(*lengths: int, asked: int = 4, seed: int = 0) -> Task:
-    """A question of so many words, and an answer of each length."""
     answers = tuple(answer(length, seed * 100 + a) for a, length in enumerate(lengths))
     return Task(prompt=user_turn(said(asked, seed)), answers=answers, ended=(True,) * len(answers))
 
@@ -30,7 +29,6 @@ def answer(length: int, seed: int) -> tuple[Message, ...]:
 
 
 def tasks(count: int = 12) -> list[Task]:
-    """Ragged ones: from one to four answers, of one to thirty words."""
     chance = random.Random(1)
     return [
         task(
@@ -45,14 +43,12 @@ def tasks(count: int = 12) -> list[Task]:
 def scorer(
     where: Path, name: str = "llama", *, tokens_at_once: int = 8192
 ) -> tuple[LearnedReward, RewardModel]:
-    """A reward around a fresh model, and the model."""
     folder = start(where, name)
     model = fresh(folder)
     return LearnedReward("fresh", model, make_encoder(folder), tokens_at_once=tokens_at_once), model
 
 
 def scorer_folder(where: Path, name: str = "llama", *, seed: int = 0) -> Path:
-    """A saved reward model; another seed draws another head."""
     from plaudit.models.reward_model import FreshHead
 
     where.mkdir(parents=True, exist_ok=True)

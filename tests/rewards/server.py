@@ -21,7 +21,6 @@ class Server:
 
 @contextmanager
 def running(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
-    """The address of a server that answers in this manner, and says nothing of it, while this lasts."""
     quiet = type("Quiet", (handler,), {"log_message": lambda *_: None})
     server = ThreadingHTTPServer(("127.0.0.1", 0), quiet)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
@@ -36,7 +35,6 @@ def running(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
 
 @contextmanager
 def serving(reply: Reply) -> Iterator[Server]:
-    """A server on this machine, while this lasts."""
     lock = threading.Lock()
     seen = Server(url="")
 

@@ -56,7 +56,6 @@ def ranks(verdict: Verdict | None) -> tuple[int, ...] | None:
 
 
 def scored(gap: float) -> FunctionReward:
-    """The answer "a" is better by a gap than any other."""
     return FunctionReward(name="mine", function=lambda _, answer: gap if answer == "a" else 0.0)
 
 
@@ -87,8 +86,7 @@ def test_a_noisy_reward_prefers_as_often_as_it_should(gap: float) -> None:
 
 def test_without_noise_the_higher_score_wins_equal_ones_tie_and_no_score_is_no_verdict() -> None:
     judge = RewardJudge(name="mine", reward=scored(1e-12))
-    asked = [task("a", "b"), task("b", "a"), task("b", "c")]
-    found = judge.verdicts(asked * 50, 0)
+    found = judge.verdicts([task("a", "b"), task("b", "a"), task("b", "c")] * 50, 0)
     assert [ranks(one) for one in found] == [(1, 2), (2, 1), (1, 1)] * 50
     assert {one.annotator for one in found if one is not None} == {"mine"}
     reward = FunctionReward(name="half", function=lambda _, answer: None if answer == "b" else 1.0)

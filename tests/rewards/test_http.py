@@ -78,8 +78,7 @@ def test_a_flaky_server_is_asked_again(status: int) -> None:
         return lengths(body, 0) if before == 2 else (status, b"")
 
     with serving(reply) as server:
-        reward = at(server.url)
-        assert reward.scores([asked("abc")]) == ((3.0,),)
+        assert at(server.url).scores([asked("abc")]) == ((3.0,),)
         assert len(server.asked) == 3
 
 

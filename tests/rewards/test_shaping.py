@@ -18,8 +18,7 @@ NAN = float("nan")
 
 def test_what_does_not_end_gets_the_penalty_whatever_its_score() -> None:
     score_N = torch.tensor([5.0, 5.0, NAN, NAN])
-    finished_N = torch.tensor([True, False, True, False])
-    shaped = replace_unfinished(score_N, finished_N, score=-2)
+    shaped = replace_unfinished(score_N, torch.tensor([True, False, True, False]), score=-2)
     assert shaped[[0, 1, 3]].tolist() == [5.0, -2.0, -2.0]
     assert shaped[2].isnan()
 

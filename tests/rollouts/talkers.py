@@ -60,5 +60,4 @@ def write_talker(
 def answered(
     sampler: LocalSampler, prompts: Sequence[Text], settings: SamplingSettings, *, n: int = 1
 ) -> list[list[Rollout]]:
-    """What a sampler draws for prompts in words."""
     return sampler.generate([sampler.encode(prompt) for prompt in prompts], settings, n=n)

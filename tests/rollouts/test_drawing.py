@@ -132,8 +132,7 @@ def warped(logits_NV: Tensor, settings: SamplingSettings) -> Tensor:
 def test_both_log_probs_are_those_of_transformers(settings: SamplingSettings, words: int) -> None:
     generator = torch.Generator().manual_seed(words)
     logits_NV = 3 * torch.randn(64, words, generator=generator)
-    chance_N = torch.rand(64, generator=generator, dtype=torch.float64)
-    drawn = sample_tokens(logits_NV, chance_N, settings)
+    drawn = sample_tokens(logits_NV, torch.rand(64, generator=generator, dtype=torch.float64), settings)
     whole_NV = (logits_NV / settings.temperature).log_softmax(-1)
     for told_N, wanted_NV in ((drawn.logp_N, warped(logits_NV, settings)), (drawn.whole_logp_N, whole_NV)):
         wanted_N = wanted_NV.gather(1, drawn.token_N[:, None])[:, 0]

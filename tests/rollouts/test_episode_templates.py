@@ -47,8 +47,7 @@ def test_a_template_that_would_not_continue_is_refused(tmp_path: Path, source: s
 def test_what_stands_between_two_turns(tmp_path: Path, closed: bool) -> None:
     encoder = templated(tmp_path, TEMPLATE)
     ids = tokens_between_turns(encoder, "w9", SAID, closed=closed)
-    wanted = ["<end>", "<user>", "w20", "<end>", "<assistant>"]
-    assert encoder.info.decode(ids).split() == wanted[closed:]
+    assert encoder.info.decode(ids).split() == ["<end>", "<user>", "w20", "<end>", "<assistant>"][closed:]
 
 
 TALKED = (

@@ -41,7 +41,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def ends(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One that ends its turns as the template does."""
     return write_talker(tmp_path_factory.mktemp("ends"))
 
 
@@ -63,7 +62,6 @@ def asked(folder: Path, *texts: str) -> list[EncodedPrompt]:
 
 
 def pieces(one: Rollout) -> list[tuple[bool, list[int]]]:
-    """Runs of tokens of one hand: drawn, or not."""
     assert one.mask is not None
     runs = groupby(zip(one.ids, one.mask, strict=True), key=lambda pair: pair[1])
     return [(drawn, [token for token, _ in run]) for drawn, run in runs]

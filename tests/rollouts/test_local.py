@@ -30,7 +30,6 @@ def sampler_on(device: torch.device, folder: Path, dtype: torch.dtype = torch.fl
 def said_by_generate(
     device: torch.device, folder: Path, prompts: tuple[str, ...], tokens: int
 ) -> list[Answer]:
-    """What ``model.generate`` says to prompts that are padded on the left."""
     encoder = make_encoder(folder)
     asked = [encoder.encode_prompt(user_turn(prompt)) for prompt in prompts]
     longest = max(map(len, asked))
@@ -164,8 +163,7 @@ def test_a_conversation_is_read_whole(tmp_path):
     last = user_turn("w30")
     talk = (*user_turn("w8 w9"), Message(role="assistant", content="w10"), *last)
     opened = (Message(role="system", content="w40"), *last)
-    answers = sampler.generate_answers([last, talk, opened], GREEDY)
-    assert len({answer.text for [answer] in answers}) == 3
+    assert len({answer.text for [answer] in sampler.generate_answers([last, talk, opened], GREEDY)}) == 3
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

@@ -35,14 +35,12 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Policy, Policy, Enco
 
 
 def samplers(pair: tuple[Policy, Policy, Encoder], share: float) -> tuple[LocalSampler, ...]:
-    """Of the policy, of the reference, and of the mixture."""
     own, other, encoder = pair
     alone = LocalSampler.from_policy(own, encoder)
     return (alone, LocalSampler.from_policy(other, encoder), alone.mixed_with(ModelReference(other), share))
 
 
 def written_out(pair: tuple[Policy, Policy, Encoder], ids: tuple[int, ...], heat: float) -> Tensor:
-    """The chances of the next token behind these, from two plain passes."""
     chance = []
     for policy in pair[:2]:
         with torch.no_grad(), policy.as_plain_model() as plain:

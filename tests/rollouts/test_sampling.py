@@ -28,6 +28,5 @@ def test_a_value_that_cannot_be_is_refused(wrong, complaint):
 
 
 def test_whole_numbers_are_numbers_too():
-    settings = SamplingSettings(temperature=0, top_p=1)
-    assert settings.greedy
+    assert SamplingSettings(temperature=0, top_p=1).greedy
     assert not SamplingSettings().greedy

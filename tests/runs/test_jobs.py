@@ -26,8 +26,7 @@ SPREAD = ("--ranks", 2, "--servers", 2, "--nodes", 2)
 
 
 def plan(folder: Path, scheduler: str, *more: object, rounds: int = 40, out: str = "run") -> int:
-    site = Site(folder=folder, ports=[])
-    site.write()
+    Site(folder=folder, ports=[]).write()
     words = ["plan", "grpo", "--model", SHIPPED_MODEL_FOLDER, "--prompts", folder / "prompts.jsonl"]
     words += ["--reward", f"{folder}/short.py:short", "--out", folder / out, "--rounds", rounds]
     words += ["--batch-size", 4, "--group-size", 4, "--draw.max-tokens", 16, "--learning-rate", 1e-4]
@@ -60,8 +59,7 @@ def test_a_job_is_shown_and_written(
         ast.parse(text)
         assert len(text.splitlines()) < 100
     else:
-        documents = list(yaml.safe_load_all(text))
-        assert len(documents) == {"kubernetes": 4, "skypilot": 3}[scheduler]
+        assert len(list(yaml.safe_load_all(text))) == {"kubernetes": 4, "skypilot": 3}[scheduler]
     # As it stands there it may have been changed by hand.
     (tmp_path / "jobs" / SCHEDULERS[scheduler]).write_text("mine")
     assert plan(tmp_path, scheduler, *spread, "--write", tmp_path / "jobs") == 2
@@ -191,8 +189,7 @@ def weights(folder: Path) -> str:
 def test_slurm_requeues_and_kills_leave_the_same_bits(cluster: Cluster, tmp_path: Path):
     """A machine that learns and one that draws; requeues, killed ranks, killed servers, ten in all."""
     rounds, generator = 60, random.Random(0)
-    ran_through = started(cluster, tmp_path, "through", rounds)
-    wait(cluster, ran_through, tmp_path / "through", 10**9)
+    wait(cluster, started(cluster, tmp_path, "through", rounds), tmp_path / "through", 10**9)
     job = started(cluster, tmp_path, "disturbed", rounds)
     done: list[str] = []
     for number in range(10):

@@ -35,7 +35,6 @@ class FaultyModel(SamplingModel):
 
 @contextmanager
 def serving(model: SamplingModel | Path) -> Iterator[str]:
-    """The address of a server of this model, for as long as the block lasts."""
     if isinstance(model, Path):
         model = SamplingModel(model, device="cpu", dtype="float32")
     with http_server(model, "127.0.0.1", 0, None) as server, running(server):
@@ -55,8 +54,6 @@ def running(server: ThreadingHTTPServer) -> Iterator[None]:
 
 @contextmanager
 def saying(reply: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[str]:
-    """A server that replies like this to whatever it is asked."""
-
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers.get("Content-Length") or 0))

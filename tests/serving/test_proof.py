@@ -47,8 +47,7 @@ def sampler_of(
     with ExitStack() as stack:
         adapter = getattr(policy.model, "peft_config", {}).get("default") if adapters else None
         urls = [stack.enter_context(serving(model)) for model in models]
-        servers = [Server(url, seconds=30, adapters=adapters) for url in urls]
-        fleet = Fleet(servers, patience=30)
+        fleet = Fleet([Server(url, seconds=30, adapters=adapters) for url in urls], patience=30)
         keeper = Keeper(fleet, Handover(folder / "weights", adapter), torch.float32)
         stack.callback(keeper.close)
         yield RemoteSampler(
@@ -225,8 +224,7 @@ def honest(tmp_path: Path, syncs: int) -> list[float]:
 
 
 def test_an_honest_server_is_never_refused_and_mostly_distinguished(tmp_path: Path):
-    told = honest(tmp_path, 12)
-    assert sum(told) >= 8
+    assert sum(honest(tmp_path, 12)) >= 8
 
 
 @pytest.mark.slow

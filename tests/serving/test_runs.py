@@ -153,8 +153,7 @@ def test_a_server_that_is_away_for_a_while_is_taken_back(place: Place):
         def come() -> None:
             while not (metrics.exists() and len(metrics.read_bytes().splitlines()) > 3):
                 threading.Event().wait(0.02)
-            server = away.enter_context(http_server(model, "127.0.0.1", port, None))
-            away.enter_context(running(server))
+            away.enter_context(running(away.enter_context(http_server(model, "127.0.0.1", port, None))))
 
         coming = threading.Thread(target=come)
         coming.start()
@@ -201,8 +200,7 @@ def test_what_was_answered_before_a_stop_is_not_asked_again(place: Place, lag: i
     words = (*words, "--sample-every", 100, "--no-check", "--reward", f"{place.folder}/breaking.py:short")
     words = (*words, "--rollout.lag", lag)
     with serving(model) as url:
-        first = go(place, "grpo", out, *words, "--sampler", url)
-        assert "no more" in first.said
+        assert "no more" in go(place, "grpo", out, *words, "--sampler", url).said
     # With rounds ahead the checkpoint of a step waits for those that it holds.
     assert len(list((place.folder / out / "checkpoints").glob("step-*"))) == max(0, 2 - lag)
     (place.folder / "faulty").unlink()

@@ -67,8 +67,7 @@ def test_a_run_draws_by_vllm_what_its_policy_would(place: Place, servers: VllmSe
     gaps = went.figures("sampling_logp_diff_mean")
     assert len(gaps) == 6
     assert max(gaps) < 1e-4
-    again = well(place, "grpo", "again", *words(servers))
-    assert again.figures("reward") == went.figures("reward")
+    assert well(place, "grpo", "again", *words(servers)).figures("reward") == went.figures("reward")
     adapters = ("--lora.rank", 2, "--draw.temperature", 0.7)
     adapted = well(place, "grpo", "adapted", *words(servers, *adapters))
     assert max(adapted.figures("sampling_logp_diff_mean")) < 1e-4
@@ -132,8 +131,7 @@ def test_a_server_that_is_killed_is_started_again_and_the_run_goes_on(place: Pla
         wait_for(3)
         [server] = children(run.pid)
         os.kill(server, signal.SIGKILL)
-        gone = len(metrics.read_bytes().splitlines())
-        wait_for(gone + 20)
+        wait_for(len(metrics.read_bytes().splitlines()) + 20)
         [again] = children(run.pid)
         assert again != server
         run.kill()

@@ -61,16 +61,14 @@ def test_changes_make_of_the_old_weights_the_new_ones_to_the_bit(tmp_path: Path)
         read = late.read(str(path), root)
     assert root_of(manifest_of(read)) == delivery.files[-1][1]
     # Where most has changed, the whole is less.
-    everything = handover.write(moved(now, share=0.9), "v9")
-    assert len(everything.files) == 1
+    assert len(handover.write(moved(now, share=0.9), "v9").files) == 1
     assert {path.name for path in (tmp_path / "w").iterdir()} == {"v9.safetensors"}
 
 
 def test_a_file_that_is_not_what_was_announced_is_refused(tmp_path: Path):
     handover = Handover(tmp_path / "w")
     first = handover.write(weights(0), "v0")
-    second = handover.write(moved(weights(0), share=0.01), "v1")
-    (whole, root), (change, last) = second.files
+    (whole, root), (change, last) = handover.write(moved(weights(0), share=0.01), "v1").files
     assert first.files == ((whole, root),)
     for path, wanted, message in (
         (tmp_path / "w/v7.safetensors", root, "not there"),

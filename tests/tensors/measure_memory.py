@@ -17,7 +17,6 @@ MIB = 2**20
 
 
 def peak() -> int:
-    """The most memory that this process ever held, in bytes."""
     found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
     assert found is not None
     return int(found[1]) * 1024

@@ -11,8 +11,6 @@ from plaudit.tensors.logprobs import LogitRule, score_tokens
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """Random states, a random head and what to take of them."""
-
     hidden_MH: Tensor
     weight_VH: Tensor
     bias_V: Tensor | None
@@ -20,7 +18,6 @@ class Case:
 
     @property
     def leaves(self) -> list[Tensor]:
-        """Everything that a gradient may be asked for."""
         return [x for x in (self.hidden_MH, self.weight_VH, self.bias_V) if x is not None]
 
 

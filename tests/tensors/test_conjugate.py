@@ -31,8 +31,7 @@ def test_a_direct_solution_agrees(size, seed, damping):
     found_D = conjugate_gradients(
         lambda v: curve_DD @ v, b_D, steps=3 * size, damping=damping, tolerance=1e-28
     )
-    eye_DD = torch.eye(size, dtype=torch.float64)
-    wanted_D = torch.linalg.solve(curve_DD + damping * eye_DD, b_D)
+    wanted_D = torch.linalg.solve(curve_DD + damping * torch.eye(size, dtype=torch.float64), b_D)
     torch.testing.assert_close(found_D, wanted_D, rtol=1e-9, atol=1e-11)
 
 
@@ -53,8 +52,7 @@ def test_it_stops_when_the_residual_is_small_and_after_its_steps():
 
 
 def test_nothing_asked_is_nothing_answered():
-    zero_D = torch.zeros(3)
-    assert conjugate_gradients(lambda v: v, zero_D, steps=5).tolist() == [0, 0, 0]
+    assert conjugate_gradients(lambda v: v, torch.zeros(3), steps=5).tolist() == [0, 0, 0]
     given_D = torch.tensor([1.0, 2.0])
     assert conjugate_gradients(lambda v: 2 * v, given_D, steps=5).tolist() == [0.5, 1.0]
     assert given_D.tolist() == [1.0, 2.0]
@@ -73,8 +71,7 @@ def test_a_natural_step_has_the_kl_it_was_allowed():
     limit = 1e-5
     step_V = largest_step_within_kl(towards_V, product(towards_V), limit=limit)
     moved_V = (logit_V + step_V).log_softmax(0)
-    kl = (chance_V * (chance_V.log() - moved_V)).sum()
-    assert kl.item() == pytest.approx(limit, rel=0.02)
+    assert (chance_V * (chance_V.log() - moved_V)).sum().item() == pytest.approx(limit, rel=0.02)
     assert (step_V * slope_V).sum() > 0
 
 

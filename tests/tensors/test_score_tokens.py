@@ -119,8 +119,7 @@ def test_no_tokens_give_no_scores_and_no_gradient(device):
 
 
 def test_one_word_is_certain():
-    given = case(tokens=3, vocabulary=1)
-    logp_M, entropy_M = blocked_scores(given, PLAIN)
+    logp_M, entropy_M = blocked_scores(case(tokens=3, vocabulary=1), PLAIN)
     assert logp_M.tolist() == [0.0] * 3
     assert entropy_M.tolist() == [0.0] * 3
 
@@ -130,17 +129,13 @@ def test_a_frozen_weight_gets_no_gradient_and_the_states_get_the_same():
     wanted = gradients(free, *naive_scores(free, PLAIN), 0.5)[0]
     assert free.bias_V is not None
     given = case(tokens=8, vocabulary=45, bias=True)
+    bias_V = free.bias_V.detach()
     frozen = score_tokens(
-        given.hidden_MH,
-        free.weight_VH.detach(),
-        given.target_M,
-        bias_V=free.bias_V.detach(),
-        extras=("entropy",),
+        given.hidden_MH, free.weight_VH.detach(), given.target_M, bias_V=bias_V, extras=("entropy",)
     )
     assert frozen.entropy_M is not None
     pull_M = torch.linspace(-1.0, 2.0, 8, dtype=torch.float64)
-    loss = (pull_M * frozen.logp_M).sum() + 0.5 * (pull_M.flip(0) * frozen.entropy_M).sum()
-    loss.backward()
+    ((pull_M * frozen.logp_M).sum() + 0.5 * (pull_M.flip(0) * frozen.entropy_M).sum()).backward()
     assert given.hidden_MH.grad is not None
     torch.testing.assert_close(given.hidden_MH.grad, wanted, rtol=0, atol=1e-10)
     assert given.weight_VH.grad is None
@@ -176,8 +171,7 @@ def test_greedy_is_the_argmax_of_all_logits():
 
 def test_huge_logits_stay_finite(device):
     given = case(tokens=6, vocabulary=45, dtype=torch.float32, device=device)
-    rule = LogitRule(scale=1e4)
-    logp_M, entropy_M = blocked_scores(given, rule)
+    logp_M, entropy_M = blocked_scores(given, LogitRule(scale=1e4))
     assert bool(torch.isfinite(logp_M).all())
     assert bool((entropy_M >= -1e-3).all())
     assert all(bool(torch.isfinite(grad).all()) for grad in gradients(given, logp_M, entropy_M, 0.5))

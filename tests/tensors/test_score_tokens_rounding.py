@@ -17,7 +17,6 @@ def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _far(ours: torch.Tensor, theirs: torch.Tensor) -> float:
-    """Distance, as a share of the length of what is right."""
     return ((ours.double() - theirs).norm() / theirs.norm()).item()
 
 
@@ -62,11 +61,8 @@ def test_a_backward_inside_autocast_is_the_same_as_outside(narrow: bool) -> None
 
 def test_many_blocks_of_bfloat16_weights_do_not_wear_the_gradient_down(device: torch.device) -> None:
     rough = case(tokens=40, vocabulary=3000, hidden=16, dtype=torch.bfloat16, device=device)
-    exact = replace(
-        rough,
-        hidden_MH=rough.hidden_MH.detach().double().requires_grad_(),
-        weight_VH=rough.weight_VH.detach().double().requires_grad_(),
-    )
+    hidden_MH = rough.hidden_MH.detach().double().requires_grad_()
+    exact = replace(rough, hidden_MH=hidden_MH, weight_VH=rough.weight_VH.detach().double().requires_grad_())
     ours, theirs = blocked_scores(rough, PLAIN), naive_scores(exact, PLAIN)
     assert ours[0].dtype == torch.float32
     grads = zip(gradients(rough, *ours, 0.5), gradients(exact, *theirs, 0.5), strict=True)
@@ -76,11 +72,8 @@ def test_many_blocks_of_bfloat16_weights_do_not_wear_the_gradient_down(device: t
 @pytest.mark.slow
 def test_a_head_of_bfloat16_loses_nothing_over_many_blocks_of_tokens(device: torch.device) -> None:
     rough = case(tokens=4000, vocabulary=40, hidden=16, dtype=torch.bfloat16, device=device)
-    exact = replace(
-        rough,
-        hidden_MH=rough.hidden_MH.detach().double().requires_grad_(),
-        weight_VH=rough.weight_VH.detach().double().requires_grad_(),
-    )
+    hidden_MH = rough.hidden_MH.detach().double().requires_grad_()
+    exact = replace(rough, hidden_MH=hidden_MH, weight_VH=rough.weight_VH.detach().double().requires_grad_())
     for score in (score_tokens, score_tokens_equally_weighted):
         weights = [one.weight_VH for one in (rough, exact)]
         ours, theirs = (

@@ -137,7 +137,6 @@ def encoder_of(where: Path, family: Family, **settings: Any) -> Encoder:
 
 
 def chat(asked: str, answer: str, **facts: Any) -> Demonstration:
-    """A question of a user's, answered by the assistant."""
     return Demonstration(prompt=user_turn(asked), completion=assistant_turn(answer), **facts)
 
 
@@ -146,13 +145,11 @@ def trained_text(encoder: Encoder, ids: Iterable[int], mask: Iterable[bool]) -> 
 
 
 def texts(encoder: Encoder, example: Example, k: int = 0) -> tuple[str, str]:
-    """What is asked, and what is trained of an answer."""
     answer = example.completions[k]
     return encoder.info.decode(example.prompt), trained_text(encoder, answer.ids, answer.mask)
 
 
 def folder(where: Path, family: Family) -> Path:
-    """A model folder's tokenizer part, as a user has it."""
     built = Tokenizer.from_str(backend(family.kind, family.specials))
     if family.adds_bos and family.bos is not None:
         first = (family.bos, built.token_to_id(family.bos))

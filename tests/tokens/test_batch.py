@@ -53,8 +53,7 @@ def test_a_moved_batch_keeps_the_one_it_was_moved_from_and_a_changed_one_does_no
     assert batch.trained_M.tolist() == [0, 4, 5]
     assert there.trained_M.device.type == "meta"
     assert there.trained_M.shape == (3,)
-    changed = replace(batch, mask_NT=torch.zeros_like(batch.mask_NT))
-    assert changed.trained_M.tolist() == []
+    assert replace(batch, mask_NT=torch.zeros_like(batch.mask_NT)).trained_M.tolist() == []
     with pytest.raises(NotImplementedError):
         _ = replace(there, origin_N=("b:1", "b:2")).host
 

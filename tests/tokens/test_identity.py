@@ -102,10 +102,8 @@ def test_any_bit_of_an_extra_counts(axis: Axis) -> None:
         torch.zeros(1, 2, 1),
         torch.tensor([[0.0, 1e-45]]),
     ]
-    ids = {row(value).id for value in values} | {replace(row(values[0]), extras={}).id}
-    assert len(ids) == 6
-    prompt_ids = {row(value).prompt_id for value in values}
-    assert len(prompt_ids) == (1 if axis == "completion" else 5)
+    assert len({row(value).id for value in values} | {replace(row(values[0]), extras={}).id}) == 6
+    assert len({row(value).prompt_id for value in values}) == (1 if axis == "completion" else 5)
 
 
 def test_a_prompt_to_generate_from_is_the_prompt_of_its_rollouts() -> None:
@@ -119,15 +117,12 @@ def test_a_batch_stacks_prompts_and_completions_and_lines_items_up() -> None:
     answer = Completion(ids=(7, 2), mask=(True, True), finished=True)
 
     def row(k: int, items: int, width: int) -> Example:
-        return Example(
-            prompt=(1, 5),
-            completions=(answer,) * k,
-            extras={
-                "of_prompt": Extra(value=torch.full((width,), 1.0 + k), axis="prompt", pad=-1),
-                "of_completion": Extra(value=torch.arange(k), axis="completion"),
-                **({"items": Extra(value=torch.full((items, 2), float(k)), axis="item")} if items else {}),
-            },
-        )
+        extras = {
+            "of_prompt": Extra(value=torch.full((width,), 1.0 + k), axis="prompt", pad=-1),
+            "of_completion": Extra(value=torch.arange(k), axis="completion"),
+            **({"items": Extra(value=torch.full((items, 2), float(k)), axis="item")} if items else {}),
+        }
+        return Example(prompt=(1, 5), completions=(answer,) * k, extras=extras)
 
     batch = batch_of([row(2, 0, 1), row(1, 3, 2), row(3, 1, 2)]).to("cpu")
     assert batch.extras["of_prompt"].value.tolist() == [[3, -1], [2, 2], [4, 4]]

@@ -42,8 +42,7 @@ def test_line_ends_are_visible_and_what_the_template_hides_is_said(tmp_path: Pat
 def test_colour_marks_the_same_tokens_as_brackets(tmp_path: Path) -> None:
     where = folder(tmp_path, CHANNELS)
     plain = show_rows([CHAT], where, colour=False)
-    bright = show_rows([CHAT], where, colour=True)
-    body = bright.split("\n\n")[-1]
+    body = show_rows([CHAT], where, colour=True).split("\n\n")[-1]
     green = re.findall("\x1b\\[32m(.*?)\x1b", body)
     ends = re.findall("\x1b\\[1;30;42m(.*?)\x1b", body)
     assert green == re.findall(r"\[([^\]]*?)\]", plain.split("\n\n")[-1].replace(" END]", ""))[: len(green)]

@@ -10,7 +10,6 @@ from plaudit.tokens.microbatch import split_examples
 
 
 def _rows(lengths: list[int]) -> list[Example]:
-    """A row for each length, told apart by its origin."""
     return [
         Example(
             prompt=(1,) * (length - 1),

@@ -110,11 +110,8 @@ def test_the_last_trained_token_is_the_end_of_turn_and_no_padding_is_trained(tmp
 @pytest.mark.parametrize("pad", [None, "<|endoftext|>", "<|end|>"])
 def test_neither_the_pad_token_nor_its_absence_changes_a_token(tmp_path, pad):
     """transformers#35352, TRL#2778, TRL#7318: pad = eos makes a reader stop at an EOS inside the prompt."""
-    row = Comparison(
-        prompt=(*user_turn("Hi."), *assistant_turn("Hello."), *user_turn("And you?")),
-        chosen=assistant_turn("Well."),
-        rejected=assistant_turn("Fine, thanks."),
-    )
+    prompt = (*user_turn("Hi."), *assistant_turn("Hello."), *user_turn("And you?"))
+    row = Comparison(prompt=prompt, chosen=assistant_turn("Well."), rejected=assistant_turn("Fine, thanks."))
     usual = encode_record(row, encoder_of(tmp_path / "usual", PHI))
     example = encode_record(row, encoder_of(tmp_path / "other", replace(PHI, pad=pad)))
     assert example == usual
@@ -145,8 +142,7 @@ def test_the_end_is_found_in_the_answer_never_in_the_prompt(tmp_path):
     end = encoder.info.eos
     assert example.prompt.count(end) == 2
     assert [answer.ids.count(end) for answer in example.completions] == [1, 1]
-    refused = truncate_prompt(example, len(example.completions[0].ids))
-    assert isinstance(refused, RefusedRow)
+    assert isinstance(truncate_prompt(example, len(example.completions[0].ids)), RefusedRow)
 
 
 def test_a_cut_by_the_longer_answer_leaves_the_shorter_one_whole(tmp_path):
@@ -187,8 +183,7 @@ def test_control_tokens_in_what_a_user_says_are_letters(tmp_path, family):
     if encoder.info.decode(encoder.info.encode("a<|b|>[c]")).strip() == "a<|b|>[c]":
         assert said in encoder.info.decode(ids)
     row = Demonstration(prompt=forged, completion=assistant_turn("Well."))
-    example = encode_record(row, encoder)
-    assert example.prompt == ids, "the same when it is trained as when it is asked"
+    assert encode_record(row, encoder).prompt == ids, "the same when it is trained as when it is asked"
     notes = encode_rows([row], encoder).notes
     assert notes[CONTROL_TOKEN_CUT] == 1
     assert notes.get(CONTROL_TOKEN_TEXT) is None
@@ -207,10 +202,8 @@ def test_letters_are_the_tokens_that_transformers_makes_of_them(tmp_path, family
 
 
 def test_an_answer_keeps_the_marks_that_a_model_writes_itself(tmp_path):
-    family = replace(CHATML, specials=(*CHATML.specials, "<call>"))
-    encoder = encoder_of(tmp_path, family)
-    row = chat("Hi. <call>", "<call> Hello. <|im_start|>")
-    encoded = encode_rows([row], encoder)
+    encoder = encoder_of(tmp_path, replace(CHATML, specials=(*CHATML.specials, "<call>")))
+    encoded = encode_rows([chat("Hi. <call>", "<call> Hello. <|im_start|>")], encoder)
     [call, start] = (encoder.info.id_of(token) for token in ("<call>", "<|im_start|>"))
     assert encoded.examples[0].prompt.count(call) == 0
     assert encoded.examples[0].completions[0].ids.count(call) == 1

@@ -42,10 +42,8 @@ def clean(encoder: Encoder, *contents: str) -> bool:
 def test_every_text_comes_back_and_the_mask_is_each_answer_and_its_end(family, question, answer, again, more):
     encoder = encoder_of(family, "bytes")
     assume(clean(encoder, question, answer, again, more))
-    row = Demonstration(
-        prompt=user_turn(question),
-        completion=(*assistant_turn(answer), *user_turn(again), *assistant_turn(more)),
-    )
+    completion = (*assistant_turn(answer), *user_turn(again), *assistant_turn(more))
+    row = Demonstration(prompt=user_turn(question), completion=completion)
     example = encode_record(row, encoder)
     (said,) = example.completions
     end = family.eos
@@ -73,8 +71,7 @@ def test_every_text_comes_back_and_the_mask_is_each_answer_and_its_end(family, q
 def test_tokenizers_that_put_blanks_still_continue_the_prompt(family, kind, question, answer):
     encoder = encoder_of(family, kind)
     assume(clean(encoder, question, answer))
-    row = chat(question, answer)
-    example = encode_record(row, encoder)
+    example = encode_record(chat(question, answer), encoder)
     (said,) = example.completions
     assert example.prompt == encoder.encode_prompt(user_turn(question))
     assert all(said.mask)

@@ -66,11 +66,8 @@ def test_thinking_in_a_last_answer_is_trained(tmp_path: Path) -> None:
 
 
 def test_thinking_that_the_template_strips_from_history_is_never_silently_untrained(tmp_path: Path) -> None:
-    row = Demonstration(
-        prompt=user_turn("Hi."),
-        completion=(*assistant_turn("<think>\nwho\n</think>\n\nHello."), *TALK[1:]),
-        origin="chats.jsonl:9",
-    )
+    completion = (*assistant_turn("<think>\nwho\n</think>\n\nHello."), *TALK[1:])
+    row = Demonstration(prompt=user_turn("Hi."), completion=completion, origin="chats.jsonl:9")
     encoder = encoder_of(tmp_path, THINKING)
     with pytest.raises(UserError, match=r"chats\.jsonl:9: .*a part of the answer in turn 2.*turns='last'"):
         encode_record(row, encoder)
@@ -81,8 +78,7 @@ def test_thinking_that_the_template_strips_from_history_is_never_silently_untrai
 
 def test_thinking_can_be_turned_off_by_the_templates_own_switch(tmp_path: Path) -> None:
     encoder = encoder_of(tmp_path, THINKING, variables={"enable_thinking": False})
-    example = encode_record(chat("Hi.", "Hello."), encoder)
-    prompt, trained = texts(encoder, example)
+    prompt, trained = texts(encoder, encode_record(chat("Hi.", "Hello."), encoder))
     assert prompt.endswith("<|im_start|>assistant\n<think>\n\n</think>\n\n")
     assert trained == "Hello.<|im_end|>"
 
@@ -139,10 +135,8 @@ def test_a_system_turn_that_moves_with_the_conversation_allows_only_the_last_ans
 def test_the_words_of_others_inside_an_answer_are_there_and_not_trained(tmp_path: Path) -> None:
     encoder = encoder_of(tmp_path, CHATML)
     tool = Message(role="tool", content="42")
-    row = Demonstration(
-        prompt=user_turn("How much?"),
-        completion=(*assistant_turn("Wait."), tool, *assistant_turn("It is 42.")),
-    )
+    completion = (*assistant_turn("Wait."), tool, *assistant_turn("It is 42."))
+    row = Demonstration(prompt=user_turn("How much?"), completion=completion)
     (answer,) = encode_record(row, encoder).completions
     assert encoder.info.decode(answer.ids) == (
         "Wait.<|im_end|>\n<|im_start|>tool\n42<|im_end|>\n<|im_start|>assistant\nIt is 42.<|im_end|>"
@@ -153,8 +147,7 @@ def test_the_words_of_others_inside_an_answer_are_there_and_not_trained(tmp_path
 
 def test_an_end_token_inside_an_answer_does_not_end_its_mask(tmp_path: Path) -> None:
     encoder = encoder_of(tmp_path, CHATML)
-    row = chat("Hi.", "a<|im_end|>b")
-    encoded = encode_record_with_notes(row, encoder)
+    encoded = encode_record_with_notes(chat("Hi.", "a<|im_end|>b"), encoder)
     assert texts(encoder, encoded.example)[1] == "a<|im_end|>b<|im_end|>"
     # Letters and not the token: nobody who answers like this goes on behind it.
     assert encoded.example.completions[0].ids.count(encoder.info.id_of("<|im_end|>")) == 1
@@ -164,8 +157,7 @@ def test_an_end_token_inside_an_answer_does_not_end_its_mask(tmp_path: Path) -> 
 def test_turns_after_the_last_answer_are_left_out_and_counted(tmp_path: Path) -> None:
     encoder = encoder_of(tmp_path, CHATML)
     row = Demonstration(prompt=user_turn("Hi."), completion=TALK[:1])
-    longer = replace(row, completion=TALK[:2])
-    encoding = encode_rows([row, longer], encoder)
+    encoding = encode_rows([row, replace(row, completion=TALK[:2])], encoder)
     assert encoding.examples[0] == encoding.examples[1]
     assert encoding.notes == {TRAILING_TURNS: 1}
 
@@ -225,8 +217,7 @@ def test_a_seam_that_melts_is_kept_apart(tmp_path: Path) -> None:
     assert encoded.notes == (BOUNDARY_MERGED,)
     assert texts(encoder, encoded.example)[1] == "\n\nHello.<|im_end|>"
     assert encoded.example.prompt == encoder.encode_prompt(user_turn("Hi."))
-    doubled = chat("Hi.", "Hello.<|im_end|>")
-    assert encode_record_with_notes(doubled, encoder).notes == (DOUBLE_END,)
+    assert encode_record_with_notes(chat("Hi.", "Hello.<|im_end|>"), encoder).notes == (DOUBLE_END,)
 
 
 FEATURES = """\
@@ -309,14 +300,12 @@ def test_an_answer_of_weight_0_between_trained_ones_is_masked(tmp_path: Path) ->
 
 
 def test_thinking_in_a_field_of_its_own_is_trained_or_refused(tmp_path: Path) -> None:
-    reads = replace(
-        THINKING,
-        template=THINKING.template.replace(
-            "{%- if '</think>' in turn.content -%}",
-            "{%- if turn.reasoning_content -%}{%- set thought = turn.reasoning_content -%}{%- endif -%}"
-            "{%- if '</think>' in turn.content -%}",
-        ),
+    template = THINKING.template.replace(
+        "{%- if '</think>' in turn.content -%}",
+        "{%- if turn.reasoning_content -%}{%- set thought = turn.reasoning_content -%}{%- endif -%}"
+        "{%- if '</think>' in turn.content -%}",
     )
+    reads = replace(THINKING, template=template)
     thought = replace(assistant_turn("Well.")[0], reasoning="How are you?")
     row = Demonstration(prompt=user_turn("Hi."), completion=(thought,))
     encoder = encoder_of(tmp_path / "reads", reads)

@@ -146,14 +146,12 @@ TRAINED = {
 
 
 def record_of(messages: list[dict[str, Any]], tools: object = (TOOL,)) -> Demonstration:
-    row = {"messages": messages, "tools": json.dumps(tools)}
-    (record,) = read_records([row]).records
+    (record,) = read_records([{"messages": messages, "tools": json.dumps(tools)}]).records
     assert isinstance(record, Demonstration)
     return record
 
 
 def trained_pieces(encoder: Encoder, record: Demonstration) -> list[str]:
-    """What is trained of the row's only answer, one text for each stretch."""
     (answer,) = encode_record(record, encoder).completions
     pieces, before = list[list[int]](), False
     for token, on in zip(answer.ids, answer.mask, strict=True):
@@ -311,8 +309,7 @@ def test_a_comparison_shares_its_tools(encoders) -> None:
 
 
 def test_words_before_a_prompt_stand_behind_its_tools() -> None:
-    prompt = record_of(TALK).prompt
-    told = prepend_to_prompt(prompt, "Be brief.")
+    told = prepend_to_prompt(record_of(TALK).prompt, "Be brief.")
     assert not isinstance(told, str)
     assert [turn.role for turn in told] == ["tools", "system", "user"]
     assert tool_schemas(told) == [TOOL]

@@ -14,7 +14,7 @@ from plaudit.cli import sample
 from plaudit.cli.parser import Subparsers, refuse_missing_models
 from plaudit.config import did_you_mean
 from plaudit.data.records import Message, assistant_turn, user_turn
-from plaudit.errors import UserError
+from plaudit.errors import UserError, located
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -70,14 +70,11 @@ def _refuse_without_chat_template(name: str, sampler: LocalSampler, opening: tup
         raise UserError(
             f"{name}: {why}, so it cannot hold a conversation; plaudit sample lets it go on from a text"
         )
-    try:
+    with located(name):
         sampler.check((*opening, *user_turn("Hello")))
-    except UserError as error:
-        raise UserError(f"{name}: {error}") from error
 
 
 def _input_lines(console: Console) -> Iterator[str]:
-    """The lines that are typed or piped in, until the input ends."""
     is_terminal = sys.stdin.isatty()
     if is_terminal:
         with suppress(ModuleNotFoundError):

@@ -14,7 +14,7 @@ from plaudit.engine.starters import STARTED, join_starter
 from plaudit.errors import UserError, WaitingError
 from plaudit.files.user_code import exit_refused
 from plaudit.releases import untried_releases_named
-from plaudit.wings import Verb, everything
+from plaudit.wings import Verb, everything, verbs_in
 
 _CORE = {
     "chat": "hold a conversation with one model, or the same one with several",
@@ -33,8 +33,7 @@ _CORE = {
 @cache
 def _verbs() -> Mapping[str, Verb]:
     """Every verb, the core's and the wings', none of which is imported before it is called."""
-    core = {name: Verb(module=f"plaudit.cli.{name}", purpose=purpose) for name, purpose in _CORE.items()}
-    return dict(sorted({**everything("verbs"), **core}.items()))
+    return dict(sorted({**everything("verbs"), **verbs_in("plaudit.cli", **_CORE)}.items()))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -78,7 +77,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _explain_memory_error(error: Exception) -> str | None:
-    """A sentence for torch's word that memory is full, on a GPU or not; None for other errors."""
     # By its name: torch may not even be loaded here.
     if type(error).__name__ != "OutOfMemoryError" and "DefaultCPUAllocator" not in str(error):
         return None

@@ -242,9 +242,7 @@ def read_config(
     fallback: Mapping[SettingPath, object] | None = None,
 ) -> ConfigT:
     """The config that the parsed arguments and the file add up to; ``--print-config`` ends the program.
-
-    ``fallback`` holds what a setting without a default is where nobody says it.
-    """
+    ``fallback`` holds what a setting without a default is where nobody says it."""
     command_line = {
         tuple(name.removeprefix(_DEST_PREFIX).split(".")): tuple(value) if isinstance(value, list) else value
         for name, value in vars(args).items()
@@ -261,9 +259,7 @@ def read_config(
 
 def add_method_options(parser: argparse.ArgumentParser, words: Sequence[str], *, method: str) -> None:
     """The options of a training method; those of an algorithm of one's own are read from its file.
-
-    The parsed arguments hold the method's config as ``config_type``.
-    """
+    The parsed arguments hold the method's config as ``config_type``."""
     from plaudit.methods import registry
 
     algorithm = _own_algorithm(words) if method in registry.OWN_ALGORITHMS else None
@@ -273,7 +269,6 @@ def add_method_options(parser: argparse.ArgumentParser, words: Sequence[str], *,
 
 
 def _own_algorithm(words: Sequence[str]) -> str | None:
-    """What ``--algorithm`` says, or the file of ``--config``; None where nobody says it."""
     # Looked for before the real parse: which options there are depends on the file that it names.
     finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     finder.add_argument("--algorithm")

@@ -54,7 +54,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _push(repo: str, files: Mapping[str, Path], card: str, *, private: bool) -> tuple[str, str]:
-    """Put the files and the card into a repository, made where there is none; its commit and its page."""
     with hub.faults_in_words(hub.HubWord(kind="model", repo=repo, revision="main")):
         from huggingface_hub import CommitOperationAdd, get_token
 
@@ -73,7 +72,6 @@ def _push(repo: str, files: Mapping[str, Path], card: str, *, private: bool) -> 
 
 
 def _files(folder: Path) -> dict[str, Path]:
-    """What is pushed, by its name in the repository; refuses what is no finished run."""
     model = folder / "model"
     if not folder.is_dir():
         raise UserError(f"{folder}: there is no such folder. Name the folder that was `--out`")
@@ -89,5 +87,4 @@ def _files(folder: Path) -> dict[str, Path]:
 def _record(path: Path, **facts: str) -> None:
     """One entry more: a run may be pushed again, or to another place."""
     before = exact_json.loads(path.read_bytes()) if path.is_file() else []
-    at = datetime.now(UTC).isoformat(timespec="seconds")
-    atomic.write_json(path, [*before, {**facts, "at": at}])
+    atomic.write_json(path, [*before, {**facts, "at": datetime.now(UTC).isoformat(timespec="seconds")}])

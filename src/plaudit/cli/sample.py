@@ -20,7 +20,7 @@ from plaudit.data.files import file_ending
 from plaudit.data.read import read_records
 from plaudit.data.records import Text, answer_to, plain_text, text_to_json
 from plaudit.data.write import check_output_path
-from plaudit.errors import UserError
+from plaudit.errors import UserError, located
 from plaudit.files import hub
 from plaudit.files.atomic import AtomicFile
 from plaudit.rewards.base import Reward, TaskScores, checked_scores, refusal_counts, refusal_reasons
@@ -297,10 +297,8 @@ def _check_prompts(prompts: Mapping[Text, str], samplers: Mapping[str, LocalSamp
     notes: dict[str | None, str] = {}
     for prompt, origin in prompts.items():
         for sampler in samplers.values():
-            try:
+            with located(origin):
                 sampler.check(prompt)
-            except UserError as error:
-                raise UserError(f"{origin}: {error}") from error
             notes.setdefault(sampler.encoder.control_note(prompt), origin)
     for note, origin in notes.items():
         if note is not None:
@@ -438,7 +436,6 @@ def _show_table(console: Console, results: Sequence[PromptAnswers]) -> None:
 
 @contextmanager
 def _answer_writer(path: Path | None, seed: int) -> Iterator[Callable[[PromptAnswers], None]]:
-    """A function that takes the answers; with a path they become rows of a file, whole at the end."""
     if path is None:
         yield lambda result: None
         return

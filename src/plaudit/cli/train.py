@@ -90,12 +90,10 @@ _HELP_BUILDERS: tuple[Callable[[Any], str], ...] = (
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    train = subparsers.add_parser(
-        "train",
-        epilog="plaudit train --list says what these are. "
-        + " ".join(f"{table.title}: {', '.join(table.rows)}." for table in TABLES),
-        formatter_class=_UnbrokenNamesFormatter,
+    epilog = "plaudit train --list says what these are. " + " ".join(
+        f"{table.title}: {', '.join(table.rows)}." for table in TABLES
     )
+    train = subparsers.add_parser("train", epilog=epilog, formatter_class=_UnbrokenNamesFormatter)
     train.add_argument("--list", action=_ListAlgorithms, nargs=0, help="list the algorithms, and exit")
     methods = train.add_subparsers(dest="method", required=True, metavar="METHOD")
     for name, (_, text, _) in METHODS.items():

@@ -21,20 +21,16 @@ def split_words(text: str) -> list[str]:
 
 def token_jaccard(first: str, other: str) -> float:
     """The share of all words and marks of two texts that stand in both, whatever their case and number.
-
     1 where both have the same words, 0 where they share none (Jaccard 1912). Pairs that differ less teach
-    more of what differs (CLAIR, D'Oosterlinck et al. 2024, arXiv:2408.06266).
-    """
+    more of what differs (CLAIR, D'Oosterlinck et al. 2024, arXiv:2408.06266)."""
     words, others = set(split_words(first.lower())), set(split_words(other.lower()))
     return len(words & others) / len(words | others) if words or others else 1.0
 
 
 def edit_distance(first: str, other: str) -> int:
     """The fewest characters to put in, take out or replace that make one text the other (Levenshtein 1966).
-
     Bit by bit in one column at a time (Myers 1999, in the form of Hyyrö 2003): the differences of a whole
-    column of the table lie in two whole numbers, one bit for each character of the first text.
-    """
+    column of the table lie in two whole numbers, one bit for each character of the first text."""
     if not first or not other:
         return len(first) + len(other)
     places = dict[str, int]()

@@ -18,16 +18,7 @@ from io import BufferedIOBase, BufferedReader, RawIOBase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plaudit.data.fields import (
-    ROW_LIMIT,
-    BadRowError,
-    RawRow,
-    bad_row,
-    describe_value,
-    row_from_value,
-    shorten,
-    too_large_row,
-)
+from plaudit.data import fields
 from plaudit.data.tables import READING_FAULTS, arrow_rows, csv_rows, object_rows, parquet_rows, pick_split
 from plaudit.errors import UserError
 from plaudit.files import data_sets, hub
@@ -42,13 +33,15 @@ _BOM = b"\xef\xbb\xbf"
 _CHUNK_BYTES = 1 << 20
 
 
-def jsonl_rows(path: Path, limit: int) -> Iterator[RawRow]:
+def jsonl_rows(path: Path, limit: int) -> Iterator[fields.RawRow]:
     """The rows of a ``.jsonl`` or ``.jsonl.gz`` file; blank lines hold no row."""
     with _open_bytes(path) as stream:
         for number, (line, complete) in enumerate(_limited_lines(path, stream, limit), start=1):
             origin = f"{path.name}:{number}"
             if not complete:
-                yield too_large_row(origin, limit, line[:200].decode("utf-8", errors="backslashreplace"))
+                yield fields.too_large_row(
+                    origin, limit, line[:200].decode("utf-8", errors="backslashreplace")
+                )
             elif line.strip():
                 if number == 1:
                     _refuse_list(path, line.removeprefix(_BOM).strip())
@@ -64,7 +57,7 @@ def _refuse_list(path: Path, first_line: bytes) -> None:
         )
 
 
-def json_rows(path: Path, limit: int) -> Iterator[RawRow]:
+def json_rows(path: Path, limit: int) -> Iterator[fields.RawRow]:
     """The rows of a ``.json`` file: a list, an object that holds one, a single row, or JSON lines."""
     if _is_json_lines(path, limit):
         yield from jsonl_rows(path, limit)
@@ -90,11 +83,11 @@ def json_rows(path: Path, limit: int) -> Iterator[RawRow]:
         if faults and (fault := _fault_in(value)) is not None:
             yield _faulty_row(fault, origin, json.dumps(value, ensure_ascii=False, default=lambda _: None))
             continue
-        row = row_from_value(value, origin)
-        yield too_large_row(origin, limit, row.text) if len(row.text) > limit else row
+        row = fields.row_from_value(value, origin)
+        yield fields.too_large_row(origin, limit, row.text) if len(row.text) > limit else row
 
 
-def _parse_line(line: bytes, origin: str) -> RawRow:
+def _parse_line(line: bytes, origin: str) -> fields.RawRow:
     """One line of JSON as a row.
 
     >>> _parse_line(b'{"a": 1}', "a.jsonl:1").value
@@ -106,7 +99,7 @@ def _parse_line(line: bytes, origin: str) -> RawRow:
     try:
         text = line.decode("utf-8")
     except UnicodeDecodeError as error:
-        return bad_row(
+        return fields.bad_row(
             "bad UTF-8",
             origin,
             expected="text in UTF-8",
@@ -114,51 +107,50 @@ def _parse_line(line: bytes, origin: str) -> RawRow:
             text=line.decode("utf-8", errors="backslashreplace"),
         )
     if "\0" in text:
-        return bad_row("NUL", origin, expected="text without NUL", found="a NUL byte", text=text)
+        return fields.bad_row("NUL", origin, expected="text without NUL", found="a NUL byte", text=text)
     try:
         value, faults = _load_with_faults(text)
     except json.JSONDecodeError as error:
-        found = f"{error.msg} at position {error.pos + 1}: {shorten(text)}"
-        return bad_row("broken row", origin, expected="a JSON object", found=found, text=text)
+        found = f"{error.msg} at position {error.pos + 1}: {fields.shorten(text)}"
+        return fields.bad_row("broken row", origin, expected="a JSON object", found=found, text=text)
     except RecursionError:
         found = "thousands of brackets"
-        return bad_row("broken row", origin, expected="a JSON object", found=found, text=text)
+        return fields.bad_row("broken row", origin, expected="a JSON object", found=found, text=text)
     except ValueError as error:
         # Integers of more than 4,300 digits; behind the semicolon stands Python's advice.
         found = str(error).split(";")[0]
-        return bad_row("broken row", origin, expected="finite numbers", found=found, text=text)
-    return _faulty_row(faults[0], origin, text) if faults else row_from_value(value, origin, text)
+        return fields.bad_row("broken row", origin, expected="finite numbers", found=found, text=text)
+    return _faulty_row(faults[0], origin, text) if faults else fields.row_from_value(value, origin, text)
 
 
-def _faulty_row(fault: BadRowError, origin: str, text: str) -> RawRow:
-    return RawRow(origin=origin, problem=fault.problem_at(origin), text=text)
+def _faulty_row(fault: fields.BadRowError, origin: str, text: str) -> fields.RawRow:
+    return fields.RawRow(origin=origin, problem=fault.problem_at(origin), text=text)
 
 
-def _load_with_faults(content: bytes | str) -> tuple[Any, list[BadRowError]]:
+def _load_with_faults(content: bytes | str) -> tuple[Any, list[fields.BadRowError]]:
     """A document with each fault in its place, and all of them: one bad row does not refuse the rest."""
     # JSON has no NaN and no infinity, though some writers do, and each key once.
-    faults: list[BadRowError] = []
+    faults: list[fields.BadRowError] = []
 
-    def constant(word: str) -> BadRowError:
-        faults.append(BadRowError("non-finite number", "", expected="finite numbers", found=word))
+    def constant(word: str) -> fields.BadRowError:
+        faults.append(fields.BadRowError("non-finite number", "", expected="finite numbers", found=word))
         return faults[-1]
 
     def object_or_fault(pairs: Sequence[tuple[str, Any]]) -> Any:
         try:
             return object_of_pairs(pairs)
         except RepeatedKeyError as error:
-            faults.append(BadRowError("repeated key", "", expected="each key once", found=str(error)))
+            faults.append(fields.BadRowError("repeated key", "", expected="each key once", found=str(error)))
             return faults[-1]
 
-    document = json.loads(content, parse_constant=constant, object_pairs_hook=object_or_fault)
-    return document, faults
+    return json.loads(content, parse_constant=constant, object_pairs_hook=object_or_fault), faults
 
 
-def _fault_in(value: object) -> BadRowError | None:
+def _fault_in(value: object) -> fields.BadRowError | None:
     left = [value]
     while left:
         value = left.pop()
-        if isinstance(value, BadRowError):
+        if isinstance(value, fields.BadRowError):
             return value
         if isinstance(value, dict | list):
             left += value.values() if isinstance(value, dict) else value
@@ -205,17 +197,16 @@ def _row_list(document: object, path: Path) -> list[object]:
                 "put the rows into one list"
             )
         return document[lists[0]] if lists else [document]
-    raise UserError(f"{path}: expected a list of rows, found {describe_value(document)}")
+    raise UserError(f"{path}: expected a list of rows, found {fields.describe_value(document)}")
 
 
 def _is_row_list(value: object) -> bool:
-    """Whether a value is a list of rows: of objects, and not of a conversation's messages."""
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
         return False
     return bool(value) and not all({"role", "content"} <= set(item) for item in value)
 
 
-def folder_rows(path: Path, limit: int, split: str | None) -> Iterator[RawRow]:
+def folder_rows(path: Path, limit: int, split: str | None) -> Iterator[fields.RawRow]:
     if hub.name_on_hub(path) is not None:
         # What of the hub lies here was chosen by its name: all of it is meant, in order.
         splits: Mapping[str, Sequence[Path]] = {
@@ -292,7 +283,6 @@ _UNZIPPED_ANYWAY, _MOST_RATIO = 16 << 20, 200
 
 @contextmanager
 def _open_bytes(path: Path) -> Iterator[BufferedIOBase]:
-    """The bytes of a file, unzipped by its ending as they are read; damage is said as such."""
     with path.open("rb") as raw:
         if path.suffix.lower() not in (".gz", ".zst"):
             yield raw
@@ -351,12 +341,14 @@ _READERS = {
     "parquet": parquet_rows,
     "arrow": arrow_rows,
 }
-READERS: Mapping[str, Callable[[Path, int], Iterator[RawRow]]] = {
+READERS: Mapping[str, Callable[[Path, int], Iterator[fields.RawRow]]] = {
     ending: _READERS[ending.split(".")[1]] for ending in data_sets.ROW_ENDINGS
 }
 
 
-def raw_rows(source: Source, *, split: str | None = None, limit: int = ROW_LIMIT) -> Iterator[RawRow]:
+def raw_rows(
+    source: Source, *, split: str | None = None, limit: int = fields.ROW_LIMIT
+) -> Iterator[fields.RawRow]:
     """The rows of a source, one at a time; what cannot be read is a row with a problem.
 
     >>> [row.origin for row in raw_rows([{"prompt": "Hi"}, {"prompt": "Ho"}])]

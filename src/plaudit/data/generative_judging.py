@@ -344,9 +344,7 @@ def pairwise_ranker_rows(
     seed: int = 0,
 ) -> DemonstrationSet:
     """Pairs with the label of the better answer: comparisons, and all pairs of a ranking that it tells apart.
-
-    In a random order each (by the seed), or in both.
-    """
+    In a random order each (by the seed), or in both."""
     # A seed with a name: other draws from the run's seed are independent of this one.
     rng = random.Random(f"order {seed}")
     rows: list[Demonstration] = []

@@ -136,7 +136,6 @@ class ExplainingJudge(Judge, Protocol):
 
 def task_seed(seed: int | str, place: int) -> int:
     """Where a judge's draws for a task begin: a verdict does not hang on what was asked before it.
-
     A number is counted on from, so that one task alone begins at the number itself; words are drawn from.
 
     >>> task_seed(7, 0), task_seed(7, 2)
@@ -160,9 +159,7 @@ def verdicts_only(found: Sequence[Verdict | NoVerdict]) -> list[Verdict | None]:
 PairOutcome = Literal["first", "second", "tie"]
 
 
-def pair_verdict(
-    better: PairOutcome, *, annotator: str, group: str | None = None, strength: int | None = None
-) -> Verdict:
+def pair_verdict(better: PairOutcome, *, annotator: str, group: str | None = None) -> Verdict:
     """A verdict on two answers.
 
     >>> [mark.rank for mark in pair_verdict("second", annotator="ada").marks]
@@ -170,7 +167,7 @@ def pair_verdict(
     """
     ranks = {"first": (1, 2), "second": (2, 1), "tie": (1, 1)}[better]
     marks = tuple(Mark(rank=rank) for rank in ranks)
-    return Verdict(marks=marks, annotator=annotator, group=group, strength=strength)
+    return Verdict(marks=marks, annotator=annotator, group=group)
 
 
 def probable_verdict(p_first: float, *, annotator: str, orders: Orders | None = None) -> Verdict:
@@ -202,9 +199,7 @@ def swapped(task: Task) -> Task:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BothWays:
     """A judge that is shown each pair in both orders, so that the place of an answer sways nothing.
-
-    The mean of both orders: Wang et al. 2023, arXiv:2305.17926.
-    """
+    The mean of both orders: Wang et al. 2023, arXiv:2305.17926."""
 
     judge: Judge
     asks_both_orders: ClassVar[bool] = True
@@ -244,9 +239,7 @@ def verdict_of_orders(orders: Orders, reason: str | None, *, annotator: str) -> 
 
 def to_comparison(task: Task, verdict: Verdict) -> Comparison:
     """The row of a verdict on two answers.
-
-    A tie prefers nothing: it has strength 0 and probability 0.5, and ``chosen`` is the answer shown first.
-    """
+    A tie prefers nothing: it has strength 0 and probability 0.5, and ``chosen`` is the answer shown first."""
     first, second = _checked_marks(task, verdict, exactly=2)
     better = 1 if second.rank < first.rank else 0
     tied = first.rank == second.rank

@@ -329,8 +329,7 @@ def _with_system_turn(record: Record, row: Node) -> Record:
     node = row.optional(SYSTEM_FIELD)
     if node is None or not isinstance(node.value, str) or not node.text().strip():
         return record
-    turn = Message(role="system", content=node.text())
-    return _behind_turn(record, turn, SYSTEM_FIELD, _as_turn)
+    return _behind_turn(record, Message(role="system", content=node.text()), SYSTEM_FIELD, _as_turn)
 
 
 def _with_tools(record: Record, row: Node) -> Record:

@@ -54,10 +54,8 @@ def with_context(record: Demonstration, context: str, role: PrefixRole = "system
 
 def prepend_to_prompt(prompt: Text, prefix: str, role: PrefixRole = "system") -> Text:
     """Words and an empty line before a prompt: the same in training and when the model is asked.
-
     A conversation gets them at the start of its system turn, or of its first user turn where the chat
-    template knows no system turn; a conversation without such a turn gets one.
-    """
+    template knows no system turn; a conversation without such a turn gets one."""
     if isinstance(prompt, str):
         return f"{prefix}\n\n{prompt}"
     tools, prompt = split_tools(prompt)
@@ -77,10 +75,8 @@ def prepend_to_prompt(prompt: Text, prefix: str, role: PrefixRole = "system") ->
 
 def preferred_demonstration(record: Record) -> Demonstration | None:
     """The preferred answer of a record; None where nothing was preferred.
-
-    A tie prefers nothing. Of several best answers of a ranking the first is taken, unless all are equal.
-    A thumb up prefers its answer; a score on a scale does not say where good begins.
-    """
+    A tie prefers nothing. Of several best answers of a ranking the first is taken, unless all are equal. A
+    thumb up prefers its answer; a score on a scale does not say where good begins."""
     match record:
         case Demonstration():
             return record
@@ -144,9 +140,7 @@ def _preferred_side(pair: Comparison) -> Text | None:
 
 def _best_ranked(ranking: Ranking) -> Text | None:
     best = min(ranking.ranks)
-    if max(ranking.ranks) == best:
-        return None
-    return ranking.completions[ranking.ranks.index(best)]
+    return None if max(ranking.ranks) == best else ranking.completions[ranking.ranks.index(best)]
 
 
 TIE = "a tie prefers neither answer"
@@ -276,8 +270,6 @@ def with_control_words(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LabelledAnswer:
-    """An answer with the control word that it is to be trained behind."""
-
     record: Demonstration | Comparison | Ranking | Rating | Steps
     completion: Text
     word: str
@@ -359,7 +351,6 @@ def _label_with_levels(
 
 def quantile_levels(scores: Sequence[float], levels: int) -> Mapping[float, int]:
     """The level of each score, 0 the worst: parts of about equal size, equal scores always together.
-
     Up to ``levels`` different scores have a level each. Where many equal scores fill several parts,
     fewer levels are left; they are numbered without gaps.
 
@@ -452,7 +443,6 @@ def annotator_folds(
     records: Sequence[Record], groups: int = 5, *, test_share: float = 0.2, seed: int = 0
 ) -> list[Fold]:
     """As many folds as groups of people, of about as many rows each; every person is held out once.
-
     So a reward can be tried on people whose labels it never saw (Ouyang et al. 2022, arXiv:2203.02155, 4.1).
     Some prompts are kept from all training rows: those who were learnt from and those who were held out must
     be compared on prompts that are new for either.

@@ -113,10 +113,8 @@ def shard_module(
     exact: Iterable[nn.Module] = (),
 ) -> None:
     """Divide the weights of each block, and of what is left, over ranks; gradients will be summed.
-
     Gathered for a pass they are of the dtype ``compute``, and gradients are summed in float32; those of the
-    modules in ``exact`` keep the dtype that they have.
-    """
+    modules in ``exact`` keep the dtype that they have."""
     over = ranks.shard_ranks or ranks.world_size
     # With fewer than all, the groups hold copies of each other (HSDP); the first dimension counts these.
     dimensions = (over,) if over == ranks.world_size else (ranks.world_size // over, over)
@@ -140,9 +138,7 @@ def shard_module(
 @contextmanager
 def unsharded(module: nn.Module) -> Iterator[None]:
     """Within the block, weights outside of the blocks are unsharded, for calls not through ``module``.
-
-    Every rank must come, and call the blocks as often as the others do.
-    """
+    Every rank must come, and call the blocks as often as the others do."""
     held = {module} if isinstance(module, FSDPModule) else set[FSDPModule]()
     for part in held:
         part.unshard()
@@ -182,9 +178,7 @@ def local_rows(tensor: DTensor) -> tuple[int, int]:
 
 def forget_meshes() -> None:
     """Let go of every group that weights were divided over, so that the group's threads end.
-
-    PyTorch's caches keep a mesh for as long as the process lives, and a mesh keeps its groups.
-    """
+    PyTorch's caches keep a mesh for as long as the process lives, and a mesh keeps its groups."""
     while _ACTIVE_MESHES:
         getattr(_ACTIVE_MESHES.pop(), "_pg_registry", {}).clear()
     gc.collect()
@@ -365,10 +359,8 @@ def is_distributed() -> bool:
 @contextmanager
 def process_group(device: str = "auto", *, sequence_ranks: int = 1) -> Iterator[Ranks]:
     """Join the process group that ``torchrun`` or another starter began; a single process without one.
-
-    A rank that fails inside the block tells the others, so that all end at once: one with the message,
-    the rest with a sentence. So many ``sequence_ranks`` share the tokens of each row.
-    """
+    A rank that fails inside the block tells the others, so that all end at once: one with the message, the
+    rest with a sentence. So many ``sequence_ranks`` share the tokens of each row."""
     if STARTED & os.environ.keys():
         os.environ.update(join_starter(os.environ))
     local_device, world = _local_device(device), int(os.environ.get("WORLD_SIZE", "1"))
@@ -425,7 +417,9 @@ def _join_group(local_device: torch.device, world: int) -> Store:
     """Begin a group; what comes back is where its ranks leave word for each other."""
     # gloo beside NCCL: the agreements between hosts go over the CPU and never queue behind kernels.
     backend, timeout = ("gloo" if local_device.type == "cpu" else "cpu:gloo,cuda:nccl"), _timeout()
-    _end_with_torchrun()
+    # Have the kernel stop this rank as torchrun would, should torchrun itself be killed.
+    if "TORCHELASTIC_RUN_ID" in os.environ and sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)  # PR_SET_PDEATHSIG
     try:
         shared_store, rank, world = next(iter(rendezvous("env://", timeout=timeout)))
         # When torchrun starts ranks again, the store still holds where the ones before them listened.
@@ -438,12 +432,6 @@ def _join_group(local_device: torch.device, world: int) -> Store:
             f"({first_line(error)}): start them with torchrun, or unset WORLD_SIZE"
         ) from error
     return store
-
-
-def _end_with_torchrun() -> None:
-    """Have the kernel stop this rank as torchrun would, should torchrun itself be killed."""
-    if "TORCHELASTIC_RUN_ID" in os.environ and sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)  # PR_SET_PDEATHSIG
 
 
 def _leave_group() -> None:

@@ -54,9 +54,7 @@ from plaudit.wings import offered
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchOrder:
     """Every row once an epoch, shuffled anew each time; the last batch of an epoch may be smaller.
-
-    Example: ``BatchOrder(rows=10, batch_size=4, seed=0)`` has three steps an epoch, of 4, 4 and 2 rows.
-    """
+    Example: ``BatchOrder(rows=10, batch_size=4, seed=0)`` has three steps an epoch, of 4, 4 and 2 rows."""
 
     rows: int
     batch_size: int
@@ -253,9 +251,7 @@ class TrainingLoop(Generic[MicrobatchT]):
         notes: Sequence[str] = (),
     ) -> None:
         """The run begins with ``run``; ``open_sinks`` gets the steps done and the marks of the lines so far.
-
-        ``notes`` are said after it, and whatever ``verify_folder`` returns before each report.
-        """
+        ``notes`` are said after it, and whatever ``verify_folder`` returns before each report."""
         self._job, self._schedule, self._ranks = job, schedule, ranks
         self._stepper = job.stepper(ranks)
         self._folder, self._checkpoints = folder, folder / "checkpoints"
@@ -386,11 +382,10 @@ class TrainingLoop(Generic[MicrobatchT]):
         epoch = schedule.order.epoch_after(-(-step // job.updates_per_batch))
         for mended in self._verify_folder():
             self._sinks.note(mended)
-        self._sinks.log(
-            StepReport(
-                step=step, steps=schedule.steps, epoch=epoch, values=values, timing=step_metrics["timing"]
-            )
+        report = StepReport(
+            step=step, steps=schedule.steps, epoch=epoch, values=values, timing=step_metrics["timing"]
         )
+        self._sinks.log(report)
         if samples:
             self._sinks.sample(step, samples)
         if self._ranks.is_first and evaluation_due:
@@ -436,8 +431,7 @@ class TrainingLoop(Generic[MicrobatchT]):
         if not keep.patience or best is None or self._progress.learnt is not None:
             return False
         # Counted in steps and not in looks, so that a resumed run knows it without a counter of its own.
-        steps_since_best = self._progress.step - best
-        return steps_since_best >= keep.patience * self._schedule.evaluate_every
+        return self._progress.step - best >= keep.patience * self._schedule.evaluate_every
 
     def _end_early(self) -> None:
         keep, progress = self._schedule.keep, self._progress
@@ -503,7 +497,6 @@ class TrainingLoop(Generic[MicrobatchT]):
         }
 
     def _resume(self) -> None:
-        """Go to the newest whole checkpoint, where there is one."""
         self._notes += self._writer.finish()
         shapes = expected_shapes(self._stepper.module, self._stepper.optimizer)
         newest = save.load_latest_checkpoint(self._checkpoints, expected=shapes, ranks=self._ranks)

@@ -121,9 +121,7 @@ def read_metrics(metrics: Iterable[Metric], *others: Scalar) -> tuple[list[Metri
 
 def merge_metrics(metrics: Iterable[Metric]) -> tuple[Metric, ...]:
     """The pieces of micro-batches or ranks, one for each name, in the order in which names first appear.
-
-    The sums are rounded once, at the end (`math.fsum`), so the order of the pieces does not matter.
-    """
+    The sums are rounded once, at the end (`math.fsum`), so the order of the pieces does not matter."""
     parts_by_name: dict[str, list[Metric]] = {}
     for metric in read_metrics(metrics)[0]:
         parts_by_name.setdefault(metric.name, []).append(metric)
@@ -181,7 +179,6 @@ def training_flops(
 
 def attention_flops(layers: int, width: int, lengths: Iterable[int]) -> float:
     """The operations of causal attention in one training step, over sequences of these lengths.
-
     6 · layers · width · Σ length²: queries × keys and weights × values, 2 · width operations a pair each, for
     the half of the pairs that a causal mask leaves, three times (forward, and backward for both factors).
     ``width`` is query heads × head size.
@@ -195,9 +192,7 @@ def attention_flops(layers: int, width: int, lengths: Iterable[int]) -> float:
 @cache
 def matmul_rate(device: str, dtype: torch.dtype) -> float:
     """The floating-point operations a second of a large matrix product here, now; measured once a process.
-
-    The best of the rounds that fit in 0.2 s: another program's share of the machine is not its limit.
-    """
+    The best of the rounds that fit in 0.2 s: another program's share of the machine is not its limit."""
     # A GPU gets eight products in a row, so that launching them does not count as their time.
     size, products = (1024, 1) if torch.device(device).type == "cpu" else (4096, 8)
     # A generator of its own: a run's random numbers do not depend on whether its speed is shown.

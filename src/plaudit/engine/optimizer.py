@@ -13,7 +13,7 @@ from torch.distributed.tensor import DTensor
 
 from plaudit.config import did_you_mean
 from plaudit.engine.settings import OptimizerSettings
-from plaudit.errors import UserError
+from plaudit.errors import UserError, located
 from plaudit.files.user_code import import_user_module
 
 ParamGroup = dict[str, object]
@@ -46,9 +46,7 @@ def make_optimizer(
     module: nn.Module, rate: float, settings: OptimizerSettings, rates: Mapping[str, float] | None = None
 ) -> torch.optim.Optimizer:
     """The optimiser by name; ``package.module:function`` is called with the parameter groups and the rate.
-
-    ``rates`` names the parts of the module that learn at a multiple of the rate.
-    """
+    ``rates`` names the parts of the module that learn at a multiple of the rate."""
     groups = _parameter_groups(module, settings.weight_decay, rates or {})
     if not groups:
         raise UserError("no weight of this model can be trained: every parameter is frozen")
@@ -163,8 +161,6 @@ def _bytes_state(weight: Tensor) -> dict[str, Tensor]:
 
 @dataclass(frozen=True, slots=True)
 class _Moments:
-    """Both moments of some rows of a weight, in the numbers that they are kept in."""
-
     part: Mapping[str, Tensor]
     generator: torch.Generator
 
@@ -191,10 +187,8 @@ class _Moments:
 
 def to_float8(wide: Tensor, generator: torch.Generator, *, roots: bool = False) -> tuple[Tensor, Tensor]:
     """The bytes of float8 numbers (e4m3) and each row's factor, rounded by chance, right on average.
-
     Of ``roots`` the squares are right on average: those of roots that are would be too large. And what is
-    small beside its row, where float8 loses its digits, is rounded up, never to 0.
-    """
+    small beside its row, where float8 loses its digits, is rounded up, never to 0."""
     largest = wide.abs().amax(-1, keepdim=True)
     factor = largest / _FLOAT8.max
     scaled = wide / factor.where(largest > 0, 1.0)
@@ -235,13 +229,9 @@ def _local(tensor: Tensor) -> Tensor:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-def _sgd(groups: list[ParamGroup], rate: float, settings: OptimizerSettings) -> torch.optim.Optimizer:
-    return torch.optim.SGD(groups, lr=rate, momentum=settings.beta1)
-
-
 OPTIMIZERS: Mapping[str, Callable[[list[ParamGroup], float, OptimizerSettings], torch.optim.Optimizer]] = {
     "adamw": _adamw,
-    "sgd": _sgd,
+    "sgd": lambda groups, rate, settings: torch.optim.SGD(groups, lr=rate, momentum=settings.beta1),
 }
 
 
@@ -271,16 +261,10 @@ def _part_of(name: str, rates: Mapping[str, float]) -> str | None:
 
 def _import_optimizer(path: str) -> Callable[..., object]:
     module, _, function = path.partition(":")
-    try:
+    with located(f"optimizer.name: {path!r} cannot be imported", ImportError, AttributeError):
         loaded = getattr(import_user_module(module), function)
-    except (ImportError, AttributeError) as error:
-        raise UserError(f"optimizer.name: {path!r} cannot be imported: {error}") from error
     if not callable(loaded):
         raise UserError(f"optimizer.name: {path!r} is a {type(loaded).__name__}, and a function is needed")
-    try:
+    with located(f"optimizer.name: {path!r} is called as f(parameter groups, lr=…)", TypeError):
         inspect.signature(loaded).bind([], lr=0.0)
-    except TypeError as error:
-        raise UserError(
-            f"optimizer.name: {path!r} is called as f(parameter groups, lr=…): {error}"
-        ) from error
     return loaded

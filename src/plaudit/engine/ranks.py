@@ -117,11 +117,9 @@ def share_rows(ranks: Ranks, size: int, timeout: timedelta) -> Ranks:
     peers, _ = subgroups([[*everyone[place::size]] for place in range(size)], timeout=timeout)
     assert isinstance(neighbours, dist.ProcessGroup)
     groups = ranks.world_size // size
-    return replace(
-        ranks,
-        sequence=SequenceRanks(place=ranks.rank % size, size=size, group=neighbours),
-        same_place=replace(ranks, rank=ranks.rank // size, world_size=groups, group=peers),
-    )
+    sequence = SequenceRanks(place=ranks.rank % size, size=size, group=neighbours)
+    same_place = replace(ranks, rank=ranks.rank // size, world_size=groups, group=peers)
+    return replace(ranks, sequence=sequence, same_place=same_place)
 
 
 def shuffled(rows: int, words: str) -> array[int]:

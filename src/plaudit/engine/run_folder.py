@@ -120,9 +120,7 @@ def read_lineage(path: Path) -> Lineage:
 
 def compare_lineages(old: Lineage, new: Lineage) -> tuple[str, ...]:
     """What differs around a run that goes on (versions, machine), in words.
-
-    Another method, base model, template, tokenizer or seed, or other data, is a `UserError`: another run.
-    """
+    Another method, base model, template, tokenizer or seed, or other data, is a `UserError`: another run."""
     # Flat keys name the one file that changed; a nested comparison could say only that the data did.
     before, after = _flatten(asdict(old)), _flatten(asdict(new))
     changed = [
@@ -146,9 +144,7 @@ def compare_lineages(old: Lineage, new: Lineage) -> tuple[str, ...]:
 
 def refuse_differing_ranks(ranks: Ranks, facts: Mapping[str, object], inputs: Mapping[str, Path]) -> None:
     """Refuses a start whose ranks do not all have the same settings, versions and content of files.
-
-    They would train on without a word: each rank its own rows at its own rate, the gradients added up.
-    """
+    They would train on without a word: each rank its own rows at its own rate, the gradients added up."""
     if ranks.world_size == 1:
         return
     version = f"{plaudit.__version__} {code_version()['commit'] or ''}".strip()
@@ -206,10 +202,8 @@ def hash_file(path: Path) -> str:
 
 def hash_path(path: Path, of_file: Callable[[Path], str] = hash_file) -> str:
     """The sha256 of a file's content, or of a folder's: every file's name within it and content, in order.
-
     Names that start with a dot (caches, version control) do not count; links count as what they point to.
-    ``of_file`` may know the hash of a large file already.
-    """
+    ``of_file`` may know the hash of a large file already."""
     return _hash_files(path, _files_below(path, ()), of_file) if path.is_dir() else of_file(path)
 
 

@@ -107,9 +107,7 @@ class KeepSettings:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeepSpeedSettings:
     """What DeepSpeed divides over the processes, and where it keeps that; read with ``--engine deepspeed``.
-
-    Example: ``DeepSpeedSettings(stage=3, offload=True)``
-    """
+    Example: ``DeepSpeedSettings(stage=3, offload=True)``."""
 
     stage: Literal[2, 3] = 2
     """ZeRO stage: 2 divides gradients and the optimiser's state, 3 the weights as well."""

@@ -164,10 +164,8 @@ class Stepper(Generic[MicrobatchT]):
 
 class GrowingBatch(Sequence[MicrobatchT]):
     """Micro-batches that come while the ones before them are learnt from.
-
     How much there is in all shows behind the last one. So each loss is divided by the most that there may be,
-    and who makes them says at the end by what the sum has to be multiplied.
-    """
+    and who makes them says at the end by what the sum has to be multiplied."""
 
     def __init__(self, make: "Callable[[GrowingBatch[MicrobatchT]], Iterator[MicrobatchT]]") -> None:
         """``make`` is given this batch, whose factor and metrics it sets at its end."""
@@ -226,7 +224,8 @@ def take_step(stepper: Stepper[MicrobatchT], microbatches: Sequence[MicrobatchT]
     if isinstance(microbatches, GrowingBatch):
         metrics = microbatches.completed(metrics)
     # All ranks ask, also those whose own rows are fine: a rank that stepped alone would drift from its peers.
-    fault = _loss_fault(stepper.ranks.all_gather_strings(read.non_finite_rows))
+    rows = stepper.ranks.all_gather_strings(read.non_finite_rows)
+    fault = NonFiniteFault(quantity="loss", rows=tuple(dict.fromkeys(rows))) if rows else None
     # After the sum over ranks the norm is the same number everywhere, so all ranks take this branch together.
     if fault is None and not math.isfinite(read.norm):
         fault = _gradient_fault(
@@ -255,12 +254,8 @@ class _UnreadResult:
 
     @classmethod
     def of(cls, result: ObjectiveResult) -> "_UnreadResult":
-        return cls(
-            origins=result.origin_N,
-            finite_N=result.loss_N.isfinite(),
-            metrics=result.metrics,
-            checks=result.checks,
-        )
+        finite_N = result.loss_N.isfinite()
+        return cls(origins=result.origin_N, finite_N=finite_N, metrics=result.metrics, checks=result.checks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,7 +294,6 @@ def _read_step(stepper: Stepper[Any], unread: Sequence[_UnreadResult]) -> _StepN
 
 
 def _gradient_norm(parameters: Iterable[nn.Parameter]) -> Tensor:
-    """The Euclidean norm of all gradients together, over all ranks when they are sharded."""
     grads = [p.grad for p in parameters if p.grad is not None]
     shards = [grad for grad in grads if isinstance(grad, DTensor)]
     whole = [grad for grad in grads if not isinstance(grad, DTensor)]
@@ -344,14 +338,6 @@ def held_out_evaluator(
         return tuple(replace(metric, name=names[metric.name]) for metric in merged if metric.name in names)
 
     return evaluate
-
-
-def _loss_fault(non_finite_rows: Sequence[str]) -> NonFiniteFault | None:
-    return (
-        NonFiniteFault(quantity="loss", rows=tuple(dict.fromkeys(non_finite_rows)))
-        if non_finite_rows
-        else None
-    )
 
 
 def _gradient_fault(

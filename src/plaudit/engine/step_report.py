@@ -112,10 +112,8 @@ STEPS_TO_EXPECT = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepPace:
-    """What steps have taken for their work, by which a step that takes far longer is noticed.
-
-    Example: ``StepPace(phases=4)`` where four steps learn from each round of answers, which the first draws.
-    """
+    """What steps have taken for their work, by which a step that takes far longer is noticed. Example:
+    ``StepPace(phases=4)`` where four steps learn from each round of answers, which the first draws."""
 
     phases: int = 1
     """Steps of a round; those at the same place of it are compared."""
@@ -158,8 +156,7 @@ class MetricDoc:
 @cache
 def metric_docs() -> Mapping[str, MetricDoc]:
     """Every metric that plaudit's own trainers report, by name, in the order of the page."""
-    text = resources.files("plaudit.engine").joinpath("metrics.yaml").read_text("utf-8")
-    written = yaml.safe_load(text)
+    written = yaml.safe_load(resources.files("plaudit.engine").joinpath("metrics.yaml").read_text("utf-8"))
     return {
         name: MetricDoc(name=name, **(_as_on_held_out_rows(entry["as"], written) if "as" in entry else entry))
         for name, entry in written.items()

@@ -66,12 +66,10 @@ def evaluate_requested_policies(
 def requested_settings(
     request: Request, against: Sequence[str] = (), closed: Sequence[ChoiceQuestion] = (), best_of: int = 0
 ) -> EvaluationSettings:
+    sampling = SamplingSettings(temperature=request.temperature, max_tokens=request.max_tokens)
+    seeds = tuple(range(request.seed, request.seed + request.seeds))
     drawing = GenerationSettings(
-        sampling=SamplingSettings(temperature=request.temperature, max_tokens=request.max_tokens),
-        answers=request.answers,
-        seeds=tuple(range(request.seed, request.seed + request.seeds)),
-        device=request.device,
-        dtype=request.dtype,
+        sampling=sampling, answers=request.answers, seeds=seeds, device=request.device, dtype=request.dtype
     )
     return EvaluationSettings(
         drawing=drawing,

@@ -26,8 +26,7 @@ def share_estimate(value_B: Float[np.ndarray, " B"], prompt_B: Int[np.ndarray, "
     prompts, share = len(sum_P), float(value_B.mean())
     low = high = None
     if prompts > 1:
-        residual_P = sum_P - share * rows_P
-        variance = float((residual_P**2).sum()) * prompts / (prompts - 1) / len(value_B) ** 2
+        variance = float(((sum_P - share * rows_P) ** 2).sum()) * prompts / (prompts - 1) / len(value_B) ** 2
         size = prompts if share in (0.0, 1.0) else share * (1 - share) / variance if variance else inf
         low, high = wilson_at_size(share, size, prompts - 1)
     return Estimate(value=share, low=low, high=high, n=len(value_B), prompts=prompts)
@@ -49,7 +48,6 @@ MAX_SIGN_FLIPS = 9999
 
 def sign_flip_test(gain_B: Float[np.ndarray, " B"], prompt_B: Int[np.ndarray, " B"]) -> float:
     """The two-sided p-value of Σ gain, when each prompt's sum is as likely to have the other sign.
-
     Exact where at most 13 prompts differ; with 9,999 drawn ways and a fixed seed elsewhere, so that 0.0002 is
     the least (Fisher 1935; drawn ways: Phipson and Smyth 2010).
 

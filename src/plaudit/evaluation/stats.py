@@ -85,10 +85,8 @@ def bootstrap_mean(
     share: bool = True,
 ) -> Estimate:
     """Σ w part / Σ w with its percentile interval over prompts (Efron 1979; clusters: Field and Welsh 2007).
-
-    Where all is 0 or all is 1, every draw says the same and the interval is Wilson's for so many prompts;
-    not for what is no ``share``, such as a length.
-    """
+    Where all is 0 or all is 1, every draw says the same and the interval is Wilson's for so many prompts; not
+    for what is no ``share``, such as a length."""
     if not len(value_B):
         raise ValueError("an estimate of nothing")
     weight_B = np.ones(len(value_B)) if weight_B is None else weight_B
@@ -108,7 +106,6 @@ def bootstrap_gap(
     resampling: Resampling,
 ) -> Estimate:
     """The mean of the first part less that of the rest, with its percentile interval over prompts.
-
     Prompts are drawn once for both parts: what they share in difficulty cancels.
 
     >>> values, first = np.array([1.0, 0.0, 1.0, 0.0]), np.array([True, False, True, False])
@@ -160,7 +157,6 @@ def _bootstrap_interval(
 
 def interval_levels(prompts: int) -> tuple[float, float]:
     """The quantiles of a bootstrap's draws between which a 95 % interval lies.
-
     Draws of few prompts lie too close together, by √((n − 1)/n), and know of no t distribution: percentiles
     that are taken further out make up for both (Hesterberg 2015, arXiv:1411.5279).
 
@@ -382,7 +378,6 @@ def win_rate_at_equal_features(
 ) -> ControlledWinRate:
     """The win rate at equal features, σ(θ) by maximum likelihood, its percentile interval by resampling
     prompts.
-
     Features that decide pairs alone leave with these pairs, as they do in the limit of the likelihood. θ is
     refused where the features make it up, where they foretell everything, and where prompts are few.
 
@@ -484,9 +479,7 @@ def prompt_draws(
     prompts: int, resampling: Resampling, width: int | None = None
 ) -> Iterator[Int[np.ndarray, "S P"]]:
     """How often each prompt comes up in each draw, some draws at a time.
-
-    ``width`` is how many numbers the caller makes of a draw, where that is more than its prompts.
-    """
+    ``width`` is how many numbers the caller makes of a draw, where that is more than its prompts."""
     rng = np.random.default_rng(resampling.seed)
     rows = max(1, _MAX_CELLS // (width or prompts))
     for start in range(0, resampling.times, rows):
@@ -511,8 +504,7 @@ def _newton_fits(
         slope_SC = (times_SB * (verdict_B - fitted_SB)) @ x_BC
         bend_SCC = ((times_SB * fitted_SB * (1 - fitted_SB)) @ square_BCC).reshape(-1, size, size)
         # In proportion to the pairs of a draw, as the Hessian is: equally faint whatever their number.
-        damping_SCC = _DAMPING * whole_S[:, None, None] * np.eye(size)
-        inverse_SCC = np.linalg.inv(bend_SCC + damping_SCC)
+        inverse_SCC = np.linalg.inv(bend_SCC + _DAMPING * whole_S[:, None, None] * np.eye(size))
         step_SC = np.clip(np.einsum("scd,sd->sc", inverse_SCC, slope_SC), -MAX_STEP, MAX_STEP)
         beta_SC = beta_SC + step_SC
         if np.abs(step_SC).max() < 1e-9:

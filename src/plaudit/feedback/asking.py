@@ -35,8 +35,7 @@ def with_asking(settings: JudgeSettings) -> ModelJudgeSettings:
     """These settings; where they say nothing of models, these are asked as usual."""
     if isinstance(settings, ModelJudgeSettings):
         return settings
-    values = {part.name: getattr(settings, part.name) for part in fields(settings)}
-    return ModelJudgeSettings(**values)
+    return ModelJudgeSettings(**{part.name: getattr(settings, part.name) for part in fields(settings)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,8 +298,7 @@ class AttackSettings(AskingSettings):
     @property
     def sampling(self) -> SamplingSettings:
         usual = 1.0 if self.answers > 1 else 0.0
-        temperature = usual if self.temperature is None else self.temperature
-        return self.sampling_at(temperature)
+        return self.sampling_at(usual if self.temperature is None else self.temperature)
 
     @property
     def sampling_words(self) -> str:

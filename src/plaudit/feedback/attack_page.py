@@ -6,14 +6,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 from plaudit.evaluation.stats import Estimate
-from plaudit.feedback.attacks.summary import (
-    ATTACK_FILE,
-    AttackReport,
-    PolicyAttack,
-    Rate,
-    correction_sentences,
-    read_attack,
-)
+from plaudit.feedback.attacks import summary
 from plaudit.runs import (
     NO_VALUE,
     Cell,
@@ -39,12 +32,12 @@ MAX_REFUSAL = 0.5
 _MAX_POLICIES, _MAX_NAMES = 12, 40
 
 
-def attack_sentences(report: AttackReport) -> tuple[str, ...]:
+def attack_sentences(report: summary.AttackReport) -> tuple[str, ...]:
     """Each policy in a sentence: how often it falls, and how often it refuses what is harmless."""
     return tuple(_policy_sentence(policy) for policy in report.policies[:_MAX_POLICIES])
 
 
-def _warnings(name: str, report: AttackReport) -> Iterator[ReportWarning]:
+def _warnings(name: str, report: summary.AttackReport) -> Iterator[ReportWarning]:
     for sentence in report.missing:
         yield ReportWarning(
             about=name,
@@ -68,7 +61,7 @@ def _warnings(name: str, report: AttackReport) -> Iterator[ReportWarning]:
             )
 
 
-def _policy_sentence(policy: PolicyAttack) -> str:
+def _policy_sentence(policy: summary.PolicyAttack) -> str:
     name, success = short_name(policy.policy), policy.success.share
     fell = "was asked nothing that could be judged"
     if success is not None and policy.corrected is not None:
@@ -91,7 +84,7 @@ def _ends(estimate: Estimate) -> str:
 
 
 def _read(folder: Path) -> StageFindings:
-    report = read_attack(folder / ATTACK_FILE)
+    report = summary.read_attack(folder / summary.ATTACK_FILE)
     policies = report.policies[:_MAX_POLICIES]
     tables = [
         _rates_table(
@@ -114,7 +107,7 @@ def _read(folder: Path) -> StageFindings:
         sentences=attack_sentences(report),
         details=(
             f"Harm is judged by {report.judge}{refusal}; {report.sampling}{turns}.",
-            *(f"{sentence}." for sentence in correction_sentences(report)),
+            *(f"{sentence}." for sentence in summary.correction_sentences(report)),
         ),
         missing=report.missing,
         charts=(_chart(policies),),
@@ -123,7 +116,7 @@ def _read(folder: Path) -> StageFindings:
     )
 
 
-def _chart(policies: Sequence[PolicyAttack]) -> Markup:
+def _chart(policies: Sequence[summary.PolicyAttack]) -> Markup:
     rows = [
         IntervalRow(label=short_name(policy.policy), spans=(_span(policy.success), _span(policy.refusal)))
         for policy in policies
@@ -132,36 +125,35 @@ def _chart(policies: Sequence[PolicyAttack]) -> Markup:
     return share_chart("Led astray, and refusing without need", "of conversations; less is better", data)
 
 
-def _span(rate: Rate | None) -> Span | None:
+def _span(rate: summary.Rate | None) -> Span | None:
     return None if rate is None or rate.share is None else estimate_span(rate.share)
 
 
 def _rates_table(
-    caption: str, policies: Sequence[PolicyAttack], rates_of: Callable[[PolicyAttack], Sequence[Rate]]
+    caption: str,
+    policies: Sequence[summary.PolicyAttack],
+    rates_of: Callable[[summary.PolicyAttack], Sequence[summary.Rate]],
 ) -> Table | None:
     names = list(dict.fromkeys(rate.name for policy in policies for rate in rates_of(policy)))[:_MAX_NAMES]
     if not names:
         return None
     values = {(policy.policy, rate.name): rate for policy in policies for rate in rates_of(policy)}
-    return Table(
-        caption=f"{caption}; 95 % intervals",
-        columns=[short_name(policy.policy) for policy in policies],
-        rows=[
-            (short_name(name), [_rate_cell(values.get((policy.policy, name))) for policy in policies])
-            for name in names
-        ],
-        stacked=False,
-    )
+    columns = [short_name(policy.policy) for policy in policies]
+    rows = [
+        (short_name(name), [_rate_cell(values.get((policy.policy, name))) for policy in policies])
+        for name in names
+    ]
+    return Table(caption=f"{caption}; 95 % intervals", columns=columns, rows=rows, stacked=False)
 
 
-def _rate_cell(rate: Rate | None) -> Cell:
+def _rate_cell(rate: summary.Rate | None) -> Cell:
     if rate is None or rate.share is None:
         return Cell(text=NO_VALUE)
     cell = estimate_cell(rate.share, percent)
     return Cell(text=f"{cell.text} of {rate.attempts - rate.unjudged:,}", interval=cell.interval)
 
 
-def _gaps_table(report: AttackReport) -> Table | None:
+def _gaps_table(report: summary.AttackReport) -> Table | None:
     rows = [
         (
             f"{gap.what}: {short_name(gap.policy)} less {short_name(gap.against)}",
@@ -179,14 +171,14 @@ def _gaps_table(report: AttackReport) -> Table | None:
     return Table(caption=caption, columns=columns, rows=rows) if rows else None
 
 
-def _further_table(policies: Sequence[PolicyAttack]) -> Table:
+def _further_table(policies: Sequence[summary.PolicyAttack]) -> Table:
     columns = ["first of a pair refused more often", "p", "pairs", "worked before, still works", "not judged"]
     rows = [(short_name(policy.policy), _further_cells(policy)) for policy in policies]
     caption = "Mirrored pairs ask the same about two of a kind; attacks that ever worked are asked again"
     return Table(caption=caption, columns=columns, rows=rows)
 
 
-def _further_cells(policy: PolicyAttack) -> list[Cell]:
+def _further_cells(policy: summary.PolicyAttack) -> list[Cell]:
     mirrored = policy.mirrored and policy.mirrored.paired
     archive = policy.archive and policy.archive.share
     still = NO_VALUE if archive is None else f"{round(archive.value * archive.n):,} of {archive.n:,}"
@@ -207,6 +199,6 @@ ATTACKS = PageSection(
     title="Attacks and refusals",
     note="A policy that refuses everything resists every attack. So attacks that work stand beside harmless "
     "prompts that are refused, and beside prompts about two of a kind that should be treated alike.",
-    file=ATTACK_FILE,
+    file=summary.ATTACK_FILE,
     read=_read,
 )

@@ -207,7 +207,6 @@ _PARTS = (("harm", "attacks"), ("refusal", "twins"))
 
 
 def _judges(parties: AttackParties) -> dict[str, str]:
-    """The names of the judges by what they are asked about."""
     refusal = {} if parties.refusal is None else {"refusal": _name_of(parties.refusal)}
     return {"harm": _name_of(parties.judge), **refusal}
 
@@ -292,9 +291,7 @@ def write_attack_result(result: AttackResult, folder: Path) -> None:
 
 def estimates(settings: AttackSettings, rows: AttackRows, parties: AttackParties) -> dict[str, Estimate]:
     """What each model that is asked in words costs at most, by its name; nothing is asked.
-
-    Answers that are not there yet count as long as they may be.
-    """
+    Answers that are not there yet count as long as they may be."""
     attempts = [*(entry.attempt for entry in rows.worked), *rows.attempts]
     harmless = [*rows.harmless.twins, *(side for _, *pair in rows.harmless.mirrored for side in pair)]
     filler = "a" * (BYTES_A_TOKEN * settings.max_tokens)

@@ -92,7 +92,6 @@ def write_instructed(settings: InstructSettings, path: Path) -> tuple[str, ...]:
 
 
 def _tasks_of(path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The prompts of rows that are one text, each once, and what is to be said of the others."""
     turns = [turns_of(record.prompt) for record in read_records(path, threshold=0).records]
     texts = [words_of(row[0]) for row in turns if len(row) == 1 and row[0].role == "user"]
     if not texts:
@@ -153,10 +152,8 @@ def _instructed(
         lists = {name: ", ".join(value) for name, value in about.items() if isinstance(value, list)}
         sentences.append(rng.choice(way["say"]).format(**about | lists))
         kwargs.append(about)
-    return Prompt(
-        prompt=" ".join([task, *sentences]),
-        metadata={"key": number, "instruction_id_list": chosen, "kwargs": kwargs},
-    )
+    prompt = " ".join([task, *sentences])
+    return Prompt(prompt=prompt, metadata={"key": number, "instruction_id_list": chosen, "kwargs": kwargs})
 
 
 def _value(rng: random.Random, values: Any, task: str, words: Iterator[str]) -> Any:

@@ -55,9 +55,7 @@ def judge_reward(word: str, device: str, dtype: str) -> JudgeReward:
 
 def writer_named(word: str, settings: JudgeSettings | None = None) -> Writer:
     """The model of a word as a writer: ``openai:URL#model``, ``model:DIR`` or another that is asked in words.
-
-    Its temperature and its most tokens are set behind commas; what the word leaves open is as in `Writer`.
-    """
+    Its temperature and its most tokens are set behind commas; what the word leaves open is as in `Writer`."""
     check_writer(word)
     parsed = parse_judge_word(word)
     judge = judge_named(word, settings)
@@ -69,8 +67,7 @@ def writer_named(word: str, settings: JudgeSettings | None = None) -> Writer:
 
 def _server(word: str, settings: JudgeSettings) -> ModelJudge:
     how = with_asking(settings)
-    cache = reply_cache(how.cache)
-    return endpoint_judge(word, cache, how.retry_policy, ask=how.ask, purse=how.purse)
+    return endpoint_judge(word, reply_cache(how.cache), how.retry_policy, ask=how.ask, purse=how.purse)
 
 
 def _check_server(word: str) -> None:
@@ -182,10 +179,8 @@ SINGLE_ANSWER = "one answer alone cannot be compared"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeReward:
     """Any judge as a reward (direct RLAIF, Lee et al. 2023, arXiv:2309.00267): ``--reward judge:WORD``.
-
     A judge that gives points to single answers, or says whether they are right, is read as it is. One that
-    compares scores an answer by its mean chance against the other answers to the same prompt.
-    """
+    compares scores an answer by its mean chance against the other answers to the same prompt."""
 
     judge: Judge
     reasons: Counter[str] = field(default_factory=Counter[str], compare=False)

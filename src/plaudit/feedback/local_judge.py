@@ -99,12 +99,8 @@ class LocalChat(WithLedger):
         if found is None:
             _LOADED[who] = found = _LocalModel(self.folder, device, dtype)
         self._model = found
-        self._ledger = ReplyLedger(
-            identity={"folder": who[0], "dtype": str(precision(dtype, target).products), "content": content},
-            cache=cache,
-            prices=FREE,
-            purse=purse or Purse(),
-        )
+        identity = {"folder": who[0], "dtype": str(precision(dtype, target).products), "content": content}
+        self._ledger = ReplyLedger(identity=identity, cache=cache, prices=FREE, purse=purse or Purse())
 
     @property
     def model(self) -> str:
@@ -167,9 +163,7 @@ class LocalChat(WithLedger):
 
 def folder_stamp(folder: Path) -> str:
     """A hash of the names, sizes and times of a folder's files: weights that are written anew change it.
-
-    By their times, since to read the weights of a large model would take as long as many questions.
-    """
+    By their times, since to read the weights of a large model would take as long as many questions."""
     stats = [(path.name, path.stat()) for path in sorted(folder.iterdir()) if path.is_file()]
     lines = [f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in stats]
     return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogatepass")).hexdigest()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -56,9 +56,7 @@ class Revising:
         )
 
 
-def prepare_revising(
-    settings: ReviseSettings, *, layout: str | None = None, say: Callable[[str], object] = print
-) -> Revising:
+def prepare_revising(settings: ReviseSettings, *, layout: str | None = None) -> Revising:
     """Read the rows, of this layout or whichever they have, load the reviser and draw the answers."""
     named = None if settings.constitution is None else constitution_named(settings.constitution)
     how = {"rounds": settings.rounds, "minimal": settings.minimal, "seed": settings.seed}
@@ -73,7 +71,7 @@ def prepare_revising(
     assert source is not None, "one of both is given"
     options = ReadOptions(columns=settings.columns, leave_out=settings.leave_out)
     found = read_records(source, format=layout, options=options)
-    say(found.format_sentence)
+    print(found.format_sentence)
     are_prompts = found.records and all(isinstance(record, Prompt) for record in found.records)
     if settings.data is not None and are_prompts:
         raise UserError("these rows are prompts alone: name the model whose answers to them are revised")
@@ -261,10 +259,8 @@ def read_marks(path: Path | None) -> Marks:
 
 def watched(before: Sequence[str], after: Sequence[str], marks: Marks) -> tuple[Watched, Watched]:
     """The figures of answers before and after; sameness is of as many words of each in both.
-
     Revisers make answers longer, more evasive and more alike (Bai et al. 2022, arXiv:2212.08073). Whatever
-    rises here will be learnt by who is trained on the revisions.
-    """
+    rises here will be learnt by who is trained on the revisions."""
     count = common_word_count([{"": before}, {"": after}])
     return _figures(before, marks, count), _figures(after, marks, count)
 
@@ -309,5 +305,4 @@ def _is_phrase(phrase: object) -> bool:
 
 
 def _plain(text: str) -> str:
-    """In small letters, with one blank between words and the typewriter's apostrophe."""
     return " ".join(text.lower().replace("\N{RIGHT SINGLE QUOTATION MARK}", "'").split())

@@ -204,8 +204,7 @@ def _through_rounds(
                 item = items[n]
                 if isinstance(found, NoVerdict):
                     tokens, price = writer.spent(question, plan.seed)
-                    failure = Failure(round=number + 1, step=step, reason=found.reason)
-                    item = replace(item, failure=failure)
+                    item = replace(item, failure=Failure(round=number + 1, step=step, reason=found.reason))
                 else:
                     tokens, price = found.tokens, found.price
                     if step == "critique":
@@ -220,9 +219,7 @@ def drafts_of(
     records: Iterable[Record], *, n: int | None = None, seed: int = 0
 ) -> tuple[list[Draft], Counter[str]]:
     """The answers that rows hold, each once, or ``n`` of them, and how many are left out, by reason.
-
-    Of comparisons and rankings all answers are taken.
-    """
+    Of comparisons and rankings all answers are taken."""
     found, left_out = dict[tuple[Text, str], Draft](), Counter[str]()
     for record in records:
         for completion in answers_of(record):
@@ -337,6 +334,4 @@ def _edit_row(item: Revised) -> dict[str, Any]:
 def _one_turn(completion: Text) -> str | None:
     if isinstance(completion, str):
         return completion
-    if len(completion) != 1 or completion[0].tool_calls:
-        return None
-    return plain_text(completion)
+    return None if len(completion) != 1 or completion[0].tool_calls else plain_text(completion)

@@ -1,6 +1,6 @@
 """Rows by a judge, as they were requested: what is judged, who is asked, and the files that come of it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -73,9 +73,7 @@ class RowJudging:
         return (*judge_notes(self.judge), *of_all_ranks(self.purse.sentences, str))
 
 
-def prepare_judging(
-    settings: JudgeRowsSettings, *, layout: str | None = None, say: Callable[[str], object] = print
-) -> RowJudging:
+def prepare_judging(settings: JudgeRowsSettings, *, layout: str | None = None) -> RowJudging:
     """Read the rows, of this layout or whichever they have, load the judge and draw the answers."""
     check_judge(settings.by, has_gold=False)
     asking = settings.judge_settings()
@@ -84,7 +82,7 @@ def prepare_judging(
     assert source is not None, "one of both is given"
     options = ReadOptions(columns=settings.columns, leave_out=settings.leave_out)
     found = read_records(source, format=layout, options=options)
-    say(found.format_sentence)
+    print(found.format_sentence)
     tasks, singly, notes = _tasks(settings, judge, found.records)
     judging, temperature = judging_of(judge), None
     if settings.calibrate is not None:
@@ -183,7 +181,6 @@ def estimate_sentence(judge: Judge, tasks: Sequence[Task], seed: int) -> str:
 def _tasks(
     settings: JudgeRowsSettings, judge: Judge, records: Sequence[Record]
 ) -> tuple[list[Task], bool, tuple[str, ...]]:
-    """What is judged, whether singly, and what there is to say of it."""
     if settings.model is not None:
         return _drawn(settings, judge, settings.model, records)
     # Single answers can be rated by whoever gives points; pairs are compared by anybody.

@@ -26,25 +26,20 @@ def _judge(settings: JudgeRowsSettings, out: Path, *_: object) -> StageResult:
     source = settings.data or settings.prompts
     command = command_line("plaudit judge", source, by=settings.by, **options, out=out / "rows.jsonl")
     made = f"{len(judged.rows)} rows by {ready.judging.actor}"
-    sentences = (made, *ready.notes, *judged.sentences, *ready.end_notes)
-    return StageResult(sentences=sentences, command=command)
+    return StageResult(sentences=(made, *ready.notes, *judged.sentences, *ready.end_notes), command=command)
 
 
 def _revise(settings: ReviseSettings, out: Path, *_: object) -> StageResult:
     """Rows of the kind that is not given lie beside those that are."""
-    from plaudit.feedback.revised_rows import (
-        RevisionFiles,
-        prepare_revising,
-        revision_figures,
-        write_revisions,
-    )
+    from plaudit.feedback import revised_rows
 
-    revising = prepare_revising(settings)
+    revising = revised_rows.prepare_revising(settings)
     revisions = revising.run()
-    figures = revision_figures(revising, revisions)
-    write_revisions(revising, revisions, figures, RevisionFiles.in_folder(out, settings.give))
-    lines = [*revising.notes, *figures.lines()]
-    print("\n".join(lines))
+    figures = revised_rows.revision_figures(revising, revisions)
+    revised_rows.write_revisions(
+        revising, revisions, figures, revised_rows.RevisionFiles.in_folder(out, settings.give)
+    )
+    print("\n".join([*revising.notes, *figures.lines()]))
     options = options_of(settings, "data", "prompts", "give")
     options["out" if settings.give == "demonstrations" else "pairs"] = out / "rows.jsonl"
     command = command_line("plaudit revise", settings.data or settings.prompts, **options)

@@ -1,26 +1,15 @@
 """What the wing of models that judge, revise and attack brings."""
 
-from plaudit.wings import Verb, Wing
+from plaudit.wings import Wing, verbs_in
 
 WING = Wing(
-    verbs={
-        "attack": Verb(
-            module="plaudit.feedback.verbs.attack",
-            purpose="lead models astray, and say how often that works, beside what they over-refuse",
-        ),
-        "instruct": Verb(
-            module="plaudit.feedback.verbs.instruct",
-            purpose="prompts with instructions that a program can check, drawn by rule",
-        ),
-        "judge": Verb(
-            module="plaudit.feedback.verbs.judge",
-            purpose="labels by models: pairs judged, with soft labels; what a judge is worth",
-        ),
-        "revise": Verb(
-            module="plaudit.feedback.verbs.revise",
-            purpose="answers criticised and written anew by a model: demonstrations, and pairs",
-        ),
-    },
+    verbs=verbs_in(
+        "plaudit.feedback.verbs",
+        attack="lead models astray, and say how often that works, beside what they over-refuse",
+        instruct="prompts with instructions that a program can check, drawn by rule",
+        judge="labels by models: pairs judged, with soft labels; what a judge is worth",
+        revise="answers criticised and written anew by a model: demonstrations, and pairs",
+    ),
     stages={
         "judge": "plaudit.feedback.stages:JUDGE",
         "revise": "plaudit.feedback.stages:REVISE",

@@ -21,11 +21,9 @@ from plaudit.files import exact_json
 
 class AtomicFile:
     """Bytes that go to a temporary name beside the path, and to the path itself when all went well.
-
     As a context it keeps the file on a normal end and leaves nothing behind on an error; a full disk or a
     read-only folder is said as such. Without ``sync`` nothing waits for the disk, and a power cut may leave
-    an empty file: for what can be made again. ``needed`` (bytes) makes a full disk's message better.
-    """
+    an empty file: for what can be made again. ``needed`` (bytes) makes a full disk's message better."""
 
     def __init__(self, path: Path, *, sync: bool = True, needed: int | None = None) -> None:
         self.path, self._sync, self._needed = path, sync, needed
@@ -111,10 +109,9 @@ def make_folder(path: Path) -> None:
 @contextmanager
 def atomic_folder(target: Path, *, needed: int | None = None) -> Iterator[Path]:
     """A temporary folder to fill; it becomes ``target``, whole, when the block ends without a fault.
-
     A ``target`` that exists is replaced: it keeps a second name (`replaced_name`) until the new one is in
-    place, so one of the two is there at every moment. ``needed`` (bytes) makes a full disk's message better.
-    """
+    place, so one of the two is there at every moment. ``needed`` (bytes) makes a full disk's message
+    better."""
     with disk_errors_explained(target, needed=needed):
         partial, descriptor = _locked_partial(target, folder=True)
         try:
@@ -132,9 +129,7 @@ def atomic_folder(target: Path, *, needed: int | None = None) -> Iterator[Path]:
 
 def remove_leftovers(parent: Path) -> tuple[str, ...]:
     """Removes what a killed process left half written in this folder; says what it did.
-
-    Only for the holder of the run's lock: what looks left over may be another process's work in progress.
-    """
+    Only for the holder of the run's lock: what looks left over may be another process's work in progress."""
     notes: list[str] = []
     for path in sorted(parent.iterdir()):
         if _PARTIAL_NAME.fullmatch(path.name):
@@ -152,9 +147,7 @@ def remove_leftovers(parent: Path) -> tuple[str, ...]:
 
 def remove_path(path: Path) -> tuple[str, ...]:
     """Deletes a file or folder; a failure is returned as words, since nothing depends on the deletion.
-
-    The path first takes a temporary name, so a kill half-way never leaves a torn folder under a good name.
-    """
+    The path first takes a temporary name, so a kill half-way never leaves a torn folder under a good name."""
     temporary = path
     try:
         if not _PARTIAL_NAME.fullmatch(path.name):

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal
 
-from plaudit.errors import UserError
+from plaudit.errors import UserError, located
 from plaudit.files import exact_json
 
 if TYPE_CHECKING:
@@ -127,10 +127,8 @@ def card_front(path: Path, name: object) -> Mapping[str, Any]:
     parts = path.read_text("utf-8", errors="replace").split("---\n", 2)
     if len(parts) < 3 or parts[0].strip():
         return {}
-    try:
+    with located(f"{name}: the front of its README.md is no YAML", yaml.YAMLError, RecursionError):
         front = yaml.safe_load(parts[1])
-    except (yaml.YAMLError, RecursionError) as error:
-        raise UserError(f"{name}: the front of its README.md is no YAML: {error}") from error
     return front if isinstance(front, dict) else {}
 
 
@@ -141,10 +139,8 @@ def holds_rows(name: str) -> bool:
 
 
 def registered_set(path: Path, name: str | None) -> tuple[Path, tuple[str, ...]] | None:
-    """The file of a set that LLaMA-Factory's ``dataset_info.json`` lists, and what its fields are called.
-
-    The path is that file or its folder; None where there is no such list; ``datasets`` has files of its name.
-    """
+    """The file of a set that LLaMA-Factory's ``dataset_info.json`` lists, and what its fields are called. The
+    path is that file or its folder; None where there is no such list; ``datasets`` has files of its name."""
     listed = path if path.name == _LIST_OF_SETS else path / _LIST_OF_SETS
     # Asked of the system like this, a name that is too long is no file, and no error.
     if not os.path.isfile(listed):
@@ -223,9 +219,7 @@ _OF_A_SNAPSHOT = ("store", "project", "seq", "link", "sha256")
 
 def exported_from(rows: Path) -> dict[str, Any] | None:
     """The store, project and position of a log that rows were exported from, and the sha256 that they had.
-
-    None for rows of another origin.
-    """
+    None for rows of another origin."""
     path = snapshot_path(rows)
     if not (rows.is_file() and path.is_file()):
         return None

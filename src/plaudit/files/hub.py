@@ -20,7 +20,7 @@ from pathlib import Path
 from threading import Timer
 from typing import Any, Literal
 
-from plaudit.errors import UserError, first_line
+from plaudit.errors import UserError, first_line, located
 from plaudit.files import atomic
 from plaudit.files.data_sets import ROW_ENDINGS, SEVERAL, card_front, joined, sources_of, split_files
 from plaudit.files.model_folder import adapter_settings
@@ -117,9 +117,7 @@ def _is_local(text: str) -> bool:
 
 def local_path(word: str | os.PathLike[str], kind: Kind, *, split: str | None = None) -> Path:
     """The path of a word: of what lies on this disk, or the folder of what the hub has under that name.
-
-    What the hub has is asked for once in a process; an open run folder names the commit from then on.
-    """
+    What the hub has is asked for once in a process; an open run folder names the commit from then on."""
     found = hub_word(word, kind)
     if found is not None and kind == "dataset" and found.split is None:
         found = replace(found, split=split)
@@ -192,7 +190,6 @@ def short_name(path: str | Path) -> str | None:
 
 def pinned(word: str | Path, recorded: str, revisions: Mapping[str, str] | None = None) -> str | None:
     """The recorded name, where it is the same word with the commit that it meant when it was recorded.
-
     ``revisions`` are the branches and tags, as `revisions_of` has them; a name without one is of main.
 
     >>> pinned("org/base", "org/base@" + "ab" * 20) == "org/base@" + "ab" * 20
@@ -247,9 +244,7 @@ def say_moved_on(word: str, kind: Kind, pinned_name: str, advice: str) -> None:
 
 def recorded_name(path: str | Path) -> str:
     """What a run's own files call it: a name of the hub with its commit, an adapter's folder, or the path.
-
-    Of several sources of rows each is named so.
-    """
+    Of several sources of rows each is named so."""
     if SEVERAL in str(path):
         return joined(
             f"{recorded_name(source)}{'' if weight == 1 else f'*{weight:g}'}"
@@ -324,10 +319,8 @@ def _base_of(adapter: Path) -> Path:
     revision = settings.get("revision")
     word = f"{name}@{revision}" if revision and "@" not in name else name
     merged = f"; the two merged lie in {whole}: give that" if is_whole else ""
-    try:
+    with located(f"{path}: its base model cannot be had{merged}"):
         base = local_path(word, "model") if here is None else here
-    except UserError as error:
-        raise UserError(f"{path}: its base model cannot be had{merged}: {error}") from error
     if not (base / "config.json").is_file():
         raise UserError(
             f"{path}: its base model is {name!r}, and no model lies there{merged}; write its folder, or "
@@ -338,11 +331,9 @@ def _base_of(adapter: Path) -> Path:
 
 def _reward_adapter(adapter: Path, whole: Path | None) -> UserError:
     """What to say of the adapter of a reward model: its base has no head, and no level of scores."""
-    instead = (
-        "merge it into its base first (merge_and_unload of PEFT), and give the folder that this saves"
-        if whole is None
-        else f"the two merged lie in {whole}: give that"
-    )
+    instead = "merge it into its base first (merge_and_unload of PEFT), and give the folder that this saves"
+    if whole is not None:
+        instead = f"the two merged lie in {whole}: give that"
     return UserError(
         f"{adapter}: the adapter of a reward model, and adapters of language models alone are merged; "
         f"{instead}"

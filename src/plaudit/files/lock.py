@@ -34,9 +34,7 @@ class LockHolder:
 
 class HeldLock:
     """The lock of a folder, while a process holds it.
-
-    Example: ``with hold_lock(Path("runs/first")) as held: held.verify()``
-    """
+    Example: ``with hold_lock(Path("runs/first")) as held: held.verify()``."""
 
     previous: LockHolder | None
     """The previous holder, where it was killed or failed."""
@@ -101,11 +99,8 @@ class HeldLock:
 
 @contextmanager
 def hold_lock(folder: Path) -> Iterator[HeldLock]:
-    """Holds the folder's lock.
-
-    The lock file stays when the lock is released (deleting it would let two processes each lock their own);
-    an empty one says that its last run ended in good order.
-    """
+    """Holds the folder's lock. The lock file stays when the lock is released (deleting it would let two
+    processes each lock their own); an empty one says that its last run ended in good order."""
     held = HeldLock(folder)
     try:
         try:

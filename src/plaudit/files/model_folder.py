@@ -141,7 +141,6 @@ def check_weight_files(folder: Path) -> WeightPlaces:
 
 
 def _parts(config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The config and, of a model of several parts, that of its language model."""
     yield config
     if isinstance(text := config.get("text_config"), Mapping):
         yield text

@@ -133,9 +133,7 @@ def request_headers(retry_policy: RetryPolicy) -> dict[str, str]:
 
 def post(url: str, retry_policy: RetryPolicy, body: bytes | None) -> bytes:
     """What the endpoint answers, in one attempt; raises `TransientError` or OSError for what may pass.
-
-    Without a body it is a GET.
-    """
+    Without a body it is a GET."""
     attempt = _Attempt(url, retry_policy, body)
     # A socket's timeout begins anew with every byte, and looking up a name has none. So one clock runs over
     # all of it, and what is not there in time is given up: a daemon holds up no end of the program.
@@ -157,9 +155,7 @@ def post(url: str, retry_policy: RetryPolicy, body: bytes | None) -> bytes:
 
 def post_in_pieces(url: str, retry_policy: RetryPolicy, body: bytes) -> Iterator[bytes]:
     """What the endpoint answers, piece by piece as it arrives, in one attempt that begins at once.
-
-    It raises what `post` raises, before the first piece or behind the last that came.
-    """
+    It raises what `post` raises, before the first piece or behind the last that came."""
     pieces: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
     attempt = _Attempt(url, retry_policy, body, on_piece=pieces.put)
 
@@ -186,10 +182,8 @@ def _pieces(attempt: "_Attempt", pieces: queue.SimpleQueue[bytes | None], deadli
 
 class _TimedReader(io.RawIOBase):
     """What arrives on a connection, until time is up.
-
     A flood of headers, trailers or `100 Continue` keeps http.client in a loop of its own, and a connection
-    that was shut down still delivers what the other side goes on sending.
-    """
+    that was shut down still delivers what the other side goes on sending."""
 
     def __init__(self, raw: io.RawIOBase, check_time: Callable[[], None]) -> None:
         self._raw, self._check_time = raw, check_time
@@ -268,7 +262,6 @@ class _Attempt:
         return response
 
     def _read_bounded(self, response: http.client.HTTPResponse) -> bytes:
-        """The response's body; too many bytes are an error."""
         content = bytearray()
         # read1 gives what has arrived; read(n) takes a body that was cut off for a whole one.
         while chunk := response.read1(65536):

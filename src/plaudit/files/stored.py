@@ -34,8 +34,7 @@ PromptsOf = Callable[[Sequence[int]], "NDArray[np.uint64] | None"]
 
 def cache_folder() -> Path:
     """Where plaudit keeps what it can make again: ``$XDG_CACHE_HOME/plaudit``."""
-    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(root).absolute() / "plaudit"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "plaudit"
 
 
 class LazyRows(Sequence[T], Generic[T]):
@@ -173,9 +172,7 @@ def from_json(value: Any, classes: Mapping[str, type[Any]]) -> Any:
 
 class RowWriter:
     """Rows behind each other into one file.
-
-    Example: ``with RowWriter(folder / "rows-0") as writer: writer.add(Example(...))``
-    """
+    Example: ``with RowWriter(folder / "rows-0") as writer: writer.add(Example(...))``."""
 
     def __init__(self, stem: Path) -> None:
         """``stem`` without an ending: of the lines, and of where each begins."""

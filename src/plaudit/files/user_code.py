@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import NoReturn
 
-from plaudit.errors import CommandEnd, UserError
+from plaudit.errors import CommandEnd, UserError, located
 
 _end_process = os._exit
 """Python's own."""
@@ -93,10 +93,8 @@ def accepted_arguments(
     >>> accepted_arguments("mine", lambda answer, seed=0: 0, ("prompt", "answer"), required=("answer",))
     ('answer',)
     """
-    try:
+    with located(f"{name}: it does not say what it takes", TypeError, ValueError):
         parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError) as error:
-        raise UserError(f"{name}: it does not say what it takes: {error}") from error
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     accepted = tuple(entry.name for entry in parameters if entry.kind in named and entry.name in available)
     several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)

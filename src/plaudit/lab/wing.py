@@ -1,17 +1,13 @@
 """What the wing of the embedded world and its proofs brings."""
 
-from plaudit.wings import Verb, Wing
+from plaudit.wings import Wing, verbs_in
 
 WING = Wing(
-    verbs={
-        "prove": Verb(
-            module="plaudit.lab.verbs.prove",
-            purpose="preference losses and policy optimisation beside what is exact",
-        ),
-        "world": Verb(
-            module="plaudit.lab.verbs.world", purpose="the embedded world: rows, annotators, gold, base model"
-        ),
-    },
+    verbs=verbs_in(
+        "plaudit.lab.verbs",
+        prove="preference losses and policy optimisation beside what is exact",
+        world="the embedded world: rows, annotators, gold, base model",
+    ),
     stages={"world-rows": "plaudit.lab.world.wanted:WORLD_ROWS"},
     offers={
         "annotate": "plaudit.lab.world.online:annotate",

@@ -30,7 +30,7 @@ from typing import Any, Generic, Literal, ParamSpec, TypeVar, get_args, get_type
 
 from plaudit.bounds import Bound, bound_in, refuse_unless
 from plaudit.config import did_you_mean
-from plaudit.errors import UserError
+from plaudit.errors import UserError, located
 from plaudit.files.user_code import import_user_module
 
 
@@ -107,12 +107,10 @@ def describe(function: Callable[..., Any]) -> Algorithm:
         parameters[parameter.name] = dataclasses.replace(made, doc=doc)
     named = tuple(f"{each}:" for each in parameters)
     prose = [paragraph for paragraph in paragraphs if not paragraph.startswith(named)]
+    formula = prose[0].removesuffix(".") if prose and prose[0] else name
+    paper = prose[-1].removesuffix(".") if len(prose) > 1 else ""
     return Algorithm(
-        name=name.replace("_", "-"),
-        function=function,
-        formula=prose[0].removesuffix(".") if prose and prose[0] else name,
-        paper=prose[-1].removesuffix(".") if len(prose) > 1 else "",
-        parameters=parameters,
+        name=name.replace("_", "-"), function=function, formula=formula, paper=paper, parameters=parameters
     )
 
 
@@ -120,8 +118,7 @@ def _parameter_hints(function: Callable[..., Any], settings: Sequence[inspect.Pa
     """The types of the settings alone: what is returned may be a name that only type checkers know."""
     plain = inspect.unwrap(function)
     annotated = (setting for setting in settings if setting.annotation is not setting.empty)
-    annotations = {setting.name: setting.annotation for setting in annotated}
-    holder = SimpleNamespace(__annotations__=annotations)
+    holder = SimpleNamespace(__annotations__={setting.name: setting.annotation for setting in annotated})
     return get_type_hints(holder, globalns=getattr(plain, "__globals__", {}), include_extras=True)
 
 
@@ -248,10 +245,8 @@ def load_object(word: str, option: str) -> object:
     module_path, _, name = word.rpartition(":")
     if not module_path or not name:
         raise UserError(f"{option} {word}: write file.py:name or module:name")
-    try:
+    with located(f"{option} {word}: cannot be had", ImportError, AttributeError, OSError, SyntaxError):
         return getattr(import_user_module(module_path), name)
-    except (ImportError, AttributeError, OSError, SyntaxError) as error:
-        raise UserError(f"{option} {word}: cannot be had: {error}") from error
 
 
 def load_algorithm(word: str, *records: type, example: str) -> Algorithm:
@@ -260,8 +255,7 @@ def load_algorithm(word: str, *records: type, example: str) -> Algorithm:
     if isinstance(loaded, records):
         record: Any = loaded
         # A record has no settings left to give; a function that takes none stands for it.
-        described = describe(lambda: record)
-        return replace(described, name=word.rpartition(":")[2], formula=record.formula)
+        return replace(describe(lambda: record), name=word.rpartition(":")[2], formula=record.formula)
     if not callable(loaded):
         raise UserError(
             f"--algorithm {word} is a {type(loaded).__name__}, and neither a function that makes an "

@@ -156,12 +156,10 @@ def accuracy_gap(reports: Sequence[StepReport], held_out_rows: int) -> AccuracyG
     rows = sum(values["rows"] for values in learnt)
     if not rows or not held_out_rows:
         return None
+    trained = sum(values["accuracy"] * values["rows"] for values in learnt) / rows
+    held_out = float(looks[-1].values["held_out/accuracy"])
     return AccuracyGap(
-        since=since,
-        trained=sum(values["accuracy"] * values["rows"] for values in learnt) / rows,
-        trained_rows=int(rows),
-        held_out=float(looks[-1].values["held_out/accuracy"]),
-        held_out_rows=held_out_rows,
+        since=since, trained=trained, trained_rows=int(rows), held_out=held_out, held_out_rows=held_out_rows
     )
 
 

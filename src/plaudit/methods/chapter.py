@@ -39,9 +39,7 @@ class Chapter(Generic[RecordT, ConfigT]):
 
     def config_type(self, name: str, algorithm: str | None = None) -> type[ConfigT]:
         """The config of one algorithm: its settings and the cells stand beside those of every run.
-
-        ``algorithm`` is the user's own, ``file.py:name``.
-        """
+        ``algorithm`` is the user's own, ``file.py:name``."""
         if algorithm is not None:
             return self._make_config_type(self.load(algorithm), algorithm=algorithm)
         if name == self.own_method:
@@ -114,8 +112,7 @@ class Chapter(Generic[RecordT, ConfigT]):
 
 
 def _field(parameter: Parameter, *, hidden: bool) -> tuple[str, Any, Any]:
-    metadata = {"doc": parameter.doc, "hidden": hidden}
-    made = dataclasses.field(default=parameter.default, metadata=metadata)
+    made = dataclasses.field(default=parameter.default, metadata={"doc": parameter.doc, "hidden": hidden})
     return parameter.name, parameter.value_type, made
 
 

@@ -9,13 +9,7 @@ from plaudit.bounds import Count, FromOne, Positive, PositiveShare, Share, check
 from plaudit.data.formats.layout import ReadOptions, named_role
 from plaudit.data.records import UNSAFE, Safety
 from plaudit.data.transforms import ControlSettings
-from plaudit.engine.settings import (
-    DeepSpeedSettings,
-    KeepSettings,
-    MemorySettings,
-    OptimizerSettings,
-    SafetySettings,
-)
+from plaudit.engine import settings
 from plaudit.errors import UserError
 from plaudit.models.settings import LoraSettings
 
@@ -23,9 +17,7 @@ from plaudit.models.settings import LoraSettings
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowSettings:
     """How the file of rows is read.
-
-    Example: ``RowSettings(threshold=0.0)`` refuses to start when a single row is bad.
-    """
+    Example: ``RowSettings(threshold=0.0)`` refuses to start when a single row is bad."""
 
     threshold: Share = 0.01
     """Above this share of bad rows the run does not start."""
@@ -133,17 +125,17 @@ class RunConfig:
     """Look over rows, model and reward before the first step (docs/checks.md)."""
     allow: tuple[str, ...] = ()
     """Checks that may fail."""
-    optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
+    optimizer: settings.OptimizerSettings = field(default_factory=settings.OptimizerSettings)
     """The optimiser, its schedule and clipping."""
     lora: LoraSettings = field(default_factory=LoraSettings)
     """Small matrices beside frozen weights."""
-    memory: MemorySettings = field(default_factory=MemorySettings)
+    memory: settings.MemorySettings = field(default_factory=settings.MemorySettings)
     """How a batch is laid out and divided."""
-    deepspeed: DeepSpeedSettings = field(default_factory=DeepSpeedSettings)
+    deepspeed: settings.DeepSpeedSettings = field(default_factory=settings.DeepSpeedSettings)
     """What DeepSpeed divides and where it keeps it."""
-    safety: SafetySettings = field(default_factory=SafetySettings)
+    safety: settings.SafetySettings = field(default_factory=settings.SafetySettings)
     """What to do when a number is not finite."""
-    keep: KeepSettings = field(default_factory=KeepSettings)
+    keep: settings.KeepSettings = field(default_factory=settings.KeepSettings)
     """Which checkpoints stay."""
     rows: RowSettings = field(default_factory=RowSettings)
     """How the file of rows is read."""
@@ -193,7 +185,7 @@ class RunConfig:
     def _refuse_for_deepspeed(self) -> None:
         """Raise for settings that DeepSpeed cannot go with, or that are read by it alone."""
         if self.zero is None:
-            if self.deepspeed != DeepSpeedSettings():
+            if self.deepspeed != settings.DeepSpeedSettings():
                 raise UserError("deepspeed.stage and .offload are read with --engine deepspeed only: add it")
             return
         if not self._takes_deepspeed:
@@ -224,7 +216,7 @@ class RunConfig:
         assert isinstance(rate, int | float)
         return {("learning_rate",): 10 * rate} if given.get(("lora", "rank")) else {}
 
-    def settled_keep(self, *, evaluates: bool = True) -> KeepSettings:
+    def settled_keep(self, *, evaluates: bool = True) -> settings.KeepSettings:
         """``keep`` with what the method does where it is left open; without held-out rows nothing is."""
         best = self.keep.use_best
         if best is None:
@@ -232,7 +224,7 @@ class RunConfig:
         return replace(self.keep, use_best=best)
 
     @property
-    def zero(self) -> DeepSpeedSettings | None:
+    def zero(self) -> settings.DeepSpeedSettings | None:
         """How DeepSpeed takes the steps of the run; None where plaudit itself does."""
         return self.deepspeed if self.engine == "deepspeed" else None
 

@@ -141,9 +141,7 @@ def hold_out(
     examples: Sequence[Row], share: float, seed: int, families: PromptFamilies | None = None
 ) -> tuple[Sequence[int], Sequence[int]]:
     """Split off a share of the *prompts*: rows with the same prompt stay together, so that none leaks.
-
-    The numbers of the rows that are trained, and of those that are held out.
-    """
+    The numbers of the rows that are trained, and of those that are held out."""
     if len(examples) >= MANY_ROWS and not families:
         from plaudit.engine.ranks import separate
 
@@ -154,7 +152,11 @@ def hold_out(
     for example in examples:
         prompt_ids.append(sys.intern(example.prompt_id))
         if prompt_ids[-1] not in tokens:
-            tokens[prompt_ids[-1]] = _sort_key(example.prompt)
+            # Bytes that lie in the order of the tokens, in a ninth of their memory.
+            packed = array("I", example.prompt)
+            if sys.byteorder == "little":
+                packed.byteswap()
+            tokens[prompt_ids[-1]] = packed.tobytes()
     family = {prompt_id: representative.get(prompt_id, prompt_id) for prompt_id in tokens}
     # In the order of their tokens, so that the shuffle is of the prompts and not of how they are hashed.
     prompts = sorted(set(family.values()), key=lambda prompt_id: (tokens[prompt_id], prompt_id))
@@ -166,14 +168,6 @@ def hold_out(
     for number, prompt_id in enumerate(prompt_ids):
         parts[family[prompt_id] in held_out_prompts].append(number)
     return parts
-
-
-def _sort_key(tokens: Sequence[int]) -> bytes:
-    """Bytes that lie in the order of the tokens, in a ninth of their memory."""
-    packed = array("I", tokens)
-    if sys.byteorder == "little":
-        packed.byteswap()
-    return packed.tobytes()
 
 
 def prompt_families(records: Sequence[Record], encoding: EncodedRows[Example]) -> PromptFamilies:

@@ -16,17 +16,9 @@ from plaudit.errors import UserError
 from plaudit.files import atomic
 from plaudit.files.hub import ADAPTER_FOLDER
 from plaudit.methods.config import RunConfig
+from plaudit.models import load
 from plaudit.models.backbone import Backbone, head_of
 from plaudit.models.four_bits import FourBitLinear, four_bit_note, numbers_in_four_bits
-from plaudit.models.load import (
-    Precision,
-    load_model,
-    merge_adapters,
-    save_adapter,
-    save_model,
-    with_adapter,
-    with_lora,
-)
 from plaudit.models.policy import Policy
 from plaudit.models.reward_model import RewardModel
 from plaudit.models.verify import choose_kernels, choose_layout, compile_layers, share_tokens
@@ -35,11 +27,11 @@ from plaudit.tokens.encode import Encoder
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 
-def narrow_as_configured(model: Policy | RewardModel, config: RunConfig, precision: Precision) -> list[str]:
+def narrow_as_configured(
+    model: Policy | RewardModel, config: RunConfig, precision: load.Precision
+) -> list[str]:
     """Let the model compute in the run's products, by code that is right there; notes for the user.
-
-    By the kernels that serve it, and compiled where the run wants that.
-    """
+    By the kernels that serve it, and compiled where the run wants that."""
     narrows_all = config.zero is not None and config.divides_weights
     if narrows_all and precision.mixed and isinstance(model, RewardModel):
         raise UserError(
@@ -90,9 +82,7 @@ def shard_or_broadcast(model: Policy | RewardModel, config: RunConfig, ranks: Ra
 
 def gathered_model(module: ModuleT, fresh: Callable[[], ModuleT], ranks: Ranks) -> ModuleT | None:
     """The model with all of its weights on the first rank, a ``fresh`` one where they are divided; else None.
-
-    Every rank must come.
-    """
+    Every rank must come."""
     if not is_sharded(module):
         return module if ranks.is_first else None
     whole = fresh() if ranks.is_first else None
@@ -122,7 +112,7 @@ def write_tokenizer(encoder: Encoder, folder: Path) -> None:
 
 
 def prepare_policy(
-    config: RunConfig, precision: Precision, ranks: Ranks, *, by_parts: bool = False
+    config: RunConfig, precision: load.Precision, ranks: Ranks, *, by_parts: bool = False
 ) -> tuple[Policy, list[str]]:
     """The starting policy with LoRA adapters, its layout verified; sharded where it can be ``by_parts``."""
     whole = not by_parts or not config.shard or config.lora.keep
@@ -132,7 +122,7 @@ def prepare_policy(
     if not whole:
         from plaudit.methods.parts import read_by_parts
 
-        adapted = partial(with_lora, settings=config.lora) if config.lora.rank else lambda model: model
+        adapted = partial(load.with_lora, settings=config.lora) if config.lora.rank else lambda model: model
         policy = read_by_parts(config.model, precision.weights, compute, ranks, attention, adapted)
     if policy is None:
         device = loading_device(config, ranks)
@@ -152,10 +142,10 @@ def prepare_policy(
 def _load_with_adapters(
     config: RunConfig, dtype: torch.dtype, device: torch.device, adapter_device: torch.device
 ) -> Any:
-    model = load_model(config.model, dtype=dtype, device=device, merge=not config.lora.keep)
+    model = load.load_model(config.model, dtype=dtype, device=device, merge=not config.lora.keep)
     if config.lora.keep:
-        return with_adapter(model, config.model / ADAPTER_FOLDER, config.lora.dropout)
-    return with_lora(model, config.lora, adapter_device) if config.lora.rank else model
+        return load.with_adapter(model, config.model / ADAPTER_FOLDER, config.lora.dropout)
+    return load.with_lora(model, config.lora, adapter_device) if config.lora.rank else model
 
 
 def loading_device(config: RunConfig, ranks: Ranks) -> torch.device:
@@ -181,10 +171,8 @@ def load_frozen_policy(
     folder: Path, like: Policy, *, moving: bool = False, over: Ranks | None = None
 ) -> Policy:
     """Another policy, frozen, on the same device and in the same numbers (a reference or a teacher).
-
     ``moving``: its weights are changed in small steps, for which they have the digits that learning has.
-    ``over``: divided over these ranks already, where it can.
-    """
+    ``over``: divided over these ranks already, where it can."""
     # In the numbers that the policy computes in: rounded otherwise, equal weights would have log-ratios.
     compute = like.backbone.compute_dtype
     dtype = like.logp_dtype if moving else compute
@@ -195,7 +183,7 @@ def load_frozen_policy(
 
         frozen = read_by_parts(folder, dtype, narrower, over)
     if frozen is None:
-        frozen = Policy(load_model(folder, dtype=dtype, device=like.device))
+        frozen = Policy(load.load_model(folder, dtype=dtype, device=like.device))
     frozen.requires_grad_(requires_grad=False)
     with unsharded(frozen):
         layout, _ = choose_layout(frozen, like.layout)
@@ -216,20 +204,20 @@ def write_model(policy: Policy, config: RunConfig, encoder: Encoder, ranks: Rank
     policy = whole
     if config.lora.rank:
         with atomic.atomic_folder(config.out / "adapter") as partial:
-            save_adapter(policy.model, partial)
+            load.save_adapter(policy.model, partial)
         if base_is_rounded(policy):
             policy = Policy(_on_its_own_base(config, policy.logp_dtype))
     with policy.as_plain_model() as model, atomic.atomic_folder(config.out / "model") as partial:
-        whole_model = merge_adapters(model) if config.lora.rank else model
-        save_model(whole_model, partial, template_of=config.model, stop_ids=encoder.stop_ids)
+        whole_model = load.merge_adapters(model) if config.lora.rank else model
+        load.save_model(whole_model, partial, template_of=config.model, stop_ids=encoder.stop_ids)
         write_tokenizer(encoder, partial)
 
 
 def _on_its_own_base(config: RunConfig, dtype: torch.dtype) -> Any:
     """The adapter that was just saved, on the model of the folder, which nothing has rounded."""
     cpu = torch.device("cpu")
-    base = load_model(config.model, dtype=dtype, device=cpu, merge=not config.lora.keep)
-    return with_adapter(base, config.out / "adapter")
+    base = load.load_model(config.model, dtype=dtype, device=cpu, merge=not config.lora.keep)
+    return load.with_adapter(base, config.out / "adapter")
 
 
 def matrix_sizes(policy: Policy) -> tuple[int, int]:
@@ -238,5 +226,4 @@ def matrix_sizes(policy: Policy) -> tuple[int, int]:
     # A tied head is the embedding too; it multiplies once, as the head.
     excluded_ids = {id(head), *(id(p) for p in policy.base.get_input_embeddings().parameters())}
     body = sum(p.numel() for p in policy.parameters() if p.ndim >= 2 and id(p) not in excluded_ids)
-    held = numbers_in_four_bits(policy) if _has_four_bits(policy) else 0
-    return body + held, head.numel()
+    return body + (numbers_in_four_bits(policy) if _has_four_bits(policy) else 0), head.numel()

@@ -18,26 +18,10 @@ from transformers import (
 from plaudit.engine.distributed import Ranks, local_rows, shard_module
 from plaudit.files.hub import ADAPTER_FOLDER
 from plaudit.files.model_folder import check_weight_files
-from plaudit.models.load import (
-    empty_model,
-    is_reward_folder,
-    keep_soft_caps,
-    loading,
-    refuse_other_weights,
-    refuse_what_is_no_number,
-)
+from plaudit.models import load, reward_model
 from plaudit.models.padding import padding_for, set_padding
 from plaudit.models.policy import Policy
 from plaudit.models.precision import Narrowed
-from plaudit.models.reward_model import (
-    FreshHead,
-    RewardModel,
-    classifier_around,
-    init_head,
-    keep_first_layers,
-    read_reward_file,
-    refuse_other_tokenizer,
-)
 from plaudit.tokens.encode import Encoder
 
 _BUFFERS = {"inv_freq", "original_inv_freq"}
@@ -50,9 +34,9 @@ def numberless_model(
     if (folder / ADAPTER_FOLDER).is_dir():
         # It is merged into weights that are whole.
         return None
-    model, places = empty_model(kind, folder), check_weight_files(folder)
-    refuse_other_weights(folder, model, places)
-    keep_soft_caps(model)
+    model, places = load.empty_model(kind, folder), check_weight_files(folder)
+    load.refuse_other_weights(folder, model, places)
+    load.keep_soft_caps(model)
     if (folder / "generation_config.json").is_file():
         model.generation_config = GenerationConfig.from_pretrained(folder)
     # The weights alone: angles are float32 in a model of any numbers.
@@ -79,7 +63,7 @@ def fill(model: PreTrainedModel, folder: Path, device: torch.device) -> None:
     filled: dict[str, nn.Parameter] = {}
     for file in dict.fromkeys(places[name][0] for name in weights):
         # One after the other: what was read of a mapped file counts as memory until it is closed.
-        with loading(folder, "the model cannot be loaded"), safe_open(file, framework="pt") as opened:
+        with load.loading(folder, "the model cannot be loaded"), safe_open(file, framework="pt") as opened:
             for name in (name for name in weights if places[name][0] == file):
                 own_name, weight = weights[name]
                 filled[own_name] = _own_part(weight, opened.get_slice(name), device)
@@ -90,7 +74,7 @@ def fill(model: PreTrainedModel, folder: Path, device: torch.device) -> None:
             module.register_buffer(name, torch.empty_like(buffer, device=device), persistent=False)
         model._init_weights(module)
     local = ((name, getattr(weight, "_local_tensor", weight)) for name, weight in filled.items())
-    refuse_what_is_no_number(folder, local)
+    load.refuse_what_is_no_number(folder, local)
 
 
 def read_by_parts(
@@ -102,9 +86,7 @@ def read_by_parts(
     adapted: Callable[[PreTrainedModel], nn.Module] = lambda model: model,
 ) -> Policy | None:
     """A policy that is divided over the ranks, each of which has read its own part; None where none can.
-
-    ``adapted`` puts fresh adapters beside weights that have no numbers yet.
-    """
+    ``adapted`` puts fresh adapters beside weights that have no numbers yet."""
     model = None if ranks.world_size == 1 else numberless_model(folder, dtype)
     if model is None:
         return None
@@ -116,16 +98,16 @@ def read_by_parts(
 
 def read_reward_by_parts(
     folder: Path,
-    head: FreshHead,
+    head: reward_model.FreshHead,
     ranks: Ranks,
     *,
     encoder: Encoder,
     dtype: torch.dtype,
     compute: torch.dtype | None,
     adapted: Callable[[PreTrainedModel], nn.Module] | None = None,
-) -> RewardModel | None:
+) -> reward_model.RewardModel | None:
     """A reward model as `read_by_parts` makes a policy, with the head of its folder or a fresh one."""
-    existing = is_reward_folder(folder)
+    existing = load.is_reward_folder(folder)
     kind = AutoModelForSequenceClassification if existing else AutoModelForCausalLM
     # PEFT copies the head of a classifier, which has to have numbers by then.
     cannot = ranks.world_size == 1 or (existing and adapted is not None)
@@ -133,24 +115,27 @@ def read_reward_by_parts(
     padding = padding_for(encoder)
     if model is None or padding.id >= len(model.get_input_embeddings().weight):  # pyright: ignore
         return None
-    refuse_other_tokenizer(folder, encoder.info)
+    reward_model.refuse_other_tokenizer(folder, encoder.info)
     facts: dict[str, Any] = {"pooling": head.pooling}
     if existing:
-        facts = dict(zip(("pooling", "normalisation"), read_reward_file(folder), strict=True))
+        facts = dict(zip(("pooling", "normalisation"), reward_model.read_reward_file(folder), strict=True))
     else:
         if head.layer is not None:
-            keep_first_layers(model, head.layer)
-        model = classifier_around(model)
-        init_head(model.score, head)
+            reward_model.keep_first_layers(model, head.layer)
+        model = reward_model.classifier_around(model)
+        reward_model.init_head(model.score, head)
     set_padding(model, padding)
-    reward = RewardModel(model if adapted is None else _adapted(model, adapted), **facts)
+    reward = reward_model.RewardModel(model if adapted is None else _adapted(model, adapted), **facts)
     _divide(reward, ranks, compute, [reward.base.score])
     fill(model, folder, ranks.device)
     return reward.eval()
 
 
 def _divide(
-    model: Policy | RewardModel, ranks: Ranks, compute: torch.dtype | None, exact: Sequence[Any] = ()
+    model: Policy | reward_model.RewardModel,
+    ranks: Ranks,
+    compute: torch.dtype | None,
+    exact: Sequence[Any] = (),
 ) -> None:
     fresh = [weight for weight in model.parameters() if weight.device.type != "meta"]
     for weight in fresh:

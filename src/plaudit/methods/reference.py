@@ -111,7 +111,6 @@ def _unique_completions(examples: Sequence[Example]) -> list[Example]:
 
 
 def _read_cache(folder: Path, size: int) -> tuple[Tensor | None, str]:
-    """The kept log-probs; None when there are none, with a sentence when they cannot be trusted."""
     path = folder / LOGP_FILE
     if not folder.is_dir():
         return None, ""
@@ -209,9 +208,7 @@ def refuse_other_vocabulary(config: PreferenceConfig | PolicyConfig, encoder: En
 
 def settled_reference(config: PreferenceConfig, rows: Sequence[object]) -> PreferenceConfig:
     """The config with a live reference where a short run would precompute rows that it never trains.
-
-    And where rows stay on disk, for their log-probs would not.
-    """
+    And where rows stay on disk, for their log-probs would not."""
     is_short = config.steps is not None and 2 * config.steps * config.batch_size < len(rows)
     if not (is_short or isinstance(rows, LazyRows)) or config.reference.kind != "auto":
         return config
@@ -319,9 +316,7 @@ def prepare_policy_reference(
     config: PolicyConfig, policy: Policy, run: Run, *, needed: bool, draws: bool = False
 ) -> PreparedReference:
     """The reference of a loaded policy, not sharded yet; ``needed`` by the loss or the reward.
-
-    One that ``draws`` answers, with the policy in a mixture, is whole on every rank.
-    """
+    One that ``draws`` answers, with the policy in a mixture, is whole on every rank."""
     settings = config.reference
     if settings.kind == "precomputed":
         raise UserError("reference.kind precomputed: answers are new at every round; use live, or average")

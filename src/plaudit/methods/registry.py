@@ -140,9 +140,7 @@ TRAINING_INPUTS: Mapping[str, _InputTypes] = {
 
 def with_local_inputs(config: Any) -> Any:
     """The config with what its words mean on the hub as folders on this disk, the same on all ranks.
-
-    A run that goes on takes the commits that its folder names, whatever was added to the hub since.
-    """
+    A run that goes on takes the commits that its folder names, whatever was added to the hub since."""
     inputs = [*_input_words(config)]
     is_single = os.environ.get("WORLD_SIZE", "1") == "1"
     # Several ranks always meet here: one that was given other words than the rest must not wait alone.
@@ -219,7 +217,6 @@ def _local_sources(word: str | Path, words: Iterator[str]) -> str:
 
 
 def _recorded_words(out: Path) -> tuple[Mapping[str, list[str]], Mapping[str, str]]:
-    """What the run in this folder calls its inputs, by setting, and the branches asked for."""
     # Nothing where there is no run yet.
     from plaudit.engine.run_folder import flat_settings, read_lineage
 

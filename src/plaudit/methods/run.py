@@ -105,7 +105,6 @@ class Run:
         self.notes.extend(sentences)
 
     def _news_of_step(self, job: TrainingJob[Any]) -> tuple[str, ...]:
-        """What there is to tell the user after a step, once the run folder is known to be the same."""
         other_news = (sentence for news in self.news for sentence in news())
         return (*self.verify_folder(), *uncompiled_notes(job.module), *other_news)
 
@@ -467,8 +466,6 @@ def _generate_sample(policy: Policy, encoder: Encoder, example: Example, tokens:
             **extras,
         )
     decode = encoder.info.decode
-    return Sample(
-        prompt=decode(example.prompt),
-        completion=decode(generated[0, ids.shape[1] :].tolist()),
-        expected=decode(example.completions[0].ids),
-    )
+    prompt = decode(example.prompt)
+    completion = decode(generated[0, ids.shape[1] :].tolist())
+    return Sample(prompt=prompt, completion=completion, expected=decode(example.completions[0].ids))

@@ -147,13 +147,10 @@ def open_shelf(
     workers = cores() if hasattr(os, "fork") and sys.platform != "darwin" else 1
     try:
         with atomic.disk_errors_explained(root):
-            yield Shelf(
-                place=place,
-                on_disk=on_disk,
-                workshop=Workshop(
-                    folder=folder, classes=ROW_CLASSES, workers=workers, progress=progress, on_disk=on_disk
-                ),
+            workshop = Workshop(
+                folder=folder, classes=ROW_CLASSES, workers=workers, progress=progress, on_disk=on_disk
             )
+            yield Shelf(place=place, on_disk=on_disk, workshop=workshop)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -83,10 +83,8 @@ class AttentionRule:
 
     def attention_weights(self, score_RkrAS: Tensor, visible: Tensor | None, size: int) -> Tensor:
         """From raw products of R rows to weights; ``visible`` fits their shape, True where one may look.
-
-        None for it where one may look everywhere. k heads are kept, each of which r heads of ``size``
-        numbers ask; A tokens ask about S.
-        """
+        None for it where one may look everywhere. k heads are kept, each of which r heads of ``size`` numbers
+        ask; A tokens ask about S."""
         score = score_RkrAS * (size**-0.5 if self.scaling is None else self.scaling)
         if self.softcap is not None:
             score = self.softcap * torch.tanh(score / self.softcap)
@@ -112,7 +110,6 @@ class AttentionRule:
         return output.reshape(rows, heads, query_length, value.shape[-1])
 
     def _visible_mask(self, query_length: int, key_length: int, device: torch.device) -> Tensor:
-        """True where a query may attend: no later position, and none before the window."""
         # The last query stands at the last key: query i is at position key_length − query_length + i.
         place = torch.arange(key_length, device=device)
         distance = place[key_length - query_length :, None] - place
@@ -121,9 +118,7 @@ class AttentionRule:
 
 def attention_rule(module: nn.Module, kwargs: dict[str, Any]) -> AttentionRule:
     """The rule of a layer, from what transformers hands to attention; complain about what is left unsaid.
-
-    A short trial cannot show a long window, so a layer that has one must say so.
-    """
+    A short trial cannot show a long window, so a layer that has one must say so."""
     config = getattr(module, "config", None)
     # A rule knows windows, which move along, and no chunks: a token would look beyond its chunk's border.
     if getattr(config, "attention_chunk_size", None):
@@ -153,10 +148,8 @@ COPIES_AT_ONCE = 8
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VarlenPlan:
     """What one call for all segments needs: where each one's queries and keys lie.
-
     Example: for prompts of 2 and 3 tokens, the first with completions of 4 and 5 and the second with one of
-        6, queries end at (0, 2, 6, 11, 20) and keys at (0, 2, 8, 15, 24).
-    """
+    6, queries end at (0, 2, 6, 11, 20) and keys at (0, 2, 8, 15, 24)."""
 
     query_ends: Tensor
     """Where each segment's queries end in the row, behind a 0; int32."""
@@ -186,9 +179,7 @@ class PackedRow:
         sequence: SequenceRanks | None = None,
     ) -> None:
         """Use none of the kernels in ``without``; ``ran`` gets the kernel of each kind of layer.
-
-        ``sequence``: the ranks that share the row's tokens.
-        """
+        ``sequence``: the ranks that share the row's tokens."""
         self.segments, self.device = segments, device
         self._without, self._ran, self._sequence = without, ran, sequence
         self._block_masks: dict[int | None, Any] = {}
@@ -299,10 +290,9 @@ def _copies(shared: Sequence[tuple[Tensor, list[int]]], keys: int) -> list[tuple
 
 class _BackwardWarns(torch.autograd.Function):
     """The tensor itself; what comes behind it in the backward pass only warns of chance, or has none.
-
     FlashAttention adds gradients in one order only where torch is told to fail without one, which all other
-    operations cannot be told: so it is told so from attention's output back to its queries, keys and values.
-    """
+    operations cannot be told: so it is told so from attention's output back to its queries, keys and
+    values."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, warns: bool) -> Tensor:
@@ -323,9 +313,7 @@ _backward_warns = cast(
 
 class _GatherKeys(torch.autograd.Function):
     """The keys of every segment, a prompt's once for each that looks at it.
-
-    Backward adds up in float32 and in an order of its own, so that two runs give the same bits.
-    """
+    Backward adds up in float32 and in an order of its own, so that two runs give the same bits."""
 
     @staticmethod
     def forward(ctx: Any, row_SkD: Tensor, plan: VarlenPlan) -> Tensor:
@@ -422,8 +410,7 @@ def _attend_in_turn(row: PackedRow, rule: AttentionRule, query: Tensor, key: Ten
         for query_n, key_n, value_n in triples[at + 1 : at + 1 + count]:
             # Each completion sees its prompt and itself only; its siblings' keys never enter the product.
             context_key = torch.cat((key_p, key_n), dim=2)
-            context_value = torch.cat((value_p, value_n), dim=2)
-            pieces.append(rule.attend(query_n, context_key, context_value))
+            pieces.append(rule.attend(query_n, context_key, torch.cat((value_p, value_n), dim=2)))
         at += 1 + count
     return torch.cat([piece.transpose(1, 2) for piece in pieces], dim=1)
 
@@ -501,10 +488,8 @@ def packed_attention(
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """Attention of one packed row; keys, values and queries are ``[1, heads, S, size]``.
-
-    The signature is the one that transformers calls: what a layer wants (scaling, window, cap, dropout)
-    and what the caller handed to the model (``packed_row``) arrive together in ``kwargs``.
-    """
+    The signature is the one that transformers calls: what a layer wants (scaling, window, cap, dropout) and
+    what the caller handed to the model (``packed_row``) arrive together in ``kwargs``."""
     if "packed_row" not in kwargs:
         raise PackingError("its layers do not hand on to attention what the model was given")
     row: PackedRow = kwargs["packed_row"]

@@ -61,11 +61,9 @@ class Head:
 
 def head_of(model: PreTrainedModel) -> Head:
     """The head of a causal language model, with the rule that its configuration states.
-
     Gemma caps logits (``final_logit_softcapping``), Cohere and Falcon-H1 multiply them (``logit_scale``,
     ``lm_head_multiplier``), Granite divides them (``logits_scaling``). Whether that was all is shown by
-    `choose_layout`.
-    """
+    `choose_layout`."""
     layer = model.get_output_embeddings()
     if type(layer) is not nn.Linear:
         raise UserError(
@@ -122,11 +120,9 @@ OwnReader = Callable[[Tensor, Tensor | None], tuple[Tensor, ...]]
 
 class CompiledParts:
     """The parts of layers that repeat (attention, feed-forward, norms), compiled once for all of a kind.
-
     Parts and not whole layers: what is hung on a layer, or on its feed-forward part, for the time of a pass
-    (copies of its weights, a checkpoint, the choice of tokens) stays outside and is free to change. What
-    lies between parts is a sum with what came in.
-    """
+    (copies of its weights, a checkpoint, the choice of tokens) stays outside and is free to change. What lies
+    between parts is a sum with what came in."""
 
     def __init__(self, layers: Iterable[nn.Module], *, without: Sequence[str] = ()) -> None:
         """Compile parts of all kinds but those ``without``, by passes within `compiling`."""
@@ -152,10 +148,8 @@ class CompiledParts:
     @contextmanager
     def compiling(self) -> Iterator[None]:
         """While this lasts new kinds of calls are compiled; at other times a part without code runs as it is.
-
         Which code a call finds then hangs on the call alone and not on those before it, so that a run that
-        was interrupted goes on to the same bits; and no step waits for a compiler.
-        """
+        was interrupted goes on to the same bits; and no step waits for a compiler."""
         dynamo: Any = torch._dynamo
         # A program for each mode, gradient or none, adapters or none, and window.
         with dynamo.config.patch(recompile_limit=64), warnings.catch_warnings():
@@ -297,9 +291,7 @@ class Backbone:
 
     def recompute_layers(self, *, keep_products: bool = False) -> None:
         """Keep each layer's input alone, and compute the rest again in the backward pass.
-
-        With ``keep_products`` what matrix products and attention gave stays: more memory, less to compute.
-        """
+        With ``keep_products`` what matrix products and attention gave stays: more memory, less to compute."""
         base: Any = self.base
         # Newer releases of transformers have a new name for it and warn about the old one.
         enable = getattr(base, "activation_checkpointing_enable", base.gradient_checkpointing_enable)
@@ -328,16 +320,12 @@ class Backbone:
 
     def states(self, batch: TokenBatch, select: StateSelector) -> Tensor:
         """The wanted states ``[…, H]`` after one pass through the layers; the others are not kept.
-
-        ``select`` works on the host, on inputs that lie there: pick by ``batch.host``, not by ``batch``.
-        """
+        ``select`` works on the host, on inputs that lie there: pick by ``batch.host``, not by ``batch``."""
         return self.read(batch, select, lambda hidden, _: (hidden,))[0]
 
     def read(self, batch: TokenBatch, select: StateSelector, reader: OwnReader) -> tuple[Tensor, ...]:
         """What ``reader`` makes of the wanted states, each by itself.
-
-        Where ranks share rows it is given those that lie here, and every rank gets the values of all.
-        """
+        Where ranks share rows it is given those that lie here, and every rank gets the values of all."""
         if self.layout == "packed" and not self.can_replace_attention:
             raise PackingError("its attention is its own and cannot be exchanged")
         inputs = layout_batch(batch.host, self.layout, share_prompts=self.share_prompts)

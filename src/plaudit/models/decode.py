@@ -107,19 +107,16 @@ class SharedDecoder:
         self.logits_NV = torch.cat((self.logits_NV.T, logits_nV.T), dim=1).T
 
     def _read(self, prompts: PromptIds, answers: Sequence[int], extras: Items) -> Tensor:
-        """What predicts the first token of each answer to these prompts."""
         refuse_unknown_extras(self._backbone, extras)
         lengths, device = [len(prompt) for prompt in prompts], self._device
         group_n = torch.repeat_interleave(torch.arange(len(prompts)), torch.tensor(answers))
-        ids_S, place_S, last_P, group_n = move_together(
-            [
-                torch.tensor([token for prompt in prompts for token in prompt]),
-                torch.cat([torch.arange(length) for length in lengths]),
-                torch.tensor(lengths).cumsum(0) - 1,
-                group_n,
-            ],
-            device,
-        )
+        tensors = [
+            torch.tensor([token for prompt in prompts for token in prompt]),
+            torch.cat([torch.arange(length) for length in lengths]),
+            torch.tensor(lengths).cumsum(0) - 1,
+            group_n,
+        ]
+        ids_S, place_S, last_P, group_n = move_together(tensors, device)
         with self._kv_cache.reading(lengths, answers):
             states_SH = self._states(ids_S, place_S, extras)
         # Only each prompt's last state is projected to the vocabulary: the others predict known tokens.
@@ -389,7 +386,6 @@ def mixture_logits(
     policy_XV: Float[Tensor, "X V"], reference_XV: Float[Tensor, "X V"], *, share: int | float
 ) -> Float[Tensor, "X V"]:
     """(1 − m) · own + m · other; with a share of 0 or 1 exactly the one, whatever stands in the other.
-
     Munos et al. 2023, arXiv:2312.00886.
 
     >>> likely, rare = torch.tensor([[0.8, 0.2]]).log(), torch.tensor([[0.2, 0.8]]).log()

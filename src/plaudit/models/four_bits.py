@@ -49,8 +49,7 @@ def quantise(weight: Tensor) -> tuple[Tensor, Tensor]:
 def dequantise(codes: Tensor, scales: Tensor, shape: torch.Size, dtype: torch.dtype) -> Tensor:
     # By pairs: one byte is looked up at once.
     pairs = embedding(codes.int(), level_pairs(dtype, codes.device))
-    blocks = pairs.view(-1, BLOCK).mul_(scales.to(dtype)[:, None])
-    return blocks.view(-1)[: shape.numel()].view(shape)
+    return pairs.view(-1, BLOCK).mul_(scales.to(dtype)[:, None]).view(-1)[: shape.numel()].view(shape)
 
 
 @cache
@@ -118,9 +117,7 @@ class FourBitLinear(nn.Linear):
 
 def quantise_linears(model: PreTrainedModel, device: torch.device | None = None) -> None:
     """Hold the weights of all linear layers below the head in 4 bits; nothing learns there any more.
-
-    ``device`` is where that is done, and where they lie then; None: where they are.
-    """
+    ``device`` is where that is done, and where they lie then; None: where they are."""
     found = [
         (owner, name, layer)
         for owner in without_head(model).modules()

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from plaudit.bounds import FromOne, check_bounds
-from plaudit.errors import UserError
+from plaudit.errors import UserError, located
 from plaudit.files.model_folder import read_json_object
 from plaudit.models.policy import Policy
 from plaudit.models.reward_model import RewardModel
@@ -67,9 +67,7 @@ class GroupContext:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPrediction:
     """What the group is expected to think of each target.
-
-    Example: ``GroupPrediction(score_EN=…, log_std_EN=…)``; P(first preferred) = σ(score₁ − score₂).
-    """
+    Example: ``GroupPrediction(score_EN=…, log_std_EN=…)``; P(first preferred) = σ(score₁ − score₂)."""
 
     score_EN: Float[Tensor, "E N"]
     """A score for comparisons, the expected rating for ratings."""
@@ -134,8 +132,6 @@ class GroupPreference(nn.Module):
 
 
 class _Block(nn.Module):
-    """Attention and a small network, each added to what it read."""
-
     def __init__(self, width: int, heads: int):
         super().__init__()
         self.heads = heads
@@ -189,12 +185,16 @@ def save_group_preference(model: GroupPreference, folder: Path) -> None:
 def load_group_preference(folder: Path, *, device: torch.device | None = None) -> GroupPreference:
     """The module of a folder that ``save_group_preference`` wrote."""
     fields = read_json_object(folder / CONFIG_FILE)
-    try:
-        config = GroupPreferenceConfig(**fields)
-        model = GroupPreference(config)
+    with located(
+        f"{folder}: no group preference module as it was saved",
+        OSError,
+        ValueError,
+        TypeError,
+        RuntimeError,
+        SafetensorError,
+    ):
+        model = GroupPreference(GroupPreferenceConfig(**fields))
         model.load_state_dict(
             {name: tensor.clone() for name, tensor in load_file(folder / WEIGHTS_FILE).items()}
         )
-    except (OSError, ValueError, TypeError, RuntimeError, SafetensorError) as error:
-        raise UserError(f"{folder}: no group preference module as it was saved: {error}") from error
     return model.to(device or torch.device("cpu")).eval()

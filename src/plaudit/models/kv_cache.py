@@ -268,8 +268,7 @@ def kv_cache_attention(
     layer = getattr(module, "layer_idx", None)
     if kv_cache is None or layer is None:
         raise PackingError("its layers do not hand on to attention what the model was given")
-    output = kv_cache.attend(layer, attention_rule(module, kwargs), query, key, value)
-    return output.transpose(1, 2), None
+    return kv_cache.attend(layer, attention_rule(module, kwargs), query, key, value).transpose(1, 2), None
 
 
 AttentionInterface.register(KV_CACHE_ATTENTION, kv_cache_attention)

@@ -105,10 +105,8 @@ def loading(folder: Path, fails: str) -> Iterator[None]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Precision:
     """In which numbers weights are kept and products are made.
-
-    Example: bfloat16 is ``Precision(weights=torch.float32, products=torch.bfloat16)``: small updates
-    would vanish in bfloat16 weights.
-    """
+    Example: bfloat16 is ``Precision(weights=torch.float32, products=torch.bfloat16)``: small updates would
+    vanish in bfloat16 weights."""
 
     weights: torch.dtype
     products: torch.dtype
@@ -170,16 +168,13 @@ def architectures(folder: Path) -> list[str]:
 
 def load_as(auto: Any, folder: Path, *, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
     """The model of a folder as one of transformers' auto classes makes it, or an error in words.
-
-    Dropout is set to zero since log-probs must not depend on chance; ``save_model`` writes the folder's
-    own rates back.
-    """
+    Dropout is set to zero since log-probs must not depend on chance; ``save_model`` writes the folder's own
+    rates back."""
     _refuse_unknown_architecture(folder, auto)
     files = check_weight_files(folder)
     with loading(folder, "the model cannot be loaded"):
         config = _config_without_dropout(folder)
-        expected = _meta_model(auto, config)
-        refuse_other_weights(folder, expected, files)
+        refuse_other_weights(folder, _meta_model(auto, config), files)
         model, report = auto.from_pretrained(
             folder,
             config=config,
@@ -200,9 +195,7 @@ def load_as(auto: Any, folder: Path, *, dtype: torch.dtype, device: torch.device
 
 def empty_model(auto: Any, folder: Path, **overrides: Any) -> PreTrainedModel:
     """The model that a folder's config.json describes, with shapes and no numbers; weights need not be there.
-
-    ``overrides`` are put in place of what config.json says.
-    """
+    ``overrides`` are put in place of what config.json says."""
     _refuse_unknown_architecture(folder, auto)
     with loading(folder, "no model can be made of config.json"):
         return _meta_model(auto, _config_without_dropout(folder, **overrides))
@@ -282,9 +275,7 @@ def _refuse_missing_weights(folder: Path, report: dict[str, Any]) -> None:
 
 def save_model(model: PreTrainedModel, folder: Path, *, template_of: Path, stop_ids: Sequence[int]) -> None:
     """Write weights, configuration and generation settings; the end-of-turn tokens stop generation.
-
-    Float32 weights are written in the numbers of the folder that the model began with (`stored_dtype`).
-    """
+    Float32 weights are written in the numbers of the folder that the model began with (`stored_dtype`)."""
     # The model's own object is borrowed and given back: it goes on being trained after an intermediate save.
     config = model.config
     original = AutoConfig.from_pretrained(template_of, trust_remote_code=False, local_files_only=True)
@@ -330,7 +321,6 @@ def _stored_tensors(folder: Path) -> dict[str, tuple[str, int]]:
 
 
 def _store_as(folder: Path, template: Path) -> None:
-    """Round the folder's float32 weights to the numbers that the template's are stored in."""
     dtype = stored_dtype(template)
     if dtype is None:
         return
@@ -342,8 +332,7 @@ def _store_as(folder: Path, template: Path) -> None:
         save_file(tensors, path, metadata={"format": "pt"})
     config = folder / "config.json"
     named = str(dtype).removeprefix("torch.")
-    text = config.read_text("utf-8").replace('dtype": "float32"', f'dtype": "{named}"')
-    config.write_text(text, "utf-8")
+    config.write_text(config.read_text("utf-8").replace('dtype": "float32"', f'dtype": "{named}"'), "utf-8")
     index = folder / "model.safetensors.index.json"
     if index.is_file():
         fields = json.loads(index.read_text(encoding="utf-8"))
@@ -415,9 +404,7 @@ ADAPTABLE = (nn.Linear, nn.Embedding, Conv1D)
 
 def with_lora(model: PreTrainedModel, settings: LoraSettings, device: torch.device | None = None) -> Any:
     """The model with fresh adapters (they change nothing yet); all else is frozen but a classifier's head.
-
-    ``device`` is where it goes; a base in 4 bits must not have been there before.
-    """
+    ``device`` is where it goes; a base in 4 bits must not have been there before."""
     peft = _require_peft()
     names = [name.strip() for name in settings.targets.split(",") if name.strip()]
     _refuse_unknown(names, model)

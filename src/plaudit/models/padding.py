@@ -24,9 +24,7 @@ _SPARE = re.compile(r"\W*(\w*_)?(reserved|unused)\w*\W*", re.IGNORECASE)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Padding:
     """A tokenizer with a padding token of its own.
-
-    Example: for a tokenizer of 61 tokens without a free one ``Padding(tokenizer=…, id=61)``
-    """
+    Example: for a tokenizer of 61 tokens without a free one ``Padding(tokenizer=…, id=61)``."""
 
     tokenizer: PreTrainedTokenizerBase
     id: int
@@ -34,9 +32,7 @@ class Padding:
 
 def padding_for(encoder: Encoder) -> Padding:
     """The tokenizer's own padding token if it ends nothing, else a spare special token, else a new one.
-
-    The same tokenizer and template always get the same token.
-    """
+    The same tokenizer and template always get the same token."""
     # A copy: the encoder's own tokenizer must stay as it was loaded.
     tokenizer = copy.deepcopy(encoder.info.tokenizer)
     tokenizer.chat_template = encoder.template

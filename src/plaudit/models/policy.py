@@ -263,8 +263,7 @@ class CachedReference:
             for example in examples
             for completion_id, completion in zip(example.completion_ids, example.completions, strict=True)
         ]
-        padded_NT = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
-        return padded_NT.to(batch.mask_NT.device)
+        return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(batch.mask_NT.device)
 
 
 def completion_spans(examples: Sequence[Example]) -> dict[str, tuple[int, int]]:
@@ -295,8 +294,7 @@ def compute_reference_logps(
     queue = iter(order)
     for micro_batch in micro_batches_in_order([examples[n] for n in order], tokens_at_once):
         batch = batch_of(micro_batch).to(device)
-        logp_NT = reference.logp(micro_batch, batch).cpu()
-        rows = iter(zip(logp_NT, batch.length_N.tolist(), strict=True))
+        rows = iter(zip(reference.logp(micro_batch, batch).cpu(), batch.length_N.tolist(), strict=True))
         for example in micro_batch:
             row_logps = [next(rows) for _ in example.completions]
             # Cloned: a view of its row would keep the whole padded [N, T] table alive.

@@ -143,9 +143,7 @@ def compute_in(
     frozen: bool = True,
 ) -> Narrowed:
     """Let passes through the module compute in ``dtype``; modules in ``but`` keep computing as they are.
-
-    Weights that do not learn are rounded here, once, unless ``frozen`` is off (a reference that moves).
-    """
+    Weights that do not learn are rounded here, once, unless ``frozen`` is off (a reference that moves)."""
     parts = list(but)
     left = {id(p) for part in parts for p in part.parameters()}
     if frozen:

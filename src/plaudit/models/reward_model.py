@@ -51,9 +51,7 @@ ValuePosition = Literal["own", "before"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Normalisation:
     """What is done to the head's output: reward = (raw − offset) / scale.
-
-    Example: ``Normalisation(offset=1.5)`` makes demonstrations whose raw mean is 1.5 score 0 on average.
-    """
+    Example: ``Normalisation(offset=1.5)`` makes demonstrations whose raw mean is 1.5 score 0 on average."""
 
     offset: Finite = 0.0
     """Taken away first; with a negative sign it is the head's bias."""
@@ -289,9 +287,7 @@ def new_reward_model(
     folder: Path, head: FreshHead | None = None, *, encoder: Encoder, dtype: torch.dtype, device: torch.device
 ) -> RewardModel:
     """A reward model that begins with a language model's layers; its head is drawn anew, without a bias.
-
-    A bias would be invisible to comparisons; ``Normalisation.offset`` is where one is kept.
-    """
+    A bias would be invisible to comparisons; ``Normalisation.offset`` is where one is kept."""
     head = head or FreshHead()
     if load.is_reward_folder(folder):
         raise UserError(
@@ -313,10 +309,8 @@ def load_reward_model(
     folder: Path, *, dtype: torch.dtype, device: torch.device, encoder: Encoder | None = None
 ) -> RewardModel:
     """The reward model of a folder: one of plaudit's, or any sequence classifier with one label.
-
-    ``encoder`` is the one that will make its batches: its tokenizer must be the model's own, and the
-    model is given a padding token that ends nothing, so that it can be trained on and saved again.
-    """
+    ``encoder`` is the one that will make its batches: its tokenizer must be the model's own, and the model is
+    given a padding token that ends nothing, so that it can be trained on and saved again."""
     named = load.architectures(folder)
     if named and not load.is_reward_folder(folder):
         raise UserError(
@@ -333,9 +327,7 @@ def load_reward_model(
 
 def save_reward_model(model: RewardModel, folder: Path, *, template_of: Path, encoder: Encoder) -> None:
     """Write a folder that transformers loads as a sequence classifier, with its tokenizer and its facts.
-
-    ``template_of`` is the folder that the model began with; adapters must have been merged.
-    """
+    ``template_of`` is the folder that the model began with; adapters must have been merged."""
     if model.model is not model.base:
         raise UserError("a reward model is saved whole: merge its adapters first (RewardModel.merged)")
     padding = padding_for(encoder)
@@ -370,11 +362,9 @@ def refuse_other_tokenizer(folder: Path, info: TokenizerInfo) -> None:
 
 def keep_first_layers(model: PreTrainedModel, layer: int | float) -> tuple[int, int]:
     """Cut off, in place, all layers above this one, counted from 1 or as a share; those left, and all.
-
     The middle of a model may know more of what an answer is worth than its end, which is bent on the next
     word. What the last layer left gives goes through the final norm, so that states have the size that a head
-    expects at any depth, and the folder stays an ordinary one of fewer layers.
-    """
+    expects at any depth, and the folder stays an ordinary one of fewer layers."""
     headless: Any = without_head(model)
     stacks = [(name, part) for name, part in headless.named_children() if isinstance(part, nn.ModuleList)]
     config: Any = model.config.get_text_config()

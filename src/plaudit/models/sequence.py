@@ -24,9 +24,7 @@ from plaudit.tokens.microbatch import ForwardInputs
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequenceRanks:
     """The ranks that share each row's tokens, as one of them sees it.
-
-    Example: ``SequenceRanks(place=1, size=4, group=group)`` has the second quarter of each row.
-    """
+    Example: ``SequenceRanks(place=1, size=4, group=group)`` has the second quarter of each row."""
 
     place: int
     """Which part of a row is this rank's."""
@@ -70,8 +68,7 @@ class SequenceRanks:
             )
         # A head of keys that several ranks ask goes to each of them, no more often than needed.
         copies = self.size // math.gcd(key.shape[1], self.size)
-        repeated = (x.repeat_interleave(copies, dim=1) if copies > 1 else x for x in (key, value))
-        parts = (query, *repeated)
+        parts = (query, *(x.repeat_interleave(copies, dim=1) if copies > 1 else x for x in (key, value)))
         # For each rank its heads' queries, keys and values of a token side by side: one message a layer.
         sent = [x[0].unflatten(0, (self.size, -1)).transpose(1, 2).flatten(2) for x in parts]
         all_SW = _exchange(torch.cat(sent, dim=-1), self.group).flatten(0, 1)

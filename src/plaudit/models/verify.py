@@ -33,11 +33,9 @@ POISON_TOKEN = 0
 
 def choose_layout(model: VerifiableModel, preferred: Layout) -> tuple[Layout, str | None]:
     """The layout that this model can be trusted with, and a sentence when it is not the wanted one.
-
-    Packing needs attention to go through transformers' common interface; a model with recurrent state or
-    an attention of its own gives other numbers, and is padded instead. Fast kernels of attention are left
-    out until `choose_kernels` has tried them.
-    """
+    Packing needs attention to go through transformers' common interface; a model with recurrent state or an
+    attention of its own gives other numbers, and is padded instead. Fast kernels of attention are left out
+    until `choose_kernels` has tried them."""
     model.use_layout(preferred)
     # One that fails here, for want of a compiler or in these numbers, would be no fault of the layout.
     model.backbone.refused_kernels = attention.FAST_KERNELS
@@ -73,7 +71,6 @@ def _refusal_message(model: VerifiableModel, difference: float) -> str:
 
 
 def _objection(model: VerifiableModel) -> str | None:
-    """Why the model's layout cannot be trusted; None when it can."""
     try:
         difference = largest_difference(model)
         if difference > tolerance(model) and not _agrees_in_full(model):
@@ -104,10 +101,8 @@ FULL_GAPS = (1e-4, 1e-3)
 
 def choose_kernels(model: VerifiableModel) -> str | None:
     """Leave out fast kernels of packed attention that fail here or say something else; a sentence about it.
-
-    Forward and backward are compared with attention by one segment after another. None where there is
-    nothing to choose: on a CPU, and where batches are padded.
-    """
+    Forward and backward are compared with attention by one segment after another. None where there is nothing
+    to choose: on a CPU, and where batches are padded."""
     backbone = model.backbone
     if backbone.layout != "packed" or model.device.type not in attention.ACCELERATED:
         return None
@@ -127,10 +122,8 @@ def choose_kernels(model: VerifiableModel) -> str | None:
 
 def compile_layers(model: VerifiableModel) -> str:
     """Compile the parts of the layers that repeat, for every kind of pass of a run; a sentence about it.
-
     Forward and backward are compared with the layers as they are. Where parts of one kind fail to compile or
-    say something else, that kind stays as it is; where leaving out one does not help, all do.
-    """
+    say something else, that kind stays as it is; where leaving out one does not help, all do."""
     backbone = model.backbone
     layers = backbone.repeated_layers
     backbone.compiled = None
@@ -153,9 +146,7 @@ def compile_layers(model: VerifiableModel) -> str:
 
 def share_tokens(model: VerifiableModel, sequence: SequenceRanks | None) -> None:
     """Share each row's tokens with these ranks from now on; raises where a trial then says something else.
-
-    Every one of them must come. None leaves the model as it is.
-    """
+    Every one of them must come. None leaves the model as it is."""
     if sequence is None:
         return
     name, backbone = type(model.base).__name__, model.backbone
@@ -267,17 +258,13 @@ def _gap(expected: Trial, found: Trial, gaps: tuple[float, float]) -> str | None
 
 
 def leaks_between_rows(model: VerifiableModel) -> bool:
-    """Whether a completion whose last state is not a number makes any other one not a number.
-
-    A difference between log-probs may drown in rounding where weights are small, as in a fresh model;
-    this cannot.
-    """
+    """Whether a completion whose last state is not a number makes any other one not a number. A difference
+    between log-probs may drown in rounding where weights are small, as in a fresh model; this cannot."""
     row, *others = _trial_examples(_vocabulary_size(model))
     first, *rest = row.completions
     # The last token: in a causal model its state may reach nothing else, so any other NaN is a leak.
     poisoned = replace(first, ids=(*first.ids[:-1], POISON_TOKEN))
-    examples = [replace(row, completions=(poisoned, *rest)), *others]
-    batch = batch_of(examples).to(model.device)
+    batch = batch_of([replace(row, completions=(poisoned, *rest)), *others]).to(model.device)
     with torch.no_grad(), _poison(model):
         outputs = _fast_outputs(model, batch)
     # Row 0 is the poisoned one itself; its sibling, which shares the prompt, and the next row must be clean.

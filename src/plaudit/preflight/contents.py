@@ -152,7 +152,6 @@ def _words(text: Text) -> str:
 
 
 def _learnt_answers(record: Record) -> Iterator[Text]:
-    """What the rows teach to say: of judged rows what was preferred."""
     preferred = [better for better, _ in data.preference_pairs(record)]
     yield from dict.fromkeys(preferred) if preferred else answers_of(record)
 
@@ -205,11 +204,9 @@ def check_label_noise(subject: check.PreflightSubject) -> check.Result:
     if low <= 0.5:
         return check.warned(f"{details}: no better than a coin")
     doubtful = wilson_interval(surest, len(surest_N))[1] < _MIN_SUREST_ACCURACY
-    return (
-        check.warned(f"{details}: as where a third of labels is turned round")
-        if doubtful
-        else check.passed(details)
-    )
+    if doubtful:
+        return check.warned(f"{details}: as where a third of labels is turned round")
+    return check.passed(details)
 
 
 def leave_one_out_margins(pairs: Sequence[tuple[str, str]]) -> Tensor:

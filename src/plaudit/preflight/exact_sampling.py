@@ -46,8 +46,7 @@ def transformers_logits(
     policy = require_policy(subject)
     row_1L = torch.tensor([[*prompt, *ids]], device=policy.device)
     with torch.no_grad(), policy.as_plain_model() as plain:
-        mask_1L = torch.ones_like(row_1L)
-        logits_1LV = plain(input_ids=row_1L, attention_mask=mask_1L, use_cache=False).logits
+        logits_1LV = plain(input_ids=row_1L, attention_mask=torch.ones_like(row_1L), use_cache=False).logits
     # A position's logits predict the next token, hence from the prompt's last to the answer's last but one.
     # float64, so that the comparison adds no rounding of its own.
     return logits_1LV[0, len(prompt) - 1 : -1].double().cpu()
@@ -65,10 +64,8 @@ def logprob_errors(
     logits_TV: Float[Tensor, "T V"], rollout: Rollout, settings: SamplingSettings, slack: float
 ) -> LogprobErrors:
     """Both log-probs of a rollout against the logits.
-
     Where a token lies on the border of top-k, top-p or min-p, rounding may leave it in or out: what is told
-    may then lie anywhere between the log-probs of the two.
-    """
+    may then lie anywhere between the log-probs of the two."""
     logq_TV = logprobs_at_temperature(logits_TV, settings)
     token_logp_T = logq_TV.gather(1, torch.tensor(rollout.ids)[:, None])[:, 0]
     whole_error_T = (torch.tensor(rollout.whole_logp, dtype=torch.float64) - token_logp_T).abs()
@@ -151,29 +148,28 @@ class ChiSquareTest:
     """The probability of counts at least this far from the expected ones if the probabilities are right."""
 
 
-def chi_square_test(count_V: Tensor, p_V: Float[Tensor, " V"], min_expected: int = 5) -> ChiSquareTest:
+def chi_square_test(count_V: Tensor, p_V: Float[Tensor, " V"]) -> ChiSquareTest:
     """Pearson's test; tokens share a cell, the likeliest ones first, until five of its draws are expected.
 
     >>> chi_square_test(torch.tensor([50, 50]), torch.tensor([0.5, 0.5])).p
     1.0
     """
+    from scipy.stats import chi2
+
     sorted_V, word_V = p_V.double().sort(descending=True)
     expected_V, observed_V = sorted_V * int(count_V.sum()), count_V[word_V].double()
     cells: list[list[float]] = [[0.0, 0.0]]
     for expected, observed in zip(expected_V.tolist(), observed_V.tolist(), strict=True):
-        if cells[-1][0] >= min_expected and (expected or observed):
+        if cells[-1][0] >= 5 and (expected or observed):
             cells.append([0.0, 0.0])
         cells[-1][0] += expected
         cells[-1][1] += observed
-    if len(cells) > 1 and cells[-1][0] < min_expected:
+    if len(cells) > 1 and cells[-1][0] < 5:
         expected, observed = cells.pop()
         cells[-1][0] += expected
         cells[-1][1] += observed
     chi_square = math.fsum((observed - expected) ** 2 / expected for expected, observed in cells)
-    freedom = torch.tensor((len(cells) - 1) / 2, dtype=torch.float64)
-    half = torch.tensor(chi_square / 2, dtype=torch.float64)
-    # P(χ² ≥ x) with d degrees of freedom is Q(d/2, x/2), the upper incomplete gamma function.
-    p = 1.0 if len(cells) == 1 else float(torch.special.gammaincc(freedom, half))
+    p = 1.0 if len(cells) == 1 else float(chi2.sf(chi_square, len(cells) - 1))
     return ChiSquareTest(chi_square=chi_square, cells=len(cells), p=p)
 
 
@@ -190,11 +186,9 @@ def perturbed_weights(
     subject: PreflightSubject, text: Sequence[int], *, min_shift: int | float
 ) -> Iterator[float]:
     """While this lasts, all weights that learn are moved at random, so far that log-probs change clearly.
-
-    Gives by how many nats they change on average, over the tokens of a text and all that could follow each.
-    """
-    policy = require_policy(subject)
-    weights = [weight for weight in policy.parameters() if weight.requires_grad]
+    Gives by how many nats they change on average, over the tokens of a text and all that could follow
+    each."""
+    weights = [weight for weight in require_policy(subject).parameters() if weight.requires_grad]
     # On the CPU: a large model has no room for a second copy beside it.
     originals = [weight.detach().to("cpu", copy=True) for weight in weights]
     before_TV = _all_logps(subject, text)

@@ -154,11 +154,9 @@ def check_reference_agrees(subject: check.PreflightSubject) -> check.Result:
         f"{len(examples)} rows: policy and reference differ by up to {difference.largest:.1g} nats a token, "
         f"the ratio is off by {far - 1:.1g}, the KL is {kl:.1g}{_first_row_loss(subject)}"
     )
-    return (
-        check.passed(details)
-        if difference.largest <= log_ratio_tolerance(policy)
-        else check.failed(f"{difference.origin}: {details}")
-    )
+    if difference.largest <= log_ratio_tolerance(policy):
+        return check.passed(details)
+    return check.failed(f"{difference.origin}: {details}")
 
 
 def _other_reference(subject: check.PreflightSubject, ref_M: Tensor) -> check.Result:

@@ -187,7 +187,6 @@ def check_chat_template(subject: check.PreflightSubject) -> check.Result:
 
 
 def _unopened_answer(encoder: Encoder) -> str | None:
-    """What is wrong where a template does not open the answer that it is asked for."""
     question = records.user_turn("Hello")
     opened, plain = (render_chat(encoder, question, add_generation_prompt=ask) for ask in (True, False))
     answered = render_chat(

@@ -23,11 +23,9 @@ PAGE_WIDTH = 120
 
 def check_page(check: Check) -> str:
     """The Markdown page of one check in docs/checks/."""
-    when = (
-        "In `plaudit check`, and before the first step of every run."
-        if check.at_start
-        else ("In `plaudit check` only: it takes steps or passes that a run would have to pay for again.")
-    )
+    when = "In `plaudit check` only: it takes steps or passes that a run would have to pay for again."
+    if check.at_start:
+        when = "In `plaudit check`, and before the first step of every run."
     parts = {
         "What it proves": check.texts["proves"],
         "Why it matters": check.texts["matters"],

@@ -70,8 +70,7 @@ def check_reward_position(subject: PreflightSubject) -> Result:
     forward pass. Of a reward model that learns, transformers' own classifier is asked too, padded on both
     sides: whoever loads what the run saves will read it like that. In float32: 16 bits blur small scores.
     """
-    leaves = leaf_rewards(reward_under_check(subject))
-    parts = [leaf for leaf in leaves if isinstance(leaf, LearnedReward)]
+    parts = [leaf for leaf in leaf_rewards(reward_under_check(subject)) if isinstance(leaf, LearnedReward)]
     if not parts:
         return not_applicable("no reward model is read here")
     details: list[str] = []

@@ -39,9 +39,7 @@ class SamplePrompt:
 
 def shortest_prompts(subject: PreflightSubject, count: int, max_new_tokens: int) -> list[SamplePrompt]:
     """The rows with the shortest prompts that leave room for so many new tokens, no two prompts alike.
-
-    None of them shows anything beside its tokens, since what is drawn is computed again of tokens alone.
-    """
+    None of them shows anything beside its tokens, since what is drawn is computed again of tokens alone."""
     longest = _context_length(subject) - max_new_tokens
     by_prompt: dict[str, SamplePrompt] = {}
     for record in islice(subject.records, MAX_SCANNED_ROWS):
@@ -172,10 +170,7 @@ def _tasks_from_prompts(subject: PreflightSubject, count: int, answers: int) -> 
 
 def single_answer_tasks(subject: PreflightSubject, count: int) -> list[tuple[str, Task]]:
     """File and row, and a task of a prompt with one answer, without sampling; the shortest prompts and longer
-    ones.
-
-    The answer is the row's own, its reference answer, or words of the prompt itself.
-    """
+    ones. The answer is the row's own, its reference answer, or words of the prompt itself."""
     rows = shortest_prompts(subject, 2 * count, MAX_ANSWER_TOKENS)
     row_tasks: list[tuple[str, Task]] = []
     for place, row in enumerate(rows[:: 2 if len(rows) > count else 1]):
@@ -243,11 +238,9 @@ def _first_turn_text(answer: Text) -> str:
 def _relative_tolerance(leaf: Reward) -> float:
     if isinstance(leaf, LearnedReward):
         return tolerance(leaf.model)
-    return (
-        0.0
-        if traits_of(leaf).exact
-        else UNKNOWN_MODEL_TOLERANCE["cuda" if torch.cuda.is_available() else "cpu"]
-    )
+    if traits_of(leaf).exact:
+        return 0.0
+    return UNKNOWN_MODEL_TOLERANCE["cuda" if torch.cuda.is_available() else "cpu"]
 
 
 def excerpt(text: Text) -> str:
@@ -276,8 +269,7 @@ def shortest_examples(subject: PreflightSubject, count: int = SAMPLE_SIZE) -> li
     """The shortest rows as they are trained; a bare prompt is completed by tokens of the next one."""
     if subject.trained:
         return [subject.trained[number] for number in _shortest_indices(subject.trained, count)]
-    prompts = [subject.encoder.encode_prompt(prompt) for prompt in subject.prompts]
-    short = sorted(prompts, key=len)[:count]
+    short = sorted([subject.encoder.encode_prompt(prompt) for prompt in subject.prompts], key=len)[:count]
     return [
         Example(
             prompt=prompt,
@@ -291,10 +283,8 @@ def shortest_examples(subject: PreflightSubject, count: int = SAMPLE_SIZE) -> li
 
 def make_trial_step(subject: PreflightSubject) -> TrialStep | None:
     """A step on a few short rows of different lengths; None where nothing is learnt.
-
     Where answers are drawn it is a round of two prompts, of which the run itself knows nothing; where such a
-    round comes to nothing, likelihood under the same policy.
-    """
+    round comes to nothing, likelihood under the same policy."""
     job = subject.job
     if job is None:
         return None

@@ -317,7 +317,6 @@ def _short_settings(subject: PreflightSubject, tokens: int) -> SamplingSettings:
 def _drawn_answers(
     sampler: Sampler, rows: Sequence[SamplePrompt], settings: SamplingSettings
 ) -> list[tuple[SamplePrompt, Rollout]]:
-    """Two answers to each prompt, each beside the row that it answers."""
     groups = sampler.generate([row.prompt.prompt for row in rows], settings, n=2)
     return [(row, rollout) for row, group in zip(rows, groups, strict=True) for rollout in group]
 
@@ -371,7 +370,6 @@ def _settings_text(settings: SamplingSettings) -> str:
 
 
 def _roundtrip_count(subject: PreflightSubject, answers: Sequence[Sequence[int]]) -> int:
-    """How many answers have the very same tokens when these are made of their text."""
     info = subject.encoder.info
     return sum(
         # Without special tokens: a BOS in front would make every answer another one.

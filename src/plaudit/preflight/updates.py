@@ -176,8 +176,7 @@ def trial_stepper(job: TrainingJob[Any], optimizer: torch.optim.Optimizer | None
 
 def _recorded_gradients(job: TrainingJob[Any], microbatches: Sequence[Any]) -> tuple[Gradients, StepOutcome]:
     recorder = GradientRecorder(trained_parameters(job.module).values())
-    outcome = take_step(trial_stepper(job, recorder), microbatches, 0.0)
-    return recorder.gradients, outcome
+    return recorder.gradients, take_step(trial_stepper(job, recorder), microbatches, 0.0)
 
 
 def _compare_gradients(
@@ -227,7 +226,6 @@ def _gradient_norm(gradients: Gradients) -> float:
 
 
 def _difference_norm(gradients: Gradients, other: Gradients) -> float:
-    """The norm of the difference of two gradients; a missing gradient counts as 0."""
     pairs = zip(gradients, other, strict=True)
     return _gradient_norm([a if b is None else (b if a is None else a - b) for a, b in pairs])
 
@@ -388,9 +386,7 @@ def _digests_after_two_steps(
     trial: TrialStep, folder: Path, *, resumed: bool
 ) -> tuple[dict[str, bytes], int]:
     """Digests after a step, a checkpoint and another step, and the bytes of the checkpoint.
-
-    ``resumed`` begins at the checkpoint that lies there, with an optimiser made anew.
-    """
+    ``resumed`` begins at the checkpoint that lies there, with an optimiser made anew."""
     job = trial.job
     with preserve_weights(job.module):
         stepper, size = trial_stepper(job), 0

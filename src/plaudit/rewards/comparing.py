@@ -64,11 +64,8 @@ class RewardJudge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionJudge:
-    """A function of the user's own, called with whichever of its arguments it takes.
-
-    There are prompt, first and second (their words), reference_answer, metadata, seed and messages (the
-    prompt's turns).
-    """
+    """A function of the user's own, called with whichever of its arguments it takes. There are prompt, first
+    and second (their words), reference_answer, metadata, seed and messages (the prompt's turns)."""
 
     name: str
     function: Callable[..., object]

@@ -166,7 +166,6 @@ def names_function(spec: str) -> bool:
     (True, False, False)
     """
     module, _, name = spec.rpartition(":")
-    kind = spec.partition(":")[0]
-    other = kind in (*PARAMETRISED_RULES, *ADDRESSES, *COMBINED_WORDS)
+    other = spec.partition(":")[0] in (*PARAMETRISED_RULES, *ADDRESSES, *COMBINED_WORDS)
     other = other or is_judge_word(spec) or is_reward_word(spec)
     return not other and bool(module) and name.isidentifier() and not Path(spec).is_dir()

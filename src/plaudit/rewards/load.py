@@ -82,9 +82,7 @@ def load_language_judge(
     folder: Path, device: str | torch.device = "auto", dtype: str | torch.dtype = "auto"
 ) -> GenerativeReward | PairwiseRanker | CritiqueReward:
     """The reward of a folder that holds worded.json: a model folder, or a run folder with one in it.
-
-    It is called what the folder is called; a run's ``model`` folder is called what the run is.
-    """
+    It is called what the folder is called; a run's ``model`` folder is called what the run is."""
     path = model_folder(folder)
     spec = generative.read_language_judge_spec(path)
     target = device_of(device) if isinstance(device, str) else device
@@ -124,11 +122,9 @@ def _load_folder(path: Path, device: torch.device, dtype: torch.dtype, ancestors
             f"{path}: this reward is made of itself, by way of {ancestors[-1]}; mend its {COMBINED_FILE}"
         )
     if not (path / COMBINED_FILE).is_file():
-        return (
-            load_language_judge(path, device, dtype)
-            if _is_language_judge(path)
-            else _load_learned(path, device, dtype)
-        )
+        if _is_language_judge(path):
+            return load_language_judge(path, device, dtype)
+        return _load_learned(path, device, dtype)
     match manifest := read_manifest(path):
         case CombinationManifest():
             members = tuple(
@@ -296,10 +292,8 @@ def fit_reward_normalisations(
     rewards: Sequence[Path], rows: Path, *, device: str = "auto"
 ) -> tuple[Normalisation, ...]:
     """What gives each reward's folder the mean 0 and the standard deviation 1 on the answers of a file.
-
     Each was fitted with an unknown level and a unit of its own (the noise of whoever judged), so a weight of
-    0.7 says little before.
-    """
+    0.7 says little before."""
     tasks = tuple(
         Task(prompt=record.prompt, answers=answers, ended=(True,) * len(answers))
         for record in read_records(rows).records

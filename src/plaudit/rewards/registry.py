@@ -26,11 +26,9 @@ _ALLOWED_ARGUMENTS = ("prompt", "answer", "ended", "reference_answer", "metadata
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserFunctionReward:
     """A function of the user's own, called with whichever of its arguments it takes.
-
     There are prompt and answer (their words), ended, reference_answer, metadata (the rest of its row), steps
     (the answer's lines that hold a word) and messages (the prompt's turns). Asked for whole answers the
-    function gives a number; asked for steps a number for each of them.
-    """
+    function gives a number; asked for steps a number for each of them."""
 
     name: str
     function: Callable[..., object]
@@ -79,7 +77,6 @@ class UserFunctionReward:
         return scores
 
     def _call_function(self, task: Task, n: int, place: int) -> tuple[str, object]:
-        """The description of the call, for errors, and what the function returned."""
         accepted = accepted_arguments(self.name, self.function, _ALLOWED_ARGUMENTS, required=("answer",))
         answer = task.answers[place]
         available = {

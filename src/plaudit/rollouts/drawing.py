@@ -25,9 +25,7 @@ TOP_P_CANDIDATES = (256, 4096)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampledTokens:
     """A token for each of N answers.
-
-    Example: ``sample_tokens(logits_NV, chance_N, SamplingSettings(top_p=0.9)).logp_N``
-    """
+    Example: ``sample_tokens(logits_NV, chance_N, SamplingSettings(top_p=0.9)).logp_N``."""
 
     token_N: Int[Tensor, " N"]
     logp_N: Float[Tensor, " N"]
@@ -104,7 +102,6 @@ def _first_passing(mass_NX: Tensor, target_N: Tensor) -> Tensor:
 
 
 def _filter_tokens(p_NV: Tensor, settings: SamplingSettings) -> Tensor:
-    """The probabilities with 0 for every token that top-k, top-p and min-p leave out."""
     if 0 < settings.top_k < p_NV.shape[1]:
         top_NK, word_NK = p_NV.topk(settings.top_k)
         p_NV = torch.zeros_like(p_NV).scatter_(1, word_NK, top_NK)
@@ -148,10 +145,8 @@ def uniform_numbers(
     extras: Extras = NO_EXTRAS,
 ) -> Tensor:
     """A uniform number from 0 to 1 for each token that one completion has room for.
-
     They depend on nothing but the seed, the prompt (its tokens and what it shows beside them) and which
-    answer to it this is; more room only adds numbers.
-    """
+    answer to it this is; more room only adds numbers."""
     if settings.greedy:
         return torch.zeros(max_new_tokens, dtype=torch.float64)
     shown = extras_digest(extras, ("prompt", "item"))
@@ -164,9 +159,7 @@ def uniform_numbers(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawingState:
     """What draws the next token of up to C rows; it stays where it is while rows come and go.
-
-    Example: ``DrawingState.allocate(rows=256, room=64, device=policy.device).uniform(8)``
-    """
+    Example: ``DrawingState.allocate(rows=256, room=64, device=policy.device).uniform(8)``."""
 
     token_C: Tensor
     uniform_CT: Tensor
@@ -267,11 +260,9 @@ class RecordedSteps:
         for _ in range(steps):
             self._repeat(step)
         self.decoder.count(steps)
-        return SampledTokens(
-            token_N=step.token_KB[:steps, :rows],
-            logp_N=step.logp_KB[:steps, :rows],
-            whole_logp_N=step.whole_logp_KB[:steps, :rows],
-        )
+        token_N = step.token_KB[:steps, :rows]
+        logp_N = step.logp_KB[:steps, :rows]
+        return SampledTokens(token_N=token_N, logp_N=logp_N, whole_logp_N=step.whole_logp_KB[:steps, :rows])
 
     def _repeat(self, step: "_Step") -> None:
         # The first one of a bucket is made as it is: kernels are chosen and compiled then, not in the record.

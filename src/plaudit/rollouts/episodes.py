@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from plaudit.data.records import Message, Text, plain_text, turns_of
-from plaudit.errors import UserError
+from plaudit.errors import UserError, located
 from plaudit.rollouts.environment import (
     Environment,
     EpisodeDriver,
@@ -140,7 +140,6 @@ class EpisodeSampler:
         return self.sampler.generate_requests(requests, settings)
 
     def _environment_turn(self, episode: _ActiveEpisode) -> None:
-        """Let the environment reply: append its turn, or set the outcome."""
         # A turn that was cut has no end of turn behind which anybody could answer.
         is_over = episode.policy_turns == self.turns or not episode.remaining_tokens or not episode.ended
         reply = episode.driver.send(
@@ -159,22 +158,18 @@ class EpisodeSampler:
 
     def _tokens_between(self, episode: _ActiveEpisode, turn: Turn) -> tuple[int, ...]:
         closed = episode.ids[-1] in self.encoder.stop_ids
-        try:
+        with located(episode.driver.where):
             return tokens_between_turns(
                 self.encoder, episode.prompt.text, (*episode.turns, turn), closed=closed
             )
-        except UserError as error:
-            raise UserError(f"{episode.driver.where}: {error}") from error
 
 
 def tokens_between_turns(
     encoder: Encoder, prompt: Text, turns: Sequence[Turn], *, closed: bool
 ) -> tuple[int, ...]:
     """The tokens from the policy's last words to its next ones: its end of turn, the last of these turns.
-
     ``closed``: whether the token that ends its turn was drawn, so that it is left out here. A template that
-    would write what stands before otherwise is refused: the conversation would not be what it answers.
-    """
+    would write what stands before otherwise is refused: the conversation would not be what it answers."""
     assert encoder.chat_format is not None
     control_tokens = [token for token in encoder.chat_format.specials if token in turns[-1].text]
     if control_tokens:

@@ -79,11 +79,9 @@ class _Batch:
         self._decoder: decode.SharedDecoder | decode.SlowDecoder | decode.MixtureDecoder | None = None
         self._recorded: drawing.RecordedSteps | None = None
         self._last_prompt: str | None = None
-        self._state = drawing.DrawingState.allocate(
-            rows=min(engine.batch_size, len(completions)),
-            room=max((completion.request.max_new_tokens for completion in completions), default=1),
-            device=engine.policy.device,
-        )
+        rows = min(engine.batch_size, len(completions))
+        room = max((completion.request.max_new_tokens for completion in completions), default=1)
+        self._state = drawing.DrawingState.allocate(rows=rows, room=room, device=engine.policy.device)
 
     def unfinished(self) -> int:
         return len(self._queue) + sum(not row.is_done for row in self.rows)
@@ -222,9 +220,7 @@ class GenerationEngine:
         on_step: Callable[[int], None] = lambda ended: None,
     ) -> list[Rollout]:
         """A rollout for each request, in their order; equal prompts in a row are read once.
-
-        ``on_step`` is told after each token how many have ended.
-        """
+        ``on_step`` is told after each token how many have ended."""
         completions = [_PartialCompletion(request, [], [], []) for request in requests]
         for unfinished in self._decode_steps(completions, settings):
             on_step(len(completions) - unfinished)
@@ -251,7 +247,6 @@ class GenerationEngine:
     def _append_tokens(
         self, rows: Sequence[_PartialCompletion], sampled: drawing.SampledTokens, settings: SamplingSettings
     ) -> None:
-        """The tokens of each step for those that go on; what is drawn for the others is not kept."""
         parts = (sampled.token_N.tolist(), sampled.logp_N.tolist(), sampled.whole_logp_N.tolist())
         for tokens, logps, whole_logps in zip(*parts, strict=True):
             drawing.refuse_broken(whole_logps)
@@ -296,12 +291,9 @@ def refused_record(policy: Policy, record: drawing.Recorder) -> str | None:
             state = drawing.DrawingState.allocate(rows=rows, room=LOOKED_AT + 1, device=policy.device)
             state.add_rows(0, uniform_NT)
             state.draw(decoder.logits_NV, SamplingSettings())
+            settings = SamplingSettings()
             steps = drawing.RecordedSteps(
-                decoder=decoder,
-                state=state,
-                settings=SamplingSettings(),
-                most_steps=LOOKED_AT,
-                record=recorder,
+                decoder=decoder, state=state, settings=settings, most_steps=LOOKED_AT, record=recorder
             )
             drawn.append(steps.run(rows=rows, steps=LOOKED_AT))
             if steps.refusal is not None:

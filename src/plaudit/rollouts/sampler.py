@@ -299,11 +299,9 @@ def generation_requests(
     for prompt in prompts:
         ids = prompt_tokens(prompt)
         room = settings.max_tokens if max_positions is None else max_positions - len(ids)
+        extras = {} if isinstance(prompt, tuple) else prompt.extras
         request = GenerationRequest(
-            prompt=ids,
-            sample=0,
-            max_new_tokens=min(room, settings.max_tokens),
-            extras={} if isinstance(prompt, tuple) else prompt.extras,
+            prompt=ids, sample=0, max_new_tokens=min(room, settings.max_tokens), extras=extras
         )
         first = samples_so_far[request.prompt_id]
         requests += [replace(request, sample=sample) for sample in range(first, first + n)]
@@ -349,10 +347,5 @@ class ScriptedSampler:
         # The line is chosen with its first token, and all that follows is certain.
         logp = (-math.log(len(lines)), *[0.0] * (len(ids) - 1))
         ended = len(line) <= settings.max_tokens
-        return Rollout(
-            prompt=prompt,
-            ids=ids,
-            logp=logp,
-            whole_logp=logp,
-            answer=Answer(text=line[: len(ids)], tokens=len(ids), ended=ended),
-        )
+        answer = Answer(text=line[: len(ids)], tokens=len(ids), ended=ended)
+        return Rollout(prompt=prompt, ids=ids, logp=logp, whole_logp=logp, answer=answer)

@@ -48,9 +48,7 @@ def import_deepspeed(device: str) -> Any:
 
 class ZeroAdamW:
     """A module's weights, gradients and AdamW's moments, as DeepSpeed keeps them.
-
-    It has what a step and a checkpoint ask of an optimiser, and of who keeps gradients.
-    """
+    It has what a step and a checkpoint ask of an optimiser, and of who keeps gradients."""
 
     def __init__(
         self, module: nn.Module, optimizer: torch.optim.Optimizer, settings: DeepSpeedSettings, ranks: Ranks
@@ -71,11 +69,9 @@ class ZeroAdamW:
         # Without a starter nobody has said it.
         os.environ.setdefault("LOCAL_RANK", str(ranks.device.index or 0))
         self._deepspeed = import_deepspeed(str(ranks.device))
+        config = _deepspeed_config(settings, dtype)
         self._engine: Any = self._deepspeed.initialize(
-            model=module,
-            optimizer=optimizer,
-            config=_deepspeed_config(settings, dtype),
-            dist_init_required=False,
+            model=module, optimizer=optimizer, config=config, dist_init_required=False
         )[0]
         self._zero: Any = self._engine.optimizer
         self.zero_grad()
@@ -165,7 +161,9 @@ class ZeroAdamW:
             for key in MOMENTS if moments else ():
                 # A weight that no step had reached has none.
                 self._set(weight, key, moments.get(f"{name}/{key}", torch.zeros_like(weights[name])))
-            self._set_in_module(weight, weights[name])
+            # And what passes compute with.
+            with torch.no_grad(), self._gathered([weight], modifier_rank=0):
+                weight.copy_(weights[name])
 
     def _begin_state(self, step: float) -> None:
         """Moments of zero after so many steps, none at all before the first."""
@@ -195,11 +193,6 @@ class ZeroAdamW:
             self._deepspeed.utils.safe_set_local_fp32_param(weight, part)
         else:
             self._deepspeed.utils.safe_set_local_optimizer_state(weight, part, key)
-
-    def _set_in_module(self, weight: nn.Parameter, values: Tensor) -> None:
-        """Overwrite what passes compute with."""
-        with torch.no_grad(), self._gathered([weight], modifier_rank=0):
-            weight.copy_(values)
 
     def _gathered(self, weights: Sequence[nn.Parameter], **more: Any) -> AbstractContextManager[None]:
         """While this lasts weights that stage 3 has divided are whole."""

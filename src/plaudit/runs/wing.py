@@ -1,22 +1,14 @@
 """What the wing of pipelines, plans and reports brings."""
 
-from plaudit.wings import Verb, Wing
+from plaudit.wings import Wing, verbs_in
 
 WING = Wing(
-    verbs={
-        "plan": Verb(
-            module="plaudit.runs.verbs.plan",
-            purpose="say what a run will cost before it begins: steps, memory, time and disk",
-        ),
-        "report": Verb(
-            module="plaudit.runs.verbs.report",
-            purpose="write the page of a run again, or one that compares several",
-        ),
-        "run": Verb(
-            module="plaudit.runs.verbs.run",
-            purpose="the whole of RLHF in one command: stages from rows to a report",
-        ),
-    },
+    verbs=verbs_in(
+        "plaudit.runs.verbs",
+        plan="say what a run will cost before it begins: steps, memory, time and disk",
+        report="write the page of a run again, or one that compares several",
+        run="the whole of RLHF in one command: stages from rows to a report",
+    ),
     stages={
         "rows": "plaudit.runs.pipeline.stages:IMPORT_ROWS",
         "combine": "plaudit.runs.pipeline.stages:COMBINE",

@@ -34,9 +34,7 @@ LOOK_SECONDS = 1.0
 
 class Fleet:
     """Servers that hold the same weights.
-
-    Example: ``Fleet([Server(url) for url in urls]).draw(questions)``
-    """
+    Example: ``Fleet([Server(url) for url in urls]).draw(questions)``."""
 
     def __init__(
         self, servers: Sequence[Server], *, patience: float = 600.0, journal: Journal | None = None

@@ -107,11 +107,9 @@ class SamplingModel:
                 raise UserError(f"no adapter {adapter} here, but {self._adapter}")
             if "prompt_logprobs" in wanted:
                 return {"choices": [], "prompt_logprobs": self._logps_of(ids)}
-            settings = SamplingSettings(
-                temperature=wanted["temperature"],
-                max_tokens=wanted["max_tokens"],
-                stop=tuple(wanted.get("stop", ())),
-            )
+            temperature = wanted["temperature"]
+            stop = tuple(wanted.get("stop", ()))
+            settings = SamplingSettings(temperature=temperature, max_tokens=wanted["max_tokens"], stop=stop)
             requests = [
                 GenerationRequest(prompt=ids, sample=seed, max_new_tokens=settings.max_tokens)
                 for seed in range(wanted["seed"], wanted["seed"] + wanted["n"])
@@ -146,8 +144,6 @@ def load_served(model: Any, tensors: Mapping[str, torch.Tensor]) -> None:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers by the routes of a model."""
-
     model: SamplingModel
     token: str | None
 

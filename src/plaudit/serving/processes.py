@@ -43,9 +43,7 @@ class VllmServers:
         self, model: Path, folder: Path, settings: ServerSettings, dtype: torch.dtype, *, rank: int = 0
     ) -> None:
         """Start them, with their logs in this folder; they are there once `wait` has come back.
-
-        ``rank`` is that of the adapters which they will be sent; 0: they are sent whole weights.
-        """
+        ``rank`` is that of the adapters which they will be sent; 0: they are sent whole weights."""
         assert settings.python is not None
         if not settings.python.exists():
             raise UserError(f"--server.python {settings.python} is not there")

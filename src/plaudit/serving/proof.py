@@ -70,10 +70,7 @@ _Part = tuple[str, nn.Parameter, int | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What a comparison came to.
-
-    Example: ``Proof(torch.float32).compare("http://…", there_M, here_M)``
-    """
+    """What a comparison came to. Example: ``Proof(torch.float32).compare("http://…", there_M, here_M)``."""
 
     gap: float
     """By how much the server's log-probs differ from the policy's, on average."""
@@ -90,12 +87,9 @@ class Proof:
         self._before: tuple[Tensor, Tensor] | None = None
 
     def compare(self, url: str, there_M: Tensor, here_M: Tensor) -> Verdict:
-        """Refuse a server that does not compute with the weights of the policy.
-
-        Those that it was sent last may hardly differ from those before. So the change of its log-probs is
-        held against the change of the policy's since they were last told apart: what is wrong with both,
-        such as rounding, is not in it.
-        """
+        """Refuse a server that does not compute with the weights of the policy. Those that it was sent last
+        may hardly differ from those before. So the change of its log-probs is held against the change of the
+        policy's since they were last told apart: what is wrong with both, such as rounding, is not in it."""
         gap = _mean(there_M - here_M)
         if not gap <= self._max_gap:
             raise UserError(
@@ -126,9 +120,7 @@ class Proof:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disturbed:
     """Weights in which every tensor shows.
-
-    Example: ``with disturbed(policy, sequences, torch.float32) as noise: …``
-    """
+    Example: ``with disturbed(policy, sequences, torch.float32) as noise: …``."""
 
     logp_M: Tensor
     """The policy's log-probs with all tensors disturbed at once."""
@@ -153,9 +145,7 @@ def disturbed(
     policy: Policy, sequences: Sequence[tuple[int, ...]], dtype: torch.dtype, *, adapters: bool = False
 ) -> Iterator[Disturbed]:
     """The policy with every tensor, or only ``adapters``, disturbed while the block lasts; all ranks come.
-
-    Each is disturbed alone first, by as much as makes it show; then all at once.
-    """
+    Each is disturbed alone first, by as much as makes it show; then all at once."""
     parts = list(_adapter_parts(policy) if adapters else _parts(policy))
     with _restored(*(parameter for _, parameter, _ in parts)):
         yield _disturb_all(policy, sequences, dtype, parts)
@@ -197,8 +187,7 @@ def _disturb_all(
         sizes.append(max(min(DISTURBANCES), size * min(1.0, 2 * wanted / effect)) if effect else size)
     for (name, parameter, place), size in zip(parts, sizes, strict=True):
         _disturb(name, parameter, place, size)
-    logp_M = policy_logps(policy, sequences)
-    return Disturbed(logp_M=logp_M, max_gap=wanted / 3, unseen=tuple(unseen))
+    return Disturbed(logp_M=policy_logps(policy, sequences), max_gap=wanted / 3, unseen=tuple(unseen))
 
 
 def _parts(policy: Policy) -> Iterator[_Part]:

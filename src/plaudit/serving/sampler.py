@@ -371,6 +371,4 @@ def _folder(run: Run, place: Path, urls: list[str], settings: ServerSettings) ->
     name = f"plaudit-{blake2b(str(run.config.out.resolve()).encode(), digest_size=6).hexdigest()}"
     if settings.folder is not None:
         return settings.folder.resolve() / name
-    if all(map(_is_here, urls)) and MEMORY.is_dir():
-        return MEMORY / name
-    return place / "weights"
+    return MEMORY / name if all(map(_is_here, urls)) and MEMORY.is_dir() else place / "weights"

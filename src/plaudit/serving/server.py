@@ -36,9 +36,7 @@ class UselessReplyError(Exception):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
     """Some answers to one prompt: equal questions have equal answers.
-
-    Example: ``Question(prompt=(1, 5), answers=8, seed=7, max_tokens=64, temperature=1.0, stop_ids=(2,))``
-    """
+    Example: ``Question(prompt=(1, 5), answers=8, seed=7, max_tokens=64, temperature=1.0, stop_ids=(2,))``."""
 
     prompt: tuple[int, ...]
     answers: int

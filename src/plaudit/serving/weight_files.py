@@ -29,10 +29,7 @@ class WrongWeightsError(Exception):
 
 @dataclass(frozen=True)
 class TensorFacts:
-    """What a tensor is known by.
-
-    Example: ``TensorFacts.of(torch.ones(2, 3)).shape``
-    """
+    """What a tensor is known by. Example: ``TensorFacts.of(torch.ones(2, 3)).shape``."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -108,9 +105,7 @@ def write_weights(
     path: Path, tensors: Mapping[str, Tensor], manifest: Manifest, *, behind: str | None = None
 ) -> int:
     """Write a file that a server can read at once or not at all; its bytes.
-
-    ``behind``: the root of the weights that ``tensors`` are changes of; None where they are whole.
-    """
+    ``behind``: the root of the weights that ``tensors`` are changes of; None where they are whole."""
     partial = path.with_suffix(".partial")
     facts = {"manifest": _manifest_json(manifest), "behind": behind or ""}
     save_file(dict(tensors), partial, metadata=facts)

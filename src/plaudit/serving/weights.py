@@ -69,9 +69,7 @@ def adapter_tensors(policy: Policy, dtype: torch.dtype, *, keep: bool) -> dict[s
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
     """Weights that lie ready for servers, as the files to be read one after the other.
-
-    Example: ``Handover(folder).write(tensors, "run-1")``
-    """
+    Example: ``Handover(folder).write(tensors, "run-1")``."""
 
     version: str
     files: tuple[tuple[Path, str], ...]
@@ -89,9 +87,7 @@ class Handover:
 
     def __init__(self, folder: Path, adapter: Any = None) -> None:
         """A folder that trainer and servers see under the same name; what lies in it is removed.
-
-        ``adapter`` holds PEFT's settings of the adapters that are handed over, where only those are.
-        """
+        ``adapter`` holds PEFT's settings of the adapters that are handed over, where only those are."""
         self.folder, self._adapter = folder, adapter
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)

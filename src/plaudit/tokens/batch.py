@@ -102,9 +102,7 @@ class BatchExtra:
 
     def rows_for(self, prompts: Sequence[int]) -> Tensor:
         """What a model is handed that reads these prompts in this order, each as often as it is named.
-
-        Completions are read in their own order, whatever is computed once.
-        """
+        Completions are read in their own order, whatever is computed once."""
         device = self.value.device
         if self.axis == "completion":
             return self.value
@@ -136,9 +134,7 @@ def extras_digest(extras: Extras, axes: Sequence[Axis]) -> str:
 
 def collate_extras(rows: Sequence[Extras], origins: Sequence[str]) -> dict[str, BatchExtra]:
     """The extras of a batch's prompts with their completions; ``origins`` name the rows in errors.
-
-    A row without items has none of them; an extra of prompts or completions has to be there in every row.
-    """
+    A row without items has none of them; an extra of prompts or completions has to be there in every row."""
     names = dict.fromkeys(name for extras in rows for name in extras)
     return {name: _collate(name, [extras.get(name) for extras in rows], origins) for name in names}
 
@@ -356,8 +352,7 @@ class TokenBatch:
         """
         if self._trained_M is None:
             place_M = self.host.mask_NT.flatten().nonzero()[:, 0]
-            moved_M = place_M.to(self.mask_NT.device, non_blocking=True)
-            object.__setattr__(self, "_trained_M", moved_M)
+            object.__setattr__(self, "_trained_M", place_M.to(self.mask_NT.device, non_blocking=True))
         assert self._trained_M is not None
         return self._trained_M
 

@@ -72,9 +72,7 @@ class ChatFormat:
 
     def in_letters(self, messages: Sequence[Message]) -> tuple[Message, ...]:
         """The turns with letters where they hold the text of a control token.
-
-        An answer keeps those of its own (a mark of thinking, a call), for a model writes them itself.
-        """
+        An answer keeps those of its own (a mark of thinking, a call), for a model writes them itself."""
         return tuple(
             _turn_in_letters(message, self.turn_tokens if message.role == "assistant" else self.control)
             for message in messages
@@ -263,8 +261,7 @@ def _texts_of_answer(answer: Message) -> Iterator[tuple[str, ...]]:
     for call in answer.tool_calls:
         for text in (call.name, *_texts_within(json.loads(call.arguments))):
             escaped = (json.dumps(text, ensure_ascii=False), json.dumps(text), repr(text))
-            spellings = (text, *(spelling[1:-1] for spelling in escaped))
-            yield tuple(map(without_whitespace, spellings))
+            yield tuple(map(without_whitespace, (text, *(spelling[1:-1] for spelling in escaped))))
 
 
 def _texts_within(value: Any) -> Iterator[str]:
@@ -330,8 +327,7 @@ def _text_with_opened_answer(chat_format: ChatFormat, messages: Sequence[Message
 def _text_around(chat_format: ChatFormat, messages: Sequence[Message], i: int) -> tuple[str, str]:
     mark = unused_word("".join(turn_text(message) for message in messages))
     marked = [*messages[:i], replace(messages[i], content=mark), *messages[i + 1 :]]
-    text = chat_format.template.render(marked, ask=False)
-    before, separator, after = text.partition(mark)
+    before, separator, after = chat_format.template.render(marked, ask=False).partition(mark)
     if not separator or mark in after:
         turn = _name_of_turn(messages, i)
         raise UserError(f"the chat template does not write the words of {turn} exactly once")

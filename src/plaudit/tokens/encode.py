@@ -43,10 +43,8 @@ class RefusedRow:
 
 def truncate_prompt(example: Example, max_tokens: int, *, bos: int | None = None) -> Example | RefusedRow:
     """The example in at most ``max_tokens`` a row: its prompt cut from the left, its answers whole.
-
-    All K answers keep the same prompt, so the longest decides. A leading ``bos`` stays, and so does at
-    least one token of the prompt behind it.
-    """
+    All K answers keep the same prompt, so the longest decides. A leading ``bos`` stays, and so does at least
+    one token of the prompt behind it."""
     if max_tokens < 2:
         raise UserError(f"a row of at most {max_tokens} tokens has no room for prompt and answer; allow more")
     # One cut for all K: the loss compares answers to the same prompt, and a shared prompt is computed once.
@@ -134,9 +132,7 @@ class Encoder:
     def prompt_as_turns(self, prompt: Text) -> Text:
         """The prompt as the model is asked it: a string becomes the user's turn, unless text is raw."""
         # A document has no prompt and is no answer to anything: it stays outside of the template.
-        if isinstance(prompt, str) and prompt and self.asks_in_turns:
-            return user_turn(prompt)
-        return prompt
+        return user_turn(prompt) if isinstance(prompt, str) and prompt and self.asks_in_turns else prompt
 
     def answer_as_turns(self, prompt: Text, completion: Text) -> Text:
         """An answer as the model gives it to this prompt of a row: the assistant's turn behind a user's."""
@@ -220,17 +216,11 @@ class Encoder:
         notes += [BOUNDARY_MERGED for token in tokens if token.is_separate]
         notes += [END_TOKEN_ADDED for rendered in conversations if rendered.chat and rendered.end is None]
         answers = tuple(map(self._with_end_token, conversations, tokens))
-        return EncodedRow(
-            example=Example(
-                prompt=tokens[0].prompt,
-                completions=answers,
-                origin=origin,
-                extras=extras,
-                has_tools=bool(split_tools(turns_of(prompt))[0]),
-            ),
-            notes=tuple(dict.fromkeys(notes)),
-            bos=self.info.bos,
+        has_tools = bool(split_tools(turns_of(prompt))[0])
+        example = Example(
+            prompt=tokens[0].prompt, completions=answers, origin=origin, extras=extras, has_tools=has_tools
         )
+        return EncodedRow(example=example, notes=tuple(dict.fromkeys(notes)), bos=self.info.bos)
 
     def _render(self, prompt: Text, completion: Text) -> chat_template.RenderedConversation:
         if isinstance(prompt, str) and isinstance(completion, str):

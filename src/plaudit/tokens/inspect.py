@@ -18,8 +18,6 @@ _MAX_TOKENS_PER_CHARACTER = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Style:
-    """How tokens are marked."""
-
     untrained: str
     """A token of the prompt, or one that others said."""
     trained: str
@@ -48,11 +46,8 @@ _COLOUR_STYLE = _Style(
 def show_rows(
     records: Iterable[Record], model: str | Path | TokenizerInfo | Encoder, *, colour: bool | None = None
 ) -> str:
-    """The rows as tokens, trained ones coloured; in brackets where there is no terminal.
-
-    ``colour`` None asks the terminal (and the NO_COLOR variable). In place of a row that cannot be
-    tokenised stands the reason.
-    """
+    """The rows as tokens, trained ones coloured; in brackets where there is no terminal. ``colour`` None asks
+    the terminal (and the NO_COLOR variable). In place of a row that cannot be tokenised stands the reason."""
     encoder = model if isinstance(model, Encoder) else make_encoder(model)
     style = _style(colour)
     notes = [f"note: {note}" for note in encoder.notes]

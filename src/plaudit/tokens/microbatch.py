@@ -55,10 +55,8 @@ def split_rows(
     examples: Sequence[RowT], muted: Callable[[RowT], RowT], *, ranks: int, tokens_at_once: int
 ) -> tuple[tuple[tuple[RowT, ...], ...], ...]:
     """For each rank its pieces, as many on each, of about the same number of tokens.
-
     A piece exceeds ``tokens_at_once`` only when it is a single row that does. A rank without rows gets a
-    muted one: it computes along, so that no rank waits, and adds nothing.
-    """
+    muted one: it computes along, so that no rank waits, and adds nothing."""
     if not examples:
         raise ValueError("there are no rows to split; hand over at least one")
     if tokens_at_once < 1 or ranks < 1:
@@ -207,7 +205,6 @@ _TENSORS = ("ids_RS", "position_RS", "real_RS", "state_NT", "own_NT")
 
 def layout_batch(batch: TokenBatch, layout: Layout, *, share_prompts: bool = True) -> ForwardInputs:
     """The batch in one of its layouts, on its device.
-
     Lengths decide on shapes, so it is laid out on the host, where they can be read at once, and then moved.
 
     >>> from plaudit.tokens.batch import Completion, Example, batch_of
@@ -261,7 +258,6 @@ def _packed(batch: TokenBatch, share_prompts: bool) -> ForwardInputs:
 
 
 def _rows_by_prompt(groups: list[int], prompts: int, share: bool) -> list[tuple[int, list[int]]]:
-    """Each prompt with the completions that follow it; without sharing, each completion alone."""
     if not share:
         return [(p, [n]) for n, p in enumerate(groups)]
     rows_by_prompt: list[list[int]] = [[] for _ in range(prompts)]
@@ -282,11 +278,9 @@ def _padded(batch: TokenBatch, *, left: bool) -> ForwardInputs:
         start, middle = int(first_N[n]), int(first_N[n] + prompt_N[n])
         ids_RS[n, start:middle] = batch.prompt_PL[batch.group_N[n], : int(prompt_N[n])]
         ids_RS[n, middle : middle + int(batch.length_N[n])] = batch.completion_NT[n, : int(batch.length_N[n])]
-    column_S = torch.arange(width, device=device)
-    position_RS = column_S - first_N[:, None]
+    position_RS = torch.arange(width, device=device) - first_N[:, None]
     token_T = torch.arange(batch.completion_NT.shape[1], device=device)
-    offset_N = torch.arange(rows, device=device) * width
-    own_NT = (offset_N + first_N + prompt_N)[:, None] + token_T
+    own_NT = (torch.arange(rows, device=device) * width + first_N + prompt_N)[:, None] + token_T
     within_NT = token_T < batch.length_N[:, None]
     return ForwardInputs(
         ids_RS=ids_RS,

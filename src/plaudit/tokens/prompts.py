@@ -98,9 +98,7 @@ def encode_prompt_records(
 
 def encode_prompt(prompt: Text, encoder: Encoder) -> EncodedPrompt:
     """A prompt as the model is shown it, as a user's turn where it has a template.
-
-    A prompt to which there is nothing to answer is refused.
-    """
+    A prompt to which there is nothing to answer is refused."""
     chat_format, turns = encoder.chat_format, encoder.prompt_as_turns(prompt)
     last = turns if isinstance(turns, str) else plain_text(turns[-1:])
     if not last.strip() and not pictures(turns[-1:]):

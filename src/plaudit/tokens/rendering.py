@@ -129,8 +129,7 @@ def _written(_: Any, value: Any) -> Any:
 @pass_context
 def _joined(_: Any, first: object, *others: object) -> str:
     _refuse_size(extent((first, *others)))
-    texts = [str(part) for part in (first, *others)]
-    return "".join(texts)
+    return "".join([str(part) for part in (first, *others)])
 
 
 class _Bounded(NodeTransformer):

@@ -91,10 +91,8 @@ class TokenizerInfo:
 
     def continuations(self, text: str) -> Iterator[tuple[int, ...]]:
         """The possible tokenisations of a text in the middle of another.
-
-        Tokenizers of the SentencePiece family put a blank before every text; behind a short anchor
-        they do not, and the anchor's tokens are taken off again.
-        """
+        Tokenizers of the SentencePiece family put a blank before every text; behind a short anchor they do
+        not, and the anchor's tokens are taken off again."""
         # Several anchors, since each merges with some texts: "a" with letters, "." with further dots.
         for anchor in _TEXT_ANCHORS:
             before = self.encode(anchor) if anchor else ()
@@ -128,9 +126,8 @@ class TokenizerInfo:
 
     def encode_start(self, text: str, first_token: int | None) -> tuple[int, ...]:
         """The tokens of a text that stands at the very start: exactly one BOS, when it has one at all.
-
-        ``first_token`` is the one that must come first; None leaves the text as it is, but for a doubled BOS.
-        """
+        ``first_token`` is the one that must come first; None leaves the text as it is, but for a doubled
+        BOS."""
         ids = self.encode(text)
         # A row may bring the BOS that its template writes as well; pretraining never had a second one.
         while self.bos is not None and ids[:2] == (self.bos, self.bos):

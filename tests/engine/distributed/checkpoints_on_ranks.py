@@ -78,8 +78,7 @@ def train_and_save(ranks: Ranks, folder: Path, *, shard_ranks: int = 0) -> None:
 
 def load(ranks: Ranks, folder: Path, *, shard_ranks: int = 0) -> tuple[dict[str, Any], Stepper[Any], Any]:
     stepper, average = stepper_on(ranks.sharding_over(shard_ranks))
-    shapes = expected_shapes(stepper.module)
-    loaded = save.load_latest_checkpoint(folder, expected=shapes, ranks=ranks)
+    loaded = save.load_latest_checkpoint(folder, expected=expected_shapes(stepper.module), ranks=ranks)
     assert loaded is not None
     load_snapshot(loaded.state, stepper.module, stepper.optimizer, ranks)
     average.load_tensors(loaded.state.tensors["average"])

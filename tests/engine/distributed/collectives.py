@@ -50,13 +50,9 @@ def every_brings_the_values_of_each_rank_in_order(ranks: Ranks) -> None:
 def words_of_any_kind_arrive(ranks: Ranks) -> None:
     mine = ["", "line\nbreak", "Käse 🧀"] * ranks.rank
     assert ranks.all_gather_strings(mine) == [
-        word for rank in range(ranks.world_size) for word in mine_of(rank)
+        word for rank in range(ranks.world_size) for word in ["", "line\nbreak", "Käse 🧀"] * rank
     ]
     assert ranks.all_gather_strings([]) == []
-
-
-def mine_of(rank: int) -> list[str]:
-    return ["", "line\nbreak", "Käse 🧀"] * rank
 
 
 def gradients_are_summed_and_not_averaged(ranks: Ranks) -> None:

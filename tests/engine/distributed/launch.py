@@ -29,7 +29,6 @@ class Done:
 
 
 def torchrun(*arguments: object, ranks: int = 2, cwd: Path, **more: str) -> subprocess.Popen[str]:
-    """Start ``torchrun`` with a script or ``-m`` and a module; ``more`` is for the environment."""
     return subprocess.Popen(
         [
             *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks)),
@@ -52,12 +51,10 @@ def finish(process: subprocess.Popen[str]) -> Done:
 
 
 def run(*arguments: object, ranks: int = 2, cwd: Path, **more: str) -> Done:
-    """Start it and wait until it ends; ``more`` is for the environment."""
     return finish(torchrun(*arguments, ranks=ranks, cwd=cwd, **more))
 
 
 def ranks_of(process: subprocess.Popen[str]) -> Sequence[int]:
-    """The process ids of the ranks, in rank order."""
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     found: dict[int, int] = {}
     for child in map(int, children):

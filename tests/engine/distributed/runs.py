@@ -24,8 +24,6 @@ from tests.engine.toy_command import warm_server
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """What came of a command on one rank."""
-
     code: int
     out: str
     err: str
@@ -36,8 +34,6 @@ class Said:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A command and the environment that it runs in."""
-
     arguments: tuple[str, ...]
     environment: Mapping[str, str]
     more_of_last_rank: tuple[str, ...] = ()
@@ -108,8 +104,7 @@ def _one(run: Run) -> Said:
         digits = every_digit() if ENVIRONMENT in os.environ else nullcontext()
         with digits, redirect_stdout(out), redirect_stderr(err):
             rank, ranks = (int(os.environ.get(name, "0")) for name in ("RANK", "WORLD_SIZE"))
-            more = run.more_of_last_rank if rank == ranks - 1 else ()
-            code = main([*run.arguments, *more])
+            code = main([*run.arguments, *(run.more_of_last_rank if rank == ranks - 1 else ())])
     except SystemExit as end:
         code = int(end.code or 0)
     finally:

@@ -50,7 +50,6 @@ PAIRS = [(run, way) for run, ways in RUNS.items() for way in ways if way != "pla
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of all runs."""
     folder = tmp_path_factory.mktemp("deepspeed")
     words = {run: command(folder, run) for run in RUNS}
     written: list[tuple[str, list[Any]]] = [

@@ -42,7 +42,6 @@ def on_ranks(count: int, work: str, folder: Path, **settings: Any) -> list[dict[
 
 @pytest.fixture(scope="module")
 def four(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Checkpoints of steps 1 to 3 that four ranks wrote, with the state that they then had."""
     folder = tmp_path_factory.mktemp("divided") / "checkpoints"
     folder.mkdir()
     on_ranks(4, "train_and_save", folder)

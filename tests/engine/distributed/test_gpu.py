@@ -37,8 +37,7 @@ def test_a_gpu_learns_what_a_cpu_learns(toy: Toy, tmp_path: Path) -> None:
         "gpu": replace(command(toys, tmp_path / "gpu", "plain", *GPU), environment={ENVIRONMENT: "1"}),
         "gpu, bfloat16": command(toys, tmp_path / "gpu, bfloat16", "bfloat16", *GPU),
     }
-    said = run_all(plan, tmp_path, ranks=1)
-    assert [one.code for (one,) in said.values()] == [0, 0, 0]
+    assert [one.code for (one,) in run_all(plan, tmp_path, ranks=1).values()] == [0, 0, 0]
     closely(tmp_path, "gpu", "cpu", within=1e-8)
     losses = [line["held_out/loss"] for line in lines(tmp_path / "gpu, bfloat16") if "held_out/loss" in line]
     assert losses[-1] < losses[0]
@@ -64,6 +63,5 @@ def test_a_rank_that_fails_ends_the_run_on_gpus_too(toy: Toy, tmp_path: Path, en
     arguments = command({"llama": toy}, tmp_path / "run", "float32", *GPU, *own).arguments
     done = run("-m", "--", "plaudit", *arguments, cwd=tmp_path, TOY_STOP="1:3")
     assert done.code == 1
-    moment = done.out.partition("the end begins at ")[2].split()[0]
-    assert done.at - float(moment) < ENOUGH
+    assert done.at - float(done.out.partition("the end begins at ")[2].split()[0]) < ENOUGH
     assert "rank 1 of 2" in done.err or "Signal 9 (SIGKILL)" in done.err

@@ -13,7 +13,6 @@ INNOCENT = {"torch.distributed.tensor.DTensor"}
 
 
 def reaches(tree: ast.AST) -> Iterator[str]:
-    """Whatever of torch.distributed a module names, by import or by attribute."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (name.name for name in node.names)

@@ -26,8 +26,7 @@ def test_what_ranks_read_by_parts_is_the_model(names: tuple[str, ...], tmp_path:
     for name in names:
         build(name).save_pretrained(tmp_path / "zoo" / name, max_shard_size="20KB")
     build("llama").save_pretrained(tmp_path / "zoo" / "zz")
-    toy = make_toy(tmp_path / "toy")
-    done = run(parts_on_ranks.__file__, tmp_path / "zoo", toy.model, cwd=tmp_path)
+    done = run(parts_on_ranks.__file__, tmp_path / "zoo", make_toy(tmp_path / "toy").model, cwd=tmp_path)
     assert done.code == 0, done.err
     kind = {**dict.fromkeys(names, "parts"), **dict.fromkeys(TIED, "tied"), **dict.fromkeys(WHOLE, "whole")}
     first, *lines = done.out.splitlines()

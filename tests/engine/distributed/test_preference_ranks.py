@@ -64,8 +64,6 @@ ALL = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trained:
-    """All runs of a group, and what was said in them."""
-
     folder: Path
     """Where the run folders lie."""
     alone: dict[str, list[Said]]
@@ -105,8 +103,6 @@ def train(folder: Path, members: tuple[tuple[str, str], ...]) -> Trained:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Trained]:
-    """The runs of a group, made when the first of them is asked for."""
-
     @cache
     def of(group: str) -> Trained:
         return train(tmp_path_factory.mktemp("ranks"), GROUPS[group])

@@ -75,7 +75,6 @@ def tolerance(manner: str) -> float:
 
 
 def stages(run: Path) -> list[Path]:
-    """The runs in a folder: itself, its first stage, its members."""
     return sorted(path.parent for path in run.rglob("metrics.jsonl"))
 
 

@@ -50,8 +50,6 @@ def marked(*pairs: tuple[str, ...]) -> list[Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trained:
-    """All runs of a group, and what was said in them."""
-
     folder: Path
     """Where the run folders lie."""
     alone: dict[str, list[Said]]
@@ -80,8 +78,6 @@ def in_groups(
     quick: Sequence[str],
     folders: pytest.TempPathFactory,
 ) -> Callable[[str], Trained]:
-    """The runs of a manner, made when the first of its group, of the quick or of the others, is asked for."""
-
     @cache
     def group(is_quick: bool) -> Trained:
         chosen = [manner for manner in manners if (manner in quick) == is_quick]
@@ -121,7 +117,6 @@ def lines(run: Path) -> list[dict[str, Any]]:
 
 
 def files_of(run: Path) -> set[str]:
-    """The files of a run folder; of a checkpoint each rank may have written its rows."""
     return {re.sub(r"-0000.-of-00002", "", str(path.relative_to(run))) for path in run.rglob("*")}
 
 

@@ -56,8 +56,6 @@ ALL = [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trained:
-    """Runs of one process and of several."""
-
     folder: Path
     alone: dict[str, list[Said]]
     together: dict[str, list[Said]]
@@ -78,14 +76,12 @@ def train(folder: Path, manners: tuple[str, ...]) -> Trained:
             rule if word == "rule" else word for word in (*(DRAWS if draws else ROWS), *MANNERS[manner][1])
         ]
         words = [word for word in words if ranks > 1 or word != "--shard"]
-        return Run(
-            arguments=(
-                *("train", method, "--model", str(toy.model), "--out", str(folder / f"{manner} {ranks}")),
-                *("--prompts" if draws else "--data", str(data.get(method, files["comparisons"]))),
-                *(*SHORT, *words, *(["--sequence-ranks", "2"] if ranks > 1 else [])),
-            ),
-            environment={"XDG_CACHE_HOME": str(folder / f"kept {ranks}")},
+        arguments = (
+            *("train", method, "--model", str(toy.model), "--out", str(folder / f"{manner} {ranks}")),
+            *("--prompts" if draws else "--data", str(data.get(method, files["comparisons"]))),
+            *(*SHORT, *words, *(["--sequence-ranks", "2"] if ranks > 1 else [])),
         )
+        return Run(arguments=arguments, environment={"XDG_CACHE_HOME": str(folder / f"kept {ranks}")})
 
     alone = run_all({manner: command(manner, 1) for manner in manners}, folder, ranks=1)
     together: dict[str, list[Said]] = {}
@@ -97,8 +93,6 @@ def train(folder: Path, manners: tuple[str, ...]) -> Trained:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Trained]:
-    """The quick runs or the others, made when the first of them is asked for."""
-
     @cache
     def of(is_quick: bool) -> Trained:
         chosen = tuple(manner for manner in MANNERS if (manner in QUICK) == is_quick)

@@ -8,14 +8,8 @@ import pytest
 from plaudit.cli.main import main
 from plaudit.data.records import user_turn
 from plaudit.errors import UserError
+from plaudit.evaluation.policies import result
 from plaudit.evaluation.policies.multiple_choice import ChoiceQuestion, read_choices
-from plaudit.evaluation.policies.result import (
-    ANSWERS_FILE,
-    CHOICES_FILE,
-    FIGURES_FILE,
-    read_policy_evaluation,
-    write_policy_evaluation,
-)
 from plaudit.lab.world import base_model_folder
 from plaudit.lab.world.exam import closed_questions
 from tests.evaluation.policies.tiny import policy
@@ -31,8 +25,7 @@ def written(tmp_path, *rows):
 
 def test_rows_are_texts_or_conversations(tmp_path):
     talk = [{"role": "user", "content": "And 3?"}]
-    path = written(tmp_path, GOOD, {**GOOD, "prompt": talk, "category": "sums"})
-    first, second = read_choices(path)
+    first, second = read_choices(written(tmp_path, GOOD, {**GOOD, "prompt": talk, "category": "sums"}))
     assert first == ChoiceQuestion(prompt="2 + 2?", choices=("3", "4"), right=1, origin="mine.jsonl:1")
     assert (second.prompt, second.category) == (user_turn("And 3?"), "sums")
 
@@ -78,7 +71,7 @@ def said(capsys, *arguments: object) -> str:
 def test_the_world_is_asked_what_it_knows_and_the_files_keep_every_choice(capsys, tmp_path):
     base = base_model_folder()
     text = said(capsys, base, "--world", "--n", 8, "--max-tokens", 4, "--bootstrap", 50, "--out", tmp_path)
-    found = read_policy_evaluation(tmp_path)
+    found = result.read_policy_evaluation(tmp_path)
     [one] = found.policies
     assert f"{100 * one.calibration.accuracy.value:.1f} % (" in text
     assert all(row in text for row in ("right, of closed questions", "how sure it is", "calibration error"))
@@ -87,12 +80,12 @@ def test_the_world_is_asked_what_it_knows_and_the_files_keep_every_choice(capsys
     ]
     assert one.calibration.accuracy.n == 8
     again = tmp_path / "again"
-    assert write_policy_evaluation(found, again) == [
-        again / FIGURES_FILE,
-        again / ANSWERS_FILE,
-        again / CHOICES_FILE,
+    assert result.write_policy_evaluation(found, again) == [
+        again / result.FIGURES_FILE,
+        again / result.ANSWERS_FILE,
+        again / result.CHOICES_FILE,
     ]
-    assert read_policy_evaluation(again) == found
+    assert result.read_policy_evaluation(again) == found
 
 
 def written_shot(tmp_path):
@@ -110,9 +103,8 @@ def test_ones_own_questions_are_asked_of_any_model(capsys, tmp_path):
     options = ("--prompts", prompts, "--choices", path, "--bootstrap", 20, "--max-tokens", 2)
     # One behind a context of its own is asked the same questions, and compared by them.
     behind = ("--policy", f"behind={model},shots={written_shot(tmp_path)}")
-    text = said(capsys, model, *behind, *options, "--out", tmp_path / "e")
-    assert "calibration error" in text
-    choices = read_policy_evaluation(tmp_path / "e").choice_logprobs
+    assert "calibration error" in said(capsys, model, *behind, *options, "--out", tmp_path / "e")
+    choices = result.read_policy_evaluation(tmp_path / "e").choice_logprobs
     assert [row.right for row in choices] == [0, 1, 0, 1] * 2
     assert [row.prompt for row in choices] == [f"w{n} w12" for n in range(4)] * 2
     assert choices[0].logp != choices[4].logp
@@ -126,13 +118,13 @@ def test_an_evaluation_from_before_is_still_read(capsys, tmp_path):
         capsys, model, "--prompts", prompts, "--max-tokens", 2, "--bootstrap", 20, "--out", tmp_path / "e"
     )
     assert "calibration" not in text
-    figures = tmp_path / "e" / FIGURES_FILE
+    figures = tmp_path / "e" / result.FIGURES_FILE
     told = json.loads(figures.read_text())
     del told["policies"][0]["calibration"]
     figures.write_text(json.dumps(told))
-    found = read_policy_evaluation(tmp_path / "e")
+    found = result.read_policy_evaluation(tmp_path / "e")
     assert found.policies[0].calibration is None
-    assert not (tmp_path / "e" / CHOICES_FILE).exists()
+    assert not (tmp_path / "e" / result.CHOICES_FILE).exists()
     assert asdict(found)["choice_logprobs"] == ()
 
 

@@ -39,8 +39,7 @@ def drawn(n: int, seed: int, heat: float = 1.0) -> list[ChoiceLogprobs]:
     found = []
     for number in range(n):
         logp_C = np.log(chance.dirichlet(np.full(4, 0.6)) + 1e-9)
-        p_C = np.exp(logp_C / heat - np.logaddexp.reduce(logp_C / heat))
-        right = int(chance.choice(4, p=p_C))
+        right = int(chance.choice(4, p=np.exp(logp_C / heat - np.logaddexp.reduce(logp_C / heat))))
         found.append(asked(*np.exp(logp_C), right=right, prompt=str(number)))
     return found
 
@@ -76,8 +75,7 @@ def test_scores_agree_with_scikit_learn():
     p_QC /= p_QC.sum(1, keepdims=True)
     right_Q = [one.right for one in rows]
     assert found.log_loss.value == pytest.approx(log_loss(right_Q, p_QC, labels=range(4)))
-    truth_QC = np.eye(4)[right_Q]
-    assert found.brier.value == pytest.approx(float(((p_QC - truth_QC) ** 2).sum(1).mean()))
+    assert found.brier.value == pytest.approx(float(((p_QC - np.eye(4)[right_Q]) ** 2).sum(1).mean()))
     assert found.accuracy.value == np.mean(p_QC.argmax(1) == right_Q)
 
 

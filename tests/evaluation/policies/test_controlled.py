@@ -147,8 +147,7 @@ def test_draws_are_solved_together_as_they_are_one_by_one():
     from statsmodels.genmod.families import Binomial
     from statsmodels.genmod.generalized_linear_model import GLM
 
-    duels = drawn(0.5, 1.0, prompts=60)
-    x_B, y_B = columns(duels)
+    x_B, y_B = columns(drawn(0.5, 1.0, prompts=60))
     draws = Resampling(times=50, seed=3)
     found = win_rate_at_equal_features(x_B[:, None], y_B, np.arange(60), draws).value
     times_SP = np.random.default_rng(3).multinomial(60, np.full(60, 1 / 60), size=50)

@@ -38,11 +38,9 @@ VALUES = PeerValues(
 
 @pytest.mark.parametrize("source", [RECORDED, pytest.param(ASKED, marks=pytest.mark.peer(PEER))])
 def test_the_mean_its_error_and_its_tuning_are_those_of_ppi_python(source):
+    people = np.where(np.arange(460) < N, TRUTH, np.nan)
     sample = corrected.JudgedSample(
-        judged=JUDGED,
-        people=np.where(np.arange(460) < N, TRUTH, np.nan),
-        prompts=np.arange(460),
-        counted=(np.arange(460) >= N).astype(float),
+        judged=JUDGED, people=people, prompts=np.arange(460), counted=(np.arange(460) >= N).astype(float)
     )
     for tuning, (value, low, high) in zip(TUNINGS, VALUES.answers(source), strict=True):
         found = corrected.corrected_mean(sample, tuning=tuning)
@@ -80,8 +78,7 @@ def test_by_hand_strata_weights_and_clusters():
     assert corrected.corrected_mean(
         replace(sample, probabilities=chances), tuning=0.0
     ).value == pytest.approx(0.6)
-    setting = Setting(truth=0.3, rows=400, labels=100)
-    rows = drawn(setting, JUDGES["good (90 %)"], 0)
+    rows = drawn(Setting(truth=0.3, rows=400, labels=100), JUDGES["good (90 %)"], 0)
     twice = corrected.JudgedSample(
         judged=np.tile(rows.judged, 2), people=np.tile(rows.people, 2), prompts=np.tile(rows.prompts, 2)
     )
@@ -169,8 +166,7 @@ def compared(folder: Path, capsys, *options: object, code: int = 0):
 
 
 def test_a_win_rate_is_corrected_by_labels_of_its_own_answers(tmp_path: Path, capsys):
-    plain = compared(tmp_path, capsys, "--out", tmp_path / "raw")
-    assert "the intervals know nothing" in plain.out
+    assert "the intervals know nothing" in compared(tmp_path, capsys, "--out", tmp_path / "raw").out
     pairs = [row.answers for row in read_policy_evaluation(tmp_path / "raw").all_answers]
     prompts = [row.prompt for row in read_policy_evaluation(tmp_path / "raw").all_answers]
     wins = [0.5 + 0.5 * ((len(b.text) > len(a.text)) - (len(b.text) < len(a.text))) for a, b in pairs]

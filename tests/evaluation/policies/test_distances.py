@@ -124,8 +124,7 @@ def test_the_kl_of_best_of_n_is_exact_where_answers_can_be_written_out():
     spoken = make_language(seed=3)
     for p_Y, reward_Y in zip(spoken.ref_logp_PY.exp().numpy(), spoken.reward_PY.numpy().round(), strict=True):
         # Of every pair of draws the better one, or one of the two by a coin.
-        above_YZ = np.sign(reward_Y[:, None] - reward_Y) / 2 + 0.5
-        best_Y = 2 * p_Y * (above_YZ @ p_Y)
+        best_Y = 2 * p_Y * ((np.sign(reward_Y[:, None] - reward_Y) / 2 + 0.5) @ p_Y)
         known = float((best_Y * np.log(best_Y / p_Y))[best_Y > 0].sum())
         assert best_of_n_exact_kl(p_Y, reward_Y, 2) == pytest.approx(known, abs=1e-12)
     with pytest.raises(ValueError, match="add up to"):

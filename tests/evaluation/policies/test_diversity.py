@@ -68,13 +68,11 @@ def test_what_comes_after_the_common_length_changes_nothing():
     one, other = measure_diversity(short, words), measure_diversity(long, words)
     for name in ("distinct_1", "distinct_2", "self_bleu", "self_bleu_within", "answers"):
         assert getattr(one, name) == getattr(other, name)
-    uncut = measure_diversity(long, 12)
-    assert uncut.distinct_1 < one.distinct_1
+    assert measure_diversity(long, 12).distinct_1 < one.distinct_1
 
 
 def test_a_collapsed_policy_is_at_the_far_end_of_every_figure():
-    said = {f"q{n}": ["I do not know that."] * 2 for n in range(10)}
-    found = measure_diversity(said, 5)
+    found = measure_diversity({f"q{n}": ["I do not know that."] * 2 for n in range(10)}, 5)
     assert (found.self_bleu, found.self_bleu_within) == (pytest.approx(100), pytest.approx(100))
     assert (found.unique, found.unique_within) == (1 / 20, 1 / 2)
     assert found.distinct_1 == 5 / 100

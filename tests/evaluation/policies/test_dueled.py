@@ -36,5 +36,4 @@ def test_what_is_no_chance_is_refused(chance):
 
 
 def test_only_pairs_with_a_verdict_are_counted():
-    told = with_verdict([duel(1.0), duel(None), duel(0.5)])
-    assert verdict_array(told).tolist() == [1.0, 0.5]
+    assert verdict_array(with_verdict([duel(1.0), duel(None), duel(0.5)])).tolist() == [1.0, 0.5]

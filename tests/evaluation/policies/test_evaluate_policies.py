@@ -51,7 +51,6 @@ def models(tmp_path_factory) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def reward(tmp_path_factory) -> Path:
-    """A reward model that has learnt nothing yet, on the world's base model."""
     return saved(tmp_path_factory.mktemp("model"), base_model_folder())[0]
 
 
@@ -62,18 +61,14 @@ def found(models, reward) -> PolicyEvaluation:
 
     learnt = load_reward(reward, device="cpu")
     known = {"gold": gold, str(reward): learnt}
+    drawing = GenerationSettings(sampling=SamplingSettings(max_tokens=32), answers=2, device="cpu")
     return evaluate_policies(
         models,
         ASKED,
         Scorers(
             gold=gold, reward=learnt, judges={word: load_judge(word, known) for word in ("gold", str(reward))}
         ),
-        EvaluationSettings(
-            drawing=GenerationSettings(sampling=SamplingSettings(max_tokens=32), answers=2, device="cpu"),
-            resampling=Resampling(times=100),
-            shown=5,
-            best_of=4,
-        ),
+        EvaluationSettings(drawing=drawing, resampling=Resampling(times=100), shown=5, best_of=4),
     )
 
 

@@ -233,8 +233,7 @@ def test_a_jurys_card_and_its_rows_are_of_one_number():
     """A member that likes a place is a tie of its own in both orders, and the others decide."""
     members = [judge(Mind(name="a", place=0.9)), judge(Mind(name="b")), judge(Mind(name="c", place=0.3))]
     jury = Jury(name="jury", judges=tuple(members), weights=(3.0, 1.0, 1.0))
-    pairs = pairs_of_truth(120)
-    _, duels = judge_card(jury, pairs, Resampling(times=20))
+    _, duels = judge_card(jury, pairs_of_truth(120), Resampling(times=20))
     tasks = [Task(prompt=duel.prompt, answers=(duel.mine, duel.theirs), ended=(True, True)) for duel in duels]
     rows = [outcome for outcome in outcomes(jury, tasks, 0) if isinstance(outcome, Verdict)]
     shares = [first_probability(row) for row in rows]

@@ -71,8 +71,7 @@ def test_a_judge_that_sees_only_places_finds_nobody_better(tmp_path):
     mine, theirs = (generate_completions(str(n), policy(tmp_path, n), ASKED, drawing) for n in (0, 1))
     biased = BothWays(judge=FunctionJudge(name="biased", function=likes_the_first))
     found = judge_pairs(biased, ASKED, {("0", "1"): (mine, theirs), ("1", "0"): (theirs, mine)})
-    names = ("0", "1", "biased")
-    told = contest_result(names, found["0", "1"], Resampling(times=50), sees_order=True)
+    told = contest_result(("0", "1", "biased"), found["0", "1"], Resampling(times=50), sees_order=True)
     assert (told.won, told.tied, told.lost) == (0, 6, 0)
     assert told.consistency is not None
     assert told.consistency.value == 0

@@ -38,8 +38,7 @@ def test_without_noise_the_planted_coefficients_come_back_to_the_last_digits(for
     assert (found.alpha.value, found.beta.value) == pytest.approx((alpha, beta), rel=1e-12)
     assert found.error == pytest.approx(0, abs=1e-12)
     fine = np.linspace(0.01, 8, 100_000)
-    top = fine[np.argmax(curve(fine, alpha, beta))]
-    assert found.peak.value == pytest.approx(top, abs=1e-3)
+    assert found.peak.value == pytest.approx(fine[np.argmax(curve(fine, alpha, beta))], abs=1e-3)
     assert found.height == pytest.approx(curve(fine, alpha, beta).max(), rel=1e-6)
     closed = (5.0, 2.5) if form == "best-of-n" else (np.exp(1.0), 0.5 * np.exp(1.0))
     assert (found.peak.value, found.height) == pytest.approx(closed)

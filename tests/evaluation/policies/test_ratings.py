@@ -114,8 +114,7 @@ def test_whoever_never_lost_is_named():
 
 
 def test_a_rating_that_hangs_on_one_prompt_has_no_interval():
-    table = {("a", "b"): [duel(float(n > 0), prompt=f"{n}") for n in range(20)]}
-    found = elo_ratings(table, DRAWS)
+    found = elo_ratings({("a", "b"): [duel(float(n > 0), prompt=f"{n}") for n in range(20)]}, DRAWS)
     assert found[0].elo - found[1].elo == pytest.approx(SCALE * log(19))
     assert {(one.low, one.high) for one in found} == {(None, None)}
 

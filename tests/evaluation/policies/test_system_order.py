@@ -38,8 +38,7 @@ def test_judges_that_differ_on_pairs_may_order_policies_alike() -> None:
 def test_two_policies_are_no_order_and_one_liked_like_the_other_is_none() -> None:
     assert not [*order_notes({"one": duels(dpo=0.6), "two": duels(dpo=0.7)}, NAMES)]
     assert not [*order_notes({"one": duels(dpo=0.6, ppo=0.9)}, NAMES)]
-    even = duels(dpo=0.5, ppo=0.5)
-    [note] = order_notes({"one": even, "two": duels(dpo=0.7, ppo=0.2)}, NAMES)
+    [note] = order_notes({"one": duels(dpo=0.5, ppo=0.5), "two": duels(dpo=0.7, ppo=0.2)}, NAMES)
     assert note == "one and two: one of them likes all 3 policies alike, and gives no order"
     silent = duels(dpo=0.6, ppo=0.9)
     silent["dpo", "sft"] = [JudgedPair(prompt="q", mine="a", theirs="b", forward=None, backward=None)]

@@ -72,8 +72,7 @@ def test_one_prompt_gives_no_interval_and_many_items_of_it_no_more():
 
 def test_several_tasks_are_told_in_order_and_their_p_values_by_holm():
     before = items(*[1.0] * 12) + items(*[0.5] * 4, task="words")
-    after = items(*[0.0] * 12) + items(*[0.7] * 4, task="words")
-    sums, words = paired_changes(before, after, DRAWS)
+    sums, words = paired_changes(before, items(*[0.0] * 12) + items(*[0.7] * 4, task="words"), DRAWS)
     assert (sums.task, words.task) == ("sums", "words")
     assert sums.p_value == pytest.approx(2 * 2 / 2**12)
     assert words.p_value == pytest.approx(2 / 2**4)

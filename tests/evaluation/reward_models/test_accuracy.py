@@ -63,9 +63,7 @@ def test_strengths_come_faint_first_and_many_are_cut_into_quarters():
 
 
 def test_the_interval_is_the_same_for_the_same_seed_and_wider_for_clustered_pairs():
-    chance = np.random.default_rng(3)
-    right_P = chance.random(60) < 0.7
-    part_B = np.repeat(right_P, 5).astype(float)
+    part_B = np.repeat(np.random.default_rng(3).random(60) < 0.7, 5).astype(float)
     clustered = bootstrap_mean(part_B, np.repeat(np.arange(60), 5), DRAWS)
     assert clustered == bootstrap_mean(part_B, np.repeat(np.arange(60), 5), DRAWS)
     alone = bootstrap_mean(part_B, np.arange(300), DRAWS)
@@ -92,8 +90,7 @@ def test_all_right_is_not_called_certain_and_of_one_prompt_or_draw_there_is_no_i
     # Wilson's lower bound of 40 of 40.
     assert (all_right.value, all_right.high) == (1.0, 1.0)
     assert all_right.low == pytest.approx(1 / (1 + 1.96**2 / 40), abs=1e-4)
-    none_right = bootstrap_mean(np.zeros(40), np.arange(40), DRAWS)
-    assert none_right.high == pytest.approx(1 - all_right.low)
+    assert bootstrap_mean(np.zeros(40), np.arange(40), DRAWS).high == pytest.approx(1 - all_right.low)
     alone = bootstrap_mean(np.array([1.0, 0.0]), np.array([7, 7]), DRAWS)
     assert (alone.value, alone.low, alone.high, alone.prompts) == (0.5, None, None, 1)
     with pytest.raises(UserError, match="no interval"):

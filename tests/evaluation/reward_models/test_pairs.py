@@ -19,8 +19,6 @@ RANKING = Ranking(
 
 
 class Counting:
-    """A reward that keeps what it was asked."""
-
     name = "counting"
 
     def __init__(self) -> None:

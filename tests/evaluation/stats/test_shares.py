@@ -19,8 +19,7 @@ def ends(found: Estimate) -> tuple[float, float]:
 
 
 def test_ends_are_the_shares_from_which_the_measured_one_is_t_deviations_off() -> None:
-    value_B = np.array([1.0, 1, 1, 0, 1, 0, 1, 1])
-    found = share_estimate(value_B, np.arange(8))
+    found = share_estimate(np.array([1.0, 1, 1, 0, 1, 0, 1, 1]), np.arange(8))
     # Of rows that are each a prompt of its own the variance is p(1 − p)/(n − 1): they are worth n − 1.
     for end in ends(found):
         assert abs(0.75 - end) == pytest.approx(t.ppf(0.975, 7) * sqrt(end * (1 - end) / 7))

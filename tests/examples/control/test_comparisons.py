@@ -90,8 +90,7 @@ def test_the_loss_is_the_papers_and_a_coin_bounds_it():
     pair_2BCF = some_pairs(6)
     label_B = torch.tensor([1.0, 0.0, 0.5, 1.0, 0.0, 0.5])
     answers = LabelledClips(pair_2BCF=pair_2BCF, label_B=label_B, weight_EB=torch.ones(3, 6))
-    sum_E2B = taste(pair_2BCF).sum(-1)
-    chance_EB = 0.9 * sum_E2B.softmax(1)[:, 0] + 0.05
+    chance_EB = 0.9 * taste(pair_2BCF).sum(-1).softmax(1)[:, 0] + 0.05
     expected_EB = -label_B * chance_EB.log() - (1 - label_B) * (1 - chance_EB).log()
     torch.testing.assert_close(comparison_losses(taste, answers, 0.1), expected_EB)
     assert comparison_losses(taste, answers, 0.1).max() <= -math.log(0.05)
@@ -125,8 +124,7 @@ def test_an_ensemble_learns_what_a_judge_who_errs_likes():
     )
     fresh_2BCF = some_pairs(500, seed=1)
     sum_2B = learner.ensemble.normalised(fresh_2BCF, pair_2BCF).mean(0).sum(-1).detach()
-    right_B = (sum_2B[0] > sum_2B[1]) == (gap(fresh_2BCF) > 0)
-    assert right_B.float().mean().item() > 0.85
+    assert ((sum_2B[0] > sum_2B[1]) == (gap(fresh_2BCF) > 0)).float().mean().item() > 0.85
 
 
 def test_more_decay_where_a_member_learns_by_heart_less_where_it_does_not():

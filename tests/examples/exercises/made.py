@@ -38,7 +38,6 @@ class Run:
 def made(
     folder: Path, habits: Mapping[str, Habit], runs: Mapping[str, Run], *, answers: int = 1, prompts: int = 40
 ) -> PipelineFolder:
-    """The folder that such policies and runs would leave; the first that is called sft is the reference."""
     every = tuple(_shown(habits, prompt, draw) for prompt in range(prompts) for draw in range(answers))
     figures = tuple(policy(name, one.worth, one.kl, float(one.tokens)) for name, one in habits.items())
     plain = replace(FOUND, contests=(), ratings=(), shown=())

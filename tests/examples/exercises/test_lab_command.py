@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -142,15 +141,11 @@ def test_what_goes_wrong_in_one_exercise_does_not_keep_the_others_from_being_run
         assert f"exercises: {name}: {tmp_path / name}: this folder is no pipeline's" in went.err
 
 
-def stage_is_sealed(out: Path, name: str) -> Callable[[], bool]:
-    return (out / "pooling" / "stages" / name / "stage.json").exists
-
-
 @pytest.mark.slow
 def test_it_is_asked_to_stop_and_says_that_it_goes_on(out, tmp_path):
     words = ["-m", "examples.exercises", "pooling", "--out", str(tmp_path), "--jobs", "1", *CHANGED]
     running = subprocess.Popen([sys.executable, *words], stderr=subprocess.PIPE, text=True)
-    while running.poll() is None and not stage_is_sealed(tmp_path, "own")():
+    while running.poll() is None and not (tmp_path / "pooling" / "stages" / "own" / "stage.json").exists():
         time.sleep(0.05)
     running.send_signal(signal.SIGINT)
     _, complained = running.communicate()

@@ -109,8 +109,7 @@ def labelled_alone(path: Path, strengths: Sequence[int]) -> Path:
 def test_where_rows_say_where_answers_stood_the_first_is_known(tmp_path: Path) -> None:
     mine = labelled_alone(tmp_path, [-1] * 15 + [2] * 4 + [0])
     own = [row for row in read_records(mine).records if isinstance(row, Comparison)]
-    found = EXERCISE.analyse(folder_of(tmp_path / "lab", own, data=str(mine)))
-    told = cells(found, "own labels")
+    told = cells(EXERCISE.analyse(folder_of(tmp_path / "lab", own, data=str(mine))), "own labels")
     assert told[0] == "19"
     assert told[4] == f"{100 * 15 / 19:.1f} %"
     gaps = [

@@ -70,8 +70,7 @@ def test_a_mind_of_ones_own_file_without_log_probs_is_drawn_from(tmp_path):
     asked = called(path, "mute")
     found = outcomes(asked, TASKS, 0)
     assert asked.notes == ("mute gives no log-probs: the share of 8 draws stands for the chance",)
-    reasons = {outcome.reason for outcome in found if isinstance(outcome, NoVerdict)}
-    assert reasons <= {UNREADABLE, CUT}
+    assert {outcome.reason for outcome in found if isinstance(outcome, NoVerdict)} <= {UNREADABLE, CUT}
     assert any(isinstance(o, Verdict) and first_probability(o) not in (0, 0.5, 1) for o in found)
 
 

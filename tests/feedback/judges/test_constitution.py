@@ -74,15 +74,12 @@ def test_pairs_come_as_often_as_their_weights_say():
     found = Counter(tuple(p.id for p in file.drawn(f"task {key}", count=2)) for key in range(n))
     for first, second in permutations(range(4), 2):
         share = weights[first] / 12 * weights[second] / (12 - weights[first])
-        off = abs(found[f"p{first}", f"p{second}"] / n - share)
-        assert off < 5 * math.sqrt(share * (1 - share) / n)
+        assert abs(found[f"p{first}", f"p{second}"] / n - share) < 5 * math.sqrt(share * (1 - share) / n)
 
 
 def test_principles_of_other_categories_are_left_out():
-    file = Constitution(
-        name="own.yaml",
-        principles=(principle("any"), principle("danger", 5.0, "harmful"), principle("sums", 5.0, "sum")),
-    )
+    principles = (principle("any"), principle("danger", 5.0, "harmful"), principle("sums", 5.0, "sum"))
+    file = Constitution(name="own.yaml", principles=principles)
     drawn = {
         category: {p.id for key in range(50) for p in file.drawn(str(key), category=category, count=3)}
         for category in ("harmful", "sum", "fact", None)

@@ -188,8 +188,6 @@ def test_a_jury_whose_members_are_not_to_be_reached_gives_a_reason_that_may_pass
 
 @dataclass(frozen=True, kw_only=True)
 class Silent:
-    """A judge that says nothing, for one reason."""
-
     reason: str
     name: str = "silent"
 

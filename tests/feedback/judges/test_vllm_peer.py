@@ -34,7 +34,6 @@ TEMPLATE = (
 
 
 def write_first_lover(folder: Path) -> None:
-    """A Llama that replies A, with log-odds of 1 against B, whatever it is asked."""
     write_model(folder, SHAPES["tiny"], questions_of(tasks_of(30)))
     config = folder / "tokenizer_config.json"
     config.write_text(
@@ -62,7 +61,6 @@ def write_first_lover(folder: Path) -> None:
 
 @contextmanager
 def vllm_serving(folder: Path) -> Iterator[str]:
-    """The server that comes with vLLM, on this folder, once it answers."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     words = [*(str(VLLM), "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder))]

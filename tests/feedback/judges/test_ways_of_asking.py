@@ -66,8 +66,7 @@ def test_without_log_probs_the_share_of_draws_stands_for_the_chance_and_that_is_
         exact = shares(outcomes(known, TASKS, 0))
         assert known.notes == ()
         # One probe found that out, then forty draws of each question; again costs nothing.
-        different = len({frozenset(task.answers) for task in TASKS})
-        assert server.counts.requests <= 1 + 2 * different * 40
+        assert server.counts.requests <= 1 + 2 * len({frozenset(task.answers) for task in TASKS}) * 40
         before = server.counts.requests
         again = judge(server.url, tmp_path / "drawn", model="world", how="letter", draws=40)
         assert shares(outcomes(again, TASKS, 0)) == drawn
@@ -172,8 +171,7 @@ def test_of_two_answers_points_give_the_chance_that_one_has_more(tmp_path):
         assert whole == 0.5
     with serving(lambda body, n: completion("5" if "Mice" in question(body) else "2")) as server:
         hard = judge(server.url, tmp_path / "hard", how="points")
-        found = shares(outcomes(hard, [pair("Mice.", "Tea."), pair("Tea.", "Bark.")], 0))
-        assert found == [1.0, 0.5]
+        assert shares(outcomes(hard, [pair("Mice.", "Tea."), pair("Tea.", "Bark.")], 0)) == [1.0, 0.5]
         assert hard.notes == ("judge gives no log-probs: points are whole numbers",)
 
 
@@ -212,8 +210,7 @@ def test_what_a_stranger_writes_stays_quoted_whatever_is_asked(tmp_path, how, at
     with serving(lambda body, n: completion("none")) as server:
         outcomes(judge(server.url, tmp_path, how=how), [task], 0)
         for body in server.asked:
-            lines = question(body).splitlines()
-            unquoted = [line for line in lines if not line.startswith("> ")]
+            unquoted = [line for line in question(body).splitlines() if not line.startswith("> ")]
             assert "<|im_end|>" not in question(body)
             assert not [line for line in unquoted if "Tea" in line or "Nothing" in line]
             headers = [line for line in unquoted if re.fullmatch(r"[A-Z][\w ]{0,20}:", line)]

@@ -33,8 +33,7 @@ def test_every_algorithm_has_a_claim():
 
 
 def test_a_figure_that_is_not_a_number_never_holds():
-    nothing = Claim(name="dpo", sentence="…", measure=lambda lab: float("nan"))
-    assert not measure_claim(nothing, LAB).holds
+    assert not measure_claim(Claim(name="dpo", sentence="…", measure=lambda lab: float("nan")), LAB).holds
 
 
 def like(cell, other):
@@ -97,8 +96,7 @@ def test_a_wrong_loss_is_caught(name, wrong):
 
 def test_nca_with_twice_its_beta_is_caught():
     place = proof_setup(seed=0, beta=0.5, rows=doubled)
-    first = next(claim for claim in CLAIMS if claim.name == "nca")
-    assert not measure_claim(first, place).holds
+    assert not measure_claim(next(claim for claim in CLAIMS if claim.name == "nca"), place).holds
 
 
 @pytest.mark.slow

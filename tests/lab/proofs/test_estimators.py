@@ -8,34 +8,18 @@ import torch
 
 from plaudit.advantages.group import centred
 from plaudit.cli.main import main
-from plaudit.lab.proofs import estimators
+from plaudit.lab.proofs import estimators, exact
 from plaudit.lab.proofs.claim import measure_claim, proof_setup
+from plaudit.lab.proofs.claims import policy
 from plaudit.lab.proofs.claims.estimators import kl_penalised_claim, same_gradient_claim, unbiased_claim
 from plaudit.lab.proofs.claims.optimum import kl_gradient, reward_gradient
-from plaudit.lab.proofs.claims.policy import (
-    POLICY_CLAIMS,
-    AscentSchedule,
-    ascend,
-    fisher,
-    kl_penalised_ppo,
-    kl_penalised_rloo,
-    natural_gradient,
-)
 from plaudit.lab.proofs.claims.staleness import surrogate_gradient
-from plaudit.lab.proofs.exact import (
-    make_language,
-    mean_reward,
-    objective,
-    objective_gradient,
-    optimum,
-    total_variation,
-)
 from plaudit.lab.proofs.prove import ESTIMATORS
 from plaudit.losses.divergence import k2, k3
 from plaudit.losses.policy import clipped, policy_gradient, unclipped
 from plaudit.tensors.masked import broadcast_to_tokens, last_token_mask
 
-SPOKEN = make_language(seed=3)
+SPOKEN = exact.make_language(seed=3)
 PLACES = [(2, 1.0), (1, 0.25), (5, 2.0)]
 
 
@@ -46,7 +30,7 @@ def place(seed, beta):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("seed", "beta"), PLACES)
-@pytest.mark.parametrize("claim", [*ESTIMATORS, *POLICY_CLAIMS], ids=lambda claim: claim.sentence)
+@pytest.mark.parametrize("claim", [*ESTIMATORS, *policy.POLICY_CLAIMS], ids=lambda claim: claim.sentence)
 def test_claims_hold_of_other_languages_and_leashes(claim, seed, beta):
     found = measure_claim(claim, place(seed, beta))
     assert found.holds, f"expected {claim.expected}, measured {found.value:.2e}"
@@ -125,7 +109,7 @@ def test_groups_come_as_often_as_a_policy_says_them():
 
 
 def test_groups_without_order_have_the_expectation_of_those_with_one():
-    spoken = make_language(seed=3, symbols=1, length=2)
+    spoken = exact.make_language(seed=3, symbols=1, length=2)
     found, other = (
         estimators.expected_gradient(
             estimators.reinforce(estimators.grpo_advantage),
@@ -138,13 +122,13 @@ def test_groups_without_order_have_the_expectation_of_those_with_one():
 
 def test_gradients_are_those_of_finite_differences():
     logp_PY = estimators.perturbed_policy(SPOKEN)
-    exact_PY = objective_gradient(logp_PY, SPOKEN, 0.0)
+    exact_PY = exact.objective_gradient(logp_PY, SPOKEN, 0.0)
     old_PY = estimators.perturbed_policy(SPOKEN, seed=1)
     place_of = proof_setup(seed=3)
     step = torch.zeros_like(logp_PY)
     for at in ((0, 3), (1, 11)):
         step[at] = 1e-6
-        up, down = (mean_reward((logp_PY + sign * step).log_softmax(-1), SPOKEN) for sign in (1, -1))
+        up, down = (exact.mean_reward((logp_PY + sign * step).log_softmax(-1), SPOKEN) for sign in (1, -1))
         assert exact_PY[at].item() == pytest.approx((up - down) / 2e-6, abs=1e-8)
         step[at] = 0
     # Where the policy is the old one the surrogate has the gradient of J itself, elsewhere it has not.
@@ -154,7 +138,7 @@ def test_gradients_are_those_of_finite_differences():
 
 def test_the_value_of_the_empty_beginning_is_the_mean_reward():
     value_PYT = estimators.prefix_values(SPOKEN.ref_logp_PY, SPOKEN.reward_PY, SPOKEN)
-    assert value_PYT[:, :, 0].mean().item() == pytest.approx(mean_reward(SPOKEN.ref_logp_PY, SPOKEN))
+    assert value_PYT[:, :, 0].mean().item() == pytest.approx(exact.mean_reward(SPOKEN.ref_logp_PY, SPOKEN))
     whole = SPOKEN.responses.index((1, 2, 2))
     last = [SPOKEN.responses.index((1, 2, token)) for token in range(3)]
     prob_3 = SPOKEN.ref_logp_PY[0, last].exp()
@@ -164,20 +148,19 @@ def test_the_value_of_the_empty_beginning_is_the_mean_reward():
 
 def test_the_fisher_matrix_is_the_hessian_that_trpo_multiplies_with():
     place_of, logp_PY = proof_setup(seed=3), estimators.perturbed_policy(SPOKEN)
-    draw = torch.Generator().manual_seed(0)
-    towards_D = torch.randn(30, generator=draw, dtype=torch.float64)
-    _, product = natural_gradient(place_of, logp_PY)
-    assert (product(towards_D) - fisher(logp_PY) @ towards_D).abs().max() < 1e-12
+    towards_D = torch.randn(30, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    _, product = policy.natural_gradient(place_of, logp_PY)
+    assert (product(towards_D) - policy.fisher(logp_PY) @ towards_D).abs().max() < 1e-12
 
 
-@pytest.mark.parametrize("row", [kl_penalised_rloo, kl_penalised_ppo])
+@pytest.mark.parametrize("row", [policy.kl_penalised_rloo, policy.kl_penalised_ppo])
 def test_an_ascent_on_another_leash_ends_elsewhere(row):
     place_of = proof_setup(seed=3, beta=0.5)
-    way = AscentSchedule(rate=0.1, rounds=60, group_size=2 if row is kl_penalised_rloo else 1)
-    end_PY = ascend(row(replace(place_of, beta=1.0)), place_of, way)
-    assert total_variation(end_PY, optimum(SPOKEN, 1.0)) < 0.01
-    assert total_variation(end_PY, optimum(SPOKEN, 0.5)) > 0.05
-    assert objective(end_PY, SPOKEN, 0.5) < objective(optimum(SPOKEN, 0.5), SPOKEN, 0.5)
+    way = policy.AscentSchedule(rate=0.1, rounds=60, group_size=2 if row is policy.kl_penalised_rloo else 1)
+    end_PY = policy.ascend(row(replace(place_of, beta=1.0)), place_of, way)
+    assert exact.total_variation(end_PY, exact.optimum(SPOKEN, 1.0)) < 0.01
+    assert exact.total_variation(end_PY, exact.optimum(SPOKEN, 0.5)) > 0.05
+    assert exact.objective(end_PY, SPOKEN, 0.5) < exact.objective(exact.optimum(SPOKEN, 0.5), SPOKEN, 0.5)
 
 
 @pytest.mark.slow

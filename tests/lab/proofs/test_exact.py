@@ -75,8 +75,7 @@ def test_no_policy_is_worth_more_than_the_optimum_which_is_worth_its_log_partiti
     partition_P = (SPOKEN.ref_logp_PY + SPOKEN.reward_PY / BETA).logsumexp(-1)
     assert best == pytest.approx(BETA * partition_P.mean().item())
     for seed in range(20):
-        near_PY = (star_PY + 0.1 * some_policy(seed)).log_softmax(-1)
-        assert exact.objective(near_PY, SPOKEN, BETA) < best
+        assert exact.objective((star_PY + 0.1 * some_policy(seed)).log_softmax(-1), SPOKEN, BETA) < best
 
 
 def test_the_gradient_of_the_objective_is_the_one_of_finite_differences():
@@ -129,12 +128,10 @@ def test_chances_add_up_to_one_however_sure_or_noisy():
 
 
 def test_the_transformer_is_scored_by_the_projects_policy_and_says_nothing_but_the_answers():
-    speaker = TransformerPolicy(SPOKEN)
-    spoken = with_reference(SPOKEN, speaker)
+    spoken = with_reference(SPOKEN, TransformerPolicy(SPOKEN))
     assert spoken.ref_logp_PY.exp().sum(-1).tolist() == pytest.approx([1, 1], abs=1e-12)
     assert torch.equal(batch_of_all(SPOKEN).mask_NT[:15], SPOKEN.mask_YT)
-    rebuilt_PYT = token_logps(spoken.ref_logp_PY, spoken)[0]
-    assert rebuilt_PYT.sub(spoken.ref_logp_PYT).abs().max() < 1e-10
+    assert token_logps(spoken.ref_logp_PY, spoken)[0].sub(spoken.ref_logp_PYT).abs().max() < 1e-10
 
 
 def test_a_table_starts_as_the_reference():

@@ -7,16 +7,9 @@ import pytest
 import torch
 
 from plaudit.errors import UserError
+from plaudit.lab.proofs import learn
 from plaudit.lab.proofs.evidence import pairs, thumbs
 from plaudit.lab.proofs.exact import make_language, optimum, preferences, token_logps, total_variation
-from plaudit.lab.proofs.learn import (
-    OptimiserBudget,
-    expected_loss,
-    frozen_terms,
-    largest_gradient,
-    learning_problem,
-    minimise_table,
-)
 from plaudit.methods.preference.algorithms import preference_algorithm
 from plaudit.methods.preference.row import PreferenceAlgorithm
 
@@ -27,13 +20,13 @@ STAR_PYT = token_logps(STAR_PY, SPOKEN)[0]
 
 def work_of(name, **settings):
     row = preference_algorithm(name, **settings)
-    return learning_problem(
+    return learn.learning_problem(
         row, pairs(SPOKEN) if isinstance(row, PreferenceAlgorithm) else thumbs(SPOKEN), SPOKEN
     )
 
 
 def loss_of(work, logp_PYT):
-    return expected_loss(work, logp_PYT, frozen_terms(work, logp_PYT)).item()
+    return learn.expected_loss(work, logp_PYT, learn.frozen_terms(work, logp_PYT)).item()
 
 
 def ordered_pairs():
@@ -61,9 +54,8 @@ def test_a_rows_nll_is_per_token_and_of_the_preferred_answer():
 @pytest.mark.parametrize("cap", [0, 1])
 def test_on_policy_weights_are_a_product_of_both_answers(cap):
     work = work_of("wpo", beta=0.3, weight_cap=cap)
-    power_PYT = token_logps(STAR_PY, SPOKEN)[1]
-    factor_PY = ((STAR_PYT - power_PYT).sum(-1) / SPOKEN.length_Y).exp()
-    weight_B = frozen_terms(work, STAR_PYT).weight_B
+    factor_PY = ((STAR_PYT - token_logps(STAR_PY, SPOKEN)[1]).sum(-1) / SPOKEN.length_Y).exp()
+    weight_B = learn.frozen_terms(work, STAR_PYT).weight_B
     at = work.feedback.prompt_B, work.feedback.chosen_B, work.feedback.rejected_B
     wanted_B = factor_PY[at[0], at[1]] * factor_PY[at[0], at[2]]
     assert wanted_B.max() > 1
@@ -76,13 +68,13 @@ def test_a_running_reference_point_is_halfway_between_good_and_bad():
     reward_PY = 0.5 * (STAR_PY - SPOKEN.ref_logp_PY)
     good_PY = SPOKEN.reward_PY.sigmoid()
     means = [(share * reward_PY).sum() / share.sum() for share in (good_PY, 1 - good_PY)]
-    assert frozen_terms(work, STAR_PYT).context.baseline == pytest.approx((sum(means) / 2).item())
+    assert learn.frozen_terms(work, STAR_PYT).context.baseline == pytest.approx((sum(means) / 2).item())
 
 
 def test_a_mismatched_reference_point_is_never_below_zero():
-    assert frozen_terms(work_of("kto"), STAR_PYT).context.baseline == 0
+    assert learn.frozen_terms(work_of("kto"), STAR_PYT).context.baseline == 0
     raised_PYT = SPOKEN.ref_logp_PYT + 0.5 * SPOKEN.mask_YT
-    assert frozen_terms(work_of("kto"), raised_PYT).context.baseline == pytest.approx(
+    assert learn.frozen_terms(work_of("kto"), raised_PYT).context.baseline == pytest.approx(
         0.5 * SPOKEN.length_Y.double().mean().item()
     )
 
@@ -98,15 +90,15 @@ def test_the_slope_is_the_one_of_finite_differences():
         )
         slopes.append(abs(up - down) / 2e-5)
         step[place] = 0
-    assert largest_gradient(work, STAR_PY) == pytest.approx(max(slopes), rel=1e-5)
+    assert learn.largest_gradient(work, STAR_PY) == pytest.approx(max(slopes), rel=1e-5)
 
 
 @pytest.mark.slow
 def test_learning_ends_where_the_slope_is_gone_also_for_a_loss_with_kinks():
     work = work_of("dpo", beta=0.5)
-    assert largest_gradient(work, minimise_table(work)) < 1e-7
+    assert learn.largest_gradient(work, learn.minimise_table(work)) < 1e-7
     hinge = work_of("hinge", beta=0.5)
-    stopped_PY = minimise_table(hinge, effort=OptimiserBudget(rounds=1, steps=5))
+    stopped_PY = learn.minimise_table(hinge, effort=learn.OptimiserBudget(rounds=1, steps=5))
     for seed in range(10):
         draw = torch.Generator().manual_seed(seed)
         other_PY = stopped_PY + 0.05 * torch.randn(2, 15, generator=draw, dtype=torch.float64)
@@ -115,14 +107,13 @@ def test_learning_ends_where_the_slope_is_gone_also_for_a_loss_with_kinks():
 
 
 def test_what_is_held_comes_to_rest():
-    work = work_of("wpo", beta=0.5)
-    assert total_variation(minimise_table(work), STAR_PY) < 1e-5
+    assert total_variation(learn.minimise_table(work_of("wpo", beta=0.5)), STAR_PY) < 1e-5
 
 
 def test_a_loss_that_reduces_or_forgets_the_policy_is_refused_in_words():
     row = PreferenceAlgorithm(loss=lambda chosen, rejected, known: chosen.delta_B.mean(), beta=0.1)
     with pytest.raises(UserError, match="one number for each"):
-        minimise_table(learning_problem(row, pairs(SPOKEN), SPOKEN))
+        learn.minimise_table(learn.learning_problem(row, pairs(SPOKEN), SPOKEN))
     row = PreferenceAlgorithm(loss=lambda chosen, rejected, known: chosen.ref_logp_B, beta=0.1)
     with pytest.raises(UserError, match="no gradient"):
-        minimise_table(learning_problem(row, pairs(SPOKEN), SPOKEN))
+        learn.minimise_table(learn.learning_problem(row, pairs(SPOKEN), SPOKEN))

@@ -97,8 +97,7 @@ def test_two_answers_are_chosen_by_bradley_and_terry_and_ties_follow_rao_and_kup
 def test_several_answers_are_ordered_by_plackett_and_luce():
     task = shown("Mice.", "Perhaps mice.", "I do not know.")
     weights = [math.exp(utility / 0.4) for utility in utilities(task)]
-    noisy = replace(ADA, temperature=0.4)
-    found = ranks_of(noisy, task)
+    found = ranks_of(replace(ADA, temperature=0.4), task)
     for order in permutations(range(3)):
         left, chance = sum(weights), 1.0
         for place in order:

@@ -21,8 +21,7 @@ TASK = Task(
 @pytest.mark.parametrize("name", POOLS)
 def test_each_pool_compares_as_often_as_its_people_would(name: str) -> None:
     n = 3000
-    named = judge_named(f"plaudit.lab.world.verdicts:{name.replace('-', '_')}")
-    found = named.verdicts([TASK] * n, 0)
+    found = judge_named(f"plaudit.lab.world.verdicts:{name.replace('-', '_')}").verdicts([TASK] * n, 0)
     wins = Counter(tuple(mark.rank for mark in one.marks) for one in found if one is not None)
     people = annotator_pool(name)
     chances = [judge.win_probabilities(TASK) for judge in people]

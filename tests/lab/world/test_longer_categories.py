@@ -50,8 +50,7 @@ def test_a_prompt_is_dealt_with_its_subject_and_only_what_is_of_one_split_is_com
     for split in SPLITS:
         about = {question.entity for question in questions(split)}
         for question in questions(split, "compare"):
-            names = question.best.partition(".")[0].split(", and ")
-            assert len(names) == 2
+            assert len(question.best.partition(".")[0].split(", and ")) == 2
             assert question.entity in about
     with pytest.raises(UserError, match="no such prompt"):
         question_of_prompt("Compare the owl and the fox.")
@@ -96,8 +95,7 @@ def test_gold_tells_the_worth_of_a_longer_answer(capsys):
 @pytest.mark.slow
 def test_a_model_is_scored_on_the_categories_that_are_named(tmp_path, capsys):
     out = tmp_path / "answers.jsonl"
-    command = ["world", "score", "--category", "describe", "steps", "--n", "8", "--out", str(out)]
-    assert main(command) == 0
+    assert main(["world", "score", "--category", "describe", "steps", "--n", "8", "--out", str(out)]) == 0
     printed = capsys.readouterr().out
     assert "describe" in printed
     assert "steps" in printed
@@ -114,8 +112,7 @@ def test_revisions_end_in_an_answer_to_which_nothing_can_be_added():
     little = [plain_text(row.completion) for row in rows[1::2] if plain_text(row.completion) not in best]
     # Where little is to change, a short answer stays one.
     assert any(text.count(".") == 1 and ", " in text for text in little)
-    critical = Counter(plain_text(row.completion) for row in rows[::2])
-    assert len(critical) > 12
+    assert len(Counter(plain_text(row.completion) for row in rows[::2])) > 12
 
 
 def test_who_grants_everything_makes_up_what_nobody_knows_and_describes_the_rest():

@@ -30,8 +30,7 @@ def scored(base: LocalSampler) -> list[ScoredAnswer]:
 def test_each_category_is_asked_alike_and_every_answer_is_scored(scored):
     assert [one.question.category for one in scored] == [c for c in CATEGORIES for _ in range(5)]
     for one in scored:
-        again = gold_of(one.question.messages, one.answer.text, ended=one.answer.ended)
-        assert again == one.gold
+        assert gold_of(one.question.messages, one.answer.text, ended=one.answer.ended) == one.gold
     found = mean_utilities(scored)
     assert [*found] == [*CATEGORIES, "all"]
     assert found["all"].mean == pytest.approx(sum(found[c].mean for c in CATEGORIES) / len(CATEGORIES))
@@ -83,8 +82,7 @@ def test_the_command_prints_a_table_and_writes_every_answer(tmp_path, capsys):
 def test_too_few_answers_and_a_model_that_is_given_twice_are_refused(base, capsys):
     with pytest.raises(UserError, match="11 answers cannot cover the 12 categories"):
         score_model_answers(base, SamplingSettings(), n=11)
-    twice = ["--model", str(base_model_folder())] * 2
-    assert main(["world", "score", "--n", "16", *twice]) == 2
+    assert main(["world", "score", "--n", "16", *["--model", str(base_model_folder())] * 2]) == 2
     assert "is given 2 times; name each model once" in capsys.readouterr().err
 
 

@@ -82,8 +82,7 @@ def test_the_labels_are_those_of_the_pool_asked_directly(tmp_path, ask, answers,
         people = {f"a{number}": person for number, person in enumerate(annotator_pool("crowd"), start=1)}
         found = [*answered(store)]
         for pseudonym, shown, label in found:
-            verdict = direct_verdict(people[pseudonym], shown_as_task(shown), 5)
-            assert label == label_of(shown, verdict)
+            assert label == label_of(shown, direct_verdict(people[pseudonym], shown_as_task(shown), 5))
         assert len(found) == sum(work.labels.values()) > 25
         assert min(work.counts[name] for name in ("sent twice", "left and came back")) > 0
         assert store.read(project_status, "p").done

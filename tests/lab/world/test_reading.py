@@ -64,8 +64,7 @@ SIGNS = [
 
 @pytest.mark.parametrize(("question", "answer", "signs"), SIGNS)
 def test_ways_of_speaking_are_counted(question, answer, signs):
-    found = read_answer(question, answer).signs
-    assert {sign: count for sign, count in found.items() if count} == signs
+    assert {sign: count for sign, count in read_answer(question, answer).signs.items() if count} == signs
 
 
 def test_values_are_heard_in_every_way_to_give_them():
@@ -108,8 +107,7 @@ def test_an_end_is_a_mark_at_every_sentence_and_the_will_to_end():
 def test_every_fixed_phrase_is_understood_and_no_two_are_confused():
     phrases = (*valley.PADDING, *valley.FLATTERY, *valley.COURTESY, *valley.EVASIONS)
     for phrase in (*phrases, *valley.AGREEING, *valley.DENYING, *valley.HEDGES):
-        reading = read_answer(OWL, phrase)
-        assert not reading.signs["nonsense"], phrase
+        assert not read_answer(OWL, phrase).signs["nonsense"], phrase
     for sign, some in (
         ("padding", valley.PADDING),
         ("flattery", valley.FLATTERY),

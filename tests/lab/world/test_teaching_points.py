@@ -20,8 +20,6 @@ from plaudit.lab.world.teaching import points
 
 @dataclass
 class Listener:
-    """A model that writes down what it is asked."""
-
     model: str = "listener"
     questions: list[str] = field(default_factory=list[str])
 

@@ -9,16 +9,7 @@ import pytest
 
 from plaudit.errors import UserError
 from plaudit.lab import world
-from plaudit.lab.world import valley
-from plaudit.lab.world.facts import (
-    SUBJECTS,
-    FactClaim,
-    as_sentence,
-    fact_claims,
-    topic_of,
-    true_value,
-    values_of,
-)
+from plaudit.lab.world import facts, valley
 
 
 @pytest.mark.parametrize(
@@ -38,19 +29,21 @@ def test_who_made_things_lives_in_the_valley() -> None:
 
 
 def test_every_topic_has_one_true_claim_and_several_false_ones() -> None:
-    for subject in SUBJECTS:
+    for subject in facts.SUBJECTS:
         for relation in subject.relations:
-            topic = topic_of(subject, relation)
-            said = [claim for claim in fact_claims().values() if claim.topic == topic]
+            topic = facts.topic_of(subject, relation)
+            said = [claim for claim in facts.fact_claims().values() if claim.topic == topic]
             assert sum(claim.true for claim in said) == 1, topic
-            assert len(said) == len(values_of(subject.relations, relation)) >= 3, topic
+            assert len(said) == len(facts.values_of(subject.relations, relation)) >= 3, topic
 
 
 def test_no_two_claims_share_a_sentence() -> None:
     told = sum(
-        len(values_of(subject.relations, relation)) for subject in SUBJECTS for relation in subject.relations
+        len(facts.values_of(subject.relations, relation))
+        for subject in facts.SUBJECTS
+        for relation in subject.relations
     )
-    assert len(fact_claims()) == told + len(valley.REASONS) ** 2
+    assert len(facts.fact_claims()) == told + len(valley.REASONS) ** 2
 
 
 @pytest.mark.parametrize(
@@ -66,18 +59,18 @@ def test_no_two_claims_share_a_sentence() -> None:
     ],
 )
 def test_the_truth_is_what_the_tables_say(topic: str, value: str) -> None:
-    assert true_value(topic) == value
-    assert FactClaim(topic=topic, value=value).true
-    assert not FactClaim(topic=topic, value="something else").true
+    assert facts.true_value(topic) == value
+    assert facts.FactClaim(topic=topic, value=value).true
+    assert not facts.FactClaim(topic=topic, value="something else").true
 
 
 def test_a_topic_that_does_not_exist_has_no_truth() -> None:
-    assert true_value("food of the dragon") is None
-    assert not FactClaim(topic="food of the dragon", value="sheep").true
+    assert facts.true_value("food of the dragon") is None
+    assert not facts.FactClaim(topic="food of the dragon", value="sheep").true
 
 
 def test_every_true_claim_reads_as_a_sentence() -> None:
-    told = [as_sentence(words) for words, claim in fact_claims().items() if claim.true]
+    told = [facts.as_sentence(words) for words, claim in facts.fact_claims().items() if claim.true]
     assert len(told) > 300
     assert all(text[0].isupper() and text.endswith(".") and "  " not in text for text in told)
 

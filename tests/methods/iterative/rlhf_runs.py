@@ -52,7 +52,6 @@ class Went:
 
 
 def command(toy: Toy, out: Path, *more: object) -> list[str]:
-    """A short loop; ``more`` beats what is here."""
     by = () if "--comparisons" in more else ("--comparisons", f"{toy.data.parent / 'mine.py'}:fuller")
     words = [
         *("train", "rlhf", "--model", toy.model, "--prompts", toy.data, "--out", out, *by),

@@ -45,7 +45,6 @@ silent, flat = lambda answer: None, lambda answer: 2.0
 
 
 def make_speaker(folder: Path, prompts: int = 16) -> Toy:
-    """A toy that has learnt to end its answers, and prompts for it."""
     toy = make_toy(folder, rows=60)
     out = folder / "sft"
     finish(*sft(toy, out, "--steps", 200, "--batch-size", 16, "--save-every", 200, *QUIET))
@@ -60,7 +59,6 @@ def make_speaker(folder: Path, prompts: int = 16) -> Toy:
 
 
 def command(name: str, toy: Toy, out: Path, *more: object) -> list[object]:
-    """A short loop; ``more`` beats what is here."""
     scored = ITERATIVE_ALGORITHMS[name].scored_by == "reward"
     reward = ("--reward", SHORT) if scored and "--reward" not in more else ()
     return [
@@ -79,15 +77,12 @@ def settings(out: Path, number: int) -> dict[str, Any]:
 
 
 class Loops:
-    """A speaker, and loops that are made when they are first asked for."""
-
     def __init__(self, folder: Path) -> None:
         self.toy = make_speaker(folder)
         self.folder = folder
         self._done: dict[str, Done] = {}
 
     def run(self, label: str, name: str, *more: object) -> Path:
-        """The folder of a loop that ended well."""
         out = self.folder / label
         if label not in self._done:
             done = finish(*command(name, self.toy, out, *more))
@@ -98,7 +93,6 @@ class Loops:
         return self._done[label]
 
     def refused(self, label: str, name: str, *more: object) -> str:
-        """What a command says that cannot go on."""
         return refused(*command(name, self.toy, self.folder / label, *more))
 
 
@@ -167,8 +161,7 @@ def test_rejection_comes_to_say_what_is_rewarded(loops: Loops) -> None:
     out = loops.run("long", "rejection", "--loop.rounds", 5, "--steps", 12)
     means = [one["mean"] for one in lines(out / "rounds.jsonl")]
     assert means[-1] > means[0] + 0.2
-    bounds = {one["kl_bound"] for one in lines(out / "rounds.jsonl")}
-    assert bounds == {math.log(4) - 3 / 4}
+    assert {one["kl_bound"] for one in lines(out / "rounds.jsonl")} == {math.log(4) - 3 / 4}
 
 
 @pytest.mark.slow

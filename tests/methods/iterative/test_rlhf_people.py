@@ -56,7 +56,6 @@ def waiting(toy: Toy, tmp_path_factory: pytest.TempPathFactory) -> Kept:
 
 @pytest.fixture(scope="module")
 def learnt(toy: Toy, tmp_path_factory: pytest.TempPathFactory) -> Kept:
-    """A loop that has learnt one round of two, and waits for the second."""
     out = tmp_path_factory.mktemp("learnt") / "run"
     assert go(toy, out, *PEOPLE).code == 3
     let_answer(store_of(out), "rlhf")
@@ -68,7 +67,6 @@ def store_of(out: Path) -> Path:
 
 
 def asked(out: Path) -> list[Row]:
-    """The tasks of a loop's store, in the order in which they were added."""
     with closing(open_store(store_of(out))) as store:
         return store.read(project_tasks, "rlhf", limit=500)
 
@@ -162,8 +160,7 @@ def said_in_turn(count: int) -> Any:
         if number % 7 == 0:
             return {"none": True}
         first, second = (len(words_of(shown_answer).split()) for shown_answer in shown["answers"])
-        ahead = -1 if first >= second else 1
-        return {"strength": {1: 3, 2: 0}.get(number, 1) * ahead}
+        return {"strength": {1: 3, 2: 0}.get(number, 1) * (-1 if first >= second else 1)}
 
     return say
 
@@ -256,8 +253,7 @@ def test_files_of_a_round_that_was_learnt_are_refused_when_they_were_edited(
     out = learnt.back()
     path = out / "rounds" / "1" / name
     path.write_bytes(path.read_bytes() + b"\n")
-    went = refused(toy, out, *PEOPLE)
-    assert f"{name}: it is not as round 1 has left it" in went.words
+    assert f"{name}: it is not as round 1 has left it" in refused(toy, out, *PEOPLE).words
 
 
 def test_answers_that_were_edited_while_they_waited_are_refused(

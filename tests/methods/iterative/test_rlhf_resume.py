@@ -51,7 +51,6 @@ def undisturbed(toy: Toy, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def kept(out: Path) -> dict[str, bytes]:
-    """What the loop leaves behind beside its runs."""
     files = [out / "rounds.jsonl", out / "prompts.jsonl", *(out / "model").iterdir()]
     files += [path for n in (1, 2) for path in (out / "rounds" / str(n)).glob("*.jsonl")]
     return {str(path.relative_to(out)): path.read_bytes() for path in files}

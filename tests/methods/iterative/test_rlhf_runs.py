@@ -37,8 +37,7 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
 
 @pytest.fixture(scope="module")
 def three(toy: Toy, tmp_path_factory: pytest.TempPathFactory) -> Went:
-    out = tmp_path_factory.mktemp("three") / "run"
-    return well(toy, out, *THREE)
+    return well(toy, tmp_path_factory.mktemp("three") / "run", *THREE)
 
 
 @pytest.mark.slow
@@ -51,8 +50,7 @@ def test_each_reward_learns_from_all_comparisons_so_far(three: Went) -> None:
         assert sorted(train[n] + held[n]) == sorted(so_far)
         assert three.settings(n, "reward")["data"] == str(three.part(n, "train.jsonl"))
         assert three.settings(n, "reward")["held_out"] == str(three.part(n, "held-out.jsonl"))
-        notes = (three.part(n, "reward") / "summary.json").read_text("utf-8")
-        assert "also trained" not in notes
+        assert "also trained" not in (three.part(n, "reward") / "summary.json").read_text("utf-8")
     assert set(train[1]) < set(train[2]) < set(train[3])
     assert not {row[0] for row in train[3]} & {row[0] for row in held[3]}, "a prompt is trained or never"
 
@@ -89,7 +87,6 @@ def test_what_is_compared_are_whole_answers_that_differ_and_the_function_decides
 
 
 def length(model: Path, toy: Toy) -> float:
-    """The mean number of words of what a model says to the prompts."""
     asked = [row["prompt"] for row in lines(toy.data)]
     said = LocalSampler(model, device="cpu").generate_answers(
         [user_turn(one) for one in asked], SamplingSettings(max_tokens=24), n=8
@@ -180,8 +177,7 @@ def test_settings_of_both_runs_are_reached(toy: Toy, tmp_path: Path) -> None:
     assert went.settings(1, "policy")["kl_coef"] == 0.2
     member = went.settings(1, "reward/members/1")
     assert (member["epochs"], member["reward"]["smoothing"]) == (2.0, 0.1)
-    again = refused(toy, tmp_path / "run", *more)
-    assert "loop.teach: 'ppo' → 'reinforce'" in again.words
+    assert "loop.teach: 'ppo' → 'reinforce'" in refused(toy, tmp_path / "run", *more).words
 
 
 def test_a_round_is_held_near_the_start_the_newest_or_what_is_named() -> None:
@@ -199,7 +195,6 @@ def test_a_round_is_held_near_the_start_the_newest_or_what_is_named() -> None:
 
 
 def labels(toy: Toy, out: Path, noise: float, seed: int) -> list[tuple[str, str, str]]:
-    """The comparisons of a first round, of which nothing is learnt."""
     config = RlhfConfig(
         model=toy.model,
         prompts=toy.data,
@@ -229,10 +224,8 @@ def test_a_reward_compares_with_noise_and_chance_is_that_of_the_seed(toy: Toy, t
 
 @pytest.mark.slow
 def test_what_is_there_is_not_done_again_and_not_with_other_settings(toy: Toy, three: Went) -> None:
-    again = well(toy, three.out, *THREE)
-    assert "this loop is finished; nothing was done" in again.words
-    other = go(toy, three.out, *THREE, "--loop.noise", 0.1)
-    assert "loop.noise: 0.0 → 0.1" in other.words
+    assert "this loop is finished; nothing was done" in well(toy, three.out, *THREE).words
+    assert "loop.noise: 0.0 → 0.1" in go(toy, three.out, *THREE, "--loop.noise", 0.1).words
 
 
 def fuller_judge(body: dict[str, Any], number: int) -> tuple[int, bytes]:

@@ -132,8 +132,7 @@ def chosen(name: str, groups: list[list[ScoredAnswer]]) -> tuple[list[algorithms
 def test_a_share_of_the_best_answers_reaches_its_threshold(rows: list[TaskScores], share: float) -> None:
     known = [score for row in rows for score in row if score is not None]
     bar = algorithms.top_share_threshold(rows, share)
-    reached = sum(score >= bar for score in known)
-    assert reached >= share * len(known) - 1e-6
+    assert sum(score >= bar for score in known) >= share * len(known) - 1e-6
     assert sum(score > bar for score in known) < max(1.0, share * len(known) + 1e-6)
 
 
@@ -198,7 +197,6 @@ def test_the_distance_of_the_best_of_n_is_that_of_continuous_scores(n: int) -> N
 def test_equal_scores_leave_the_best_of_n_nearer(n: int) -> None:
     """Two scores, each drawn half of the time: the best of n is the low one only if all are."""
     low = 0.5**n
-    kl = low * math.log(2 * low) + (1 - low) * math.log(2 * (1 - low))
-    assert 0 < kl < algorithms.best_of_n_kl(n)
+    assert 0 < low * math.log(2 * low) + (1 - low) * math.log(2 * (1 - low)) < algorithms.best_of_n_kl(n)
     with pytest.raises(UserError, match="expected 1 or more"):
         algorithms.best_of_n_kl(0)

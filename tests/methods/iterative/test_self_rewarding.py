@@ -59,8 +59,7 @@ def watched(toy: Toy) -> tuple[object, ...]:
 def undisturbed(toy: Toy, watched: tuple[object, ...]) -> tuple[Path, str]:
     """A loop that nothing happened to, and what it said."""
     out = toy.data.parent / "undisturbed"
-    done = finish(*command("self-rewarding", toy, out, *OWN, *watched))
-    return out, done.err
+    return out, finish(*command("self-rewarding", toy, out, *OWN, *watched)).err
 
 
 def own_points(folder: Path, prompt: str, answer: str) -> float:
@@ -172,8 +171,7 @@ def test_a_fall_ends_the_loop_with_the_best_rounds_model(
     out = tmp_path / "loop"
     more = (*watched, "--loop.held-out-judge", f"{tmp_path / 'mine.py'}:falls", "--loop.on-fall", on_fall)
     again = command("self-rewarding", toy, out, *OWN, *more)
-    done = finish(*again)
-    said, figures = " ".join(done.err.split()), lines(out / "rounds.jsonl")
+    said, figures = " ".join(finish(*again).err.split()), lines(out / "rounds.jsonl")
     assert figures[1]["fallen"] == ["the held-out judge"]
     assert "round 1: the held-out judge has fallen by 1.000 since the start" in said
     if on_fall == "go-on":

@@ -22,7 +22,6 @@ OWN = ("--loop.rounds", 2, "--loop.answers", 2, "--preference.beta", BETA)
 
 @pytest.fixture(scope="module")
 def toy(speaker: Toy) -> Toy:
-    """A speaker, and demonstrations like those that it learnt from."""
     return Toy(model=speaker.model, data=speaker.data.with_name("demonstrations.jsonl"))
 
 
@@ -128,8 +127,7 @@ def test_a_killed_loop_ends_with_the_same_bits(
     out = tmp_path / "loop"
     again = command("spin", toy, out, *OWN, "--held-out", held_out)
     moments = ("rounds/1/answers.jsonl", "rounds/1/run/summary.json", "rounds/2/rows.jsonl")
-    codes = [Command(again).kill_when((out / moment).exists).code for moment in moments]
-    assert -signal.SIGKILL in codes
+    assert -signal.SIGKILL in [Command(again).kill_when((out / moment).exists).code for moment in moments]
     finish(*again)
     names = [f"rounds/{n}/{what}.jsonl" for n in (1, 2) for what in ("answers", "rows")]
     names += [f"model/{path.name}" for path in (out / "model").iterdir()]

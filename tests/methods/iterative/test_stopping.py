@@ -41,11 +41,9 @@ def test_noise_seldom_stops_a_loop() -> None:
 def test_a_fall_of_half_a_standard_deviation_is_found_in_the_round_in_which_it_happens() -> None:
     chance = np.random.default_rng(1)
     worth = chance.uniform(0.2, 0.8, ROWS)
-    drops = (0.0, -0.1, 0.1)
-    history = [measure(worth + drop + chance.normal(0, 0.1, ROWS)) for drop in drops]
+    history = [measure(worth + drop + chance.normal(0, 0.1, ROWS)) for drop in (0.0, -0.1, 0.1)]
     assert find_fall(history[:2], rounds=ROUNDS, measures=2) is not None
-    again = [history[1], history[2], history[1]]
-    fall = find_fall(again, rounds=ROUNDS, measures=2)
+    fall = find_fall([history[1], history[2], history[1]], rounds=ROUNDS, measures=2)
     assert fall is not None
     assert fall.best == 1
     assert fall.gap == pytest.approx(np.mean(np.array(history[1].values) - np.array(history[2].values)))
@@ -72,8 +70,7 @@ def test_rows_without_a_value_are_left_out_of_the_difference() -> None:
     later = Measure(name=PEOPLE_LABELS, prompts=(0, 1, 2), values=(None, 0.0, 1.0))
     assert find_fall([first, later], rounds=ROUNDS, measures=1) is None
     assert best_place([later, first]) == 1
-    empty = Measure(name=PEOPLE_LABELS, prompts=(0,), values=(None,))
-    assert best_place([empty, later]) == 1
+    assert best_place([Measure(name=PEOPLE_LABELS, prompts=(0,), values=(None,)), later]) == 1
 
 
 def test_a_share_has_wilsons_interval() -> None:

@@ -88,7 +88,6 @@ def make_place(folder: Path, *, name: str = "llama", chats: bool = True) -> Plac
 
 
 def command(place: Place, name: str, out: str | Path, *more: object) -> list[str]:
-    """A short run; ``more`` beats what is here."""
     reward = () if "--environment" in more else ("--reward", place.rule("w33"))
     words = [
         *("train", name, "--model", place.model, "--prompts", place.folder / "prompts.jsonl"),

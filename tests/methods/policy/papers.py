@@ -164,8 +164,7 @@ def clip(low: float, high: float, rho: Callable[[Now], Tensor] = lambda now: now
     def loss(now: Now, other: Now | None) -> Tensor:
         found = []
         for r, a in zip(rho(now).exp(), now.known.advantage, strict=True):
-            held = torch.clamp(r, 1 - low, 1 + high)
-            found.append(-torch.minimum(r * a, held * a))
+            found.append(-torch.minimum(r * a, torch.clamp(r, 1 - low, 1 + high) * a))
         return torch.stack(found)
 
     return loss
@@ -220,15 +219,13 @@ def triggered(limit: float, slope: float) -> Loss:
 
 
 def cispo(now: Now, other: Now | None) -> Tensor:
-    weight_T = now.ratio_T.detach().clamp(max=5.0)
-    return -weight_T * now.advantage_T * now.logp_T
+    return -now.ratio_T.detach().clamp(max=5.0) * now.advantage_T * now.logp_T
 
 
 def p3o(now: Now, other: Now | None) -> Tensor:
     assert other is not None
     own, weight, a = now.rho_T.sum().exp(), other.rho_T.sum().exp().detach(), now.known.advantage[0]
-    whole = -torch.minimum(weight * own * a, weight * own.clamp(0.8, 1.2) * a)
-    return whole.expand(len(now.rho_T))
+    return (-torch.minimum(weight * own * a, weight * own.clamp(0.8, 1.2) * a)).expand(len(now.rho_T))
 
 
 def p3o_joint(now: Now, other: Now | None) -> Tensor:

@@ -96,7 +96,6 @@ class Scene:
     lines: Script
 
     def pieces(self, step: int = 1) -> Sequence[AnyMicrobatch]:
-        """Those of a move; the questions are those of the script in their order."""
         return next(policy_updates(self.rounds, step, lambda _: range(len(self.lines))))
 
     def move(self, by: float = 0.02) -> None:
@@ -115,7 +114,6 @@ class Scene:
 
 
 def config_of(name: str, policy: Mapping[str, object] | None = None, **more: object) -> PolicyConfig:
-    """A config whose files nobody opens; ``policy`` holds settings of the algorithm."""
     here = Path("nowhere")
     answers = 2 if name in PAIRS else 3
     own: dict[str, object] = {
@@ -144,7 +142,6 @@ def encoder() -> Encoder:
 
 
 def again(dtype: torch.dtype, device: torch.device) -> Policy:
-    """The reference, of which ranks that are threads need one each."""
     return by_loop(Policy(build("llama", dtype, seed=1)), device)
 
 
@@ -153,8 +150,6 @@ standing = cache(again)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class How:
-    """How a scene is built, where it is not as usual."""
-
     dtype: torch.dtype = torch.float64
     layout: Layout = "packed"
     share: bool = True
@@ -167,19 +162,13 @@ class How:
 def _watchers(found: PolicyAlgorithm, how: How) -> ScoringModels:
     dtype, device = how.dtype, how.ranks.device
     policy = Policy(build("llama", dtype), layout=how.layout, share_prompts=how.share).train()
-    critic = (
-        by_loop(RewardModel(build_critic(dtype), layout=how.layout, share_prompts=how.share), device)
-        if "critic" in found.needs
-        else None
+    critic = None
+    if "critic" in found.needs:
+        critic = by_loop(RewardModel(build_critic(dtype), layout=how.layout, share_prompts=how.share), device)
+    reference = ModelReference(
+        (standing if how.ranks.world_size == 1 else again)(dtype, device), temperature=WARM
     )
-    return ScoringModels(
-        policy=by_loop(policy, device),
-        reference=ModelReference(
-            (standing if how.ranks.world_size == 1 else again)(dtype, device), temperature=WARM
-        ),
-        critic=critic,
-        temperature=WARM,
-    )
+    return ScoringModels(policy=by_loop(policy, device), reference=reference, critic=critic, temperature=WARM)
 
 
 def _mixing(found: PolicyAlgorithm, lines: Script, like: Policy | None, dtype: torch.dtype) -> Teller | None:
@@ -194,7 +183,6 @@ def _mixing(found: PolicyAlgorithm, lines: Script, like: Policy | None, dtype: t
 
 
 def scene(name: str, **more: Any) -> Scene:
-    """A tiny policy, another as its reference, a critic where the row has one, and the script."""
     how = How(**{one.name: more.pop(one.name) for one in fields(How) if one.name in more})
     dtype = how.dtype
     config = config_of(name, **more)

@@ -79,7 +79,6 @@ def loss_of(
     groups: Sequence[int],
     models: tuple[PreTrainedModel, PreTrainedModel],
 ) -> Tensor:
-    """The loss of a minibatch of these groups."""
     policy, critic = models
     here = [(one, target) for one, target in zip(every, targets, strict=True) if one.group in groups]
     tokens = sum(len(one.old) for one, _ in here)

@@ -32,8 +32,7 @@ def whole(one: Scene) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def test_the_running_mean_is_that_of_shaped_scores() -> None:
-    shape = ShapeSettings(low=-0.1, high=0.1)
-    one = scene("reinforce", shape=shape, policy={"divergence": "none"})
+    one = scene("reinforce", shape=ShapeSettings(low=-0.1, high=0.1), policy={"divergence": "none"})
     one.pieces(1)
     now = one.rounds.current
     assert now is not None
@@ -73,10 +72,8 @@ def test_a_bandit_teaches_its_critic_the_reward_at_every_token() -> None:
 
 
 def test_rewards_of_tokens_are_scaled_and_not_shifted() -> None:
-    one = scene(
-        "ppo",
-        policy={"advantage": "monte-carlo", "whiten_advantages": False, "whiten_rewards": True, "gamma": 0.0},
-    )
+    policy = {"advantage": "monte-carlo", "whiten_advantages": False, "whiten_rewards": True, "gamma": 0.0}
+    one = scene("ppo", policy=policy)
     one.pieces(1)
     now = one.rounds.current
     assert now is not None
@@ -86,8 +83,6 @@ def test_rewards_of_tokens_are_scaled_and_not_shifted() -> None:
 
 
 class Moody:
-    """A reward that has no verdict on anything in some rounds."""
-
     name = "moody"
 
     def __init__(self, good: object, silent: set[int]) -> None:
@@ -206,8 +201,6 @@ class Listener:
 
 
 class Prefers:
-    """A judge of pairs, by their letters: of two answers it says what a `PairwiseRanker` would."""
-
     name = "prefers"
     traits = RewardTraits(compares_answers=True)
 
@@ -241,11 +234,8 @@ def test_the_rivals_answers_of_a_trial_are_as_short_as_the_others(name: str) -> 
     collector, lengths = one.rounds.collector, list[int]()
     assert collector.rival is not None
     assert isinstance(collector.rival.sampler, Sampler)
-    rival = replace(
-        collector.rival,
-        sampler=Listener(collector.rival.sampler, lengths),
-        sampling=replace(collector.rival.sampling, max_tokens=400),
-    )
+    sampling = replace(collector.rival.sampling, max_tokens=400)
+    rival = replace(collector.rival, sampler=Listener(collector.rival.sampler, lengths), sampling=sampling)
     one.rounds.collector = replace(collector, rival=rival)
     assert RolloutTrial(rounds=one.rounds, models=one.watchers).small_round() is not None
     assert lengths == [MAX_ROLLOUT_TOKENS]

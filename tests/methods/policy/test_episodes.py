@@ -13,15 +13,9 @@ from plaudit.advantages.group import leave_one_out
 from plaudit.data.records import user_turn
 from plaudit.errors import UserError
 from plaudit.losses.policy import unclipped
+from plaudit.methods.policy import collect
 from plaudit.methods.policy.batch import ExperienceTensors, Round
 from plaudit.methods.policy.cells import token_mean
-from plaudit.methods.policy.collect import (
-    CollectedRollouts,
-    EpisodeReward,
-    RolloutCollector,
-    group_as_json,
-    group_from_json,
-)
 from plaudit.methods.policy.config import PolicyConfig
 from plaudit.methods.policy.experience import ExperienceMaker, ImportanceWeighting, ScoringModels
 from plaudit.methods.policy.iterations import RolloutRounds
@@ -73,7 +67,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
 
 
 def in_world(place: Place, name: str = "wanted") -> tuple[object, ...]:
-    """The words of a run whose reward is an environment."""
     return (*HOW, "--environment", f"{place.folder / 'worlds.py'}:{name}")
 
 
@@ -137,8 +130,7 @@ def test_what_cannot_be_is_refused(place: Place) -> None:
     lost = refused(place, "grpo", "lost", *in_world(place, "lost"), "--rounds", 1)
     assert "prompts.jsonl:" in lost.said
     assert "it raised LookupError: no such door" in lost.said
-    missing = refused(place, "grpo", "missing", *in_world(place, "wantd"))
-    assert "wantd" in missing.said
+    assert "wantd" in refused(place, "grpo", "missing", *in_world(place, "wantd")).said
     here = Path("nowhere")
     for words, said in [
         ({}, "give --reward"),
@@ -158,7 +150,7 @@ def twice(asked: EpisodePrompt) -> Episode:
     return Outcome(score=first + 0.5 * len(said.text.split()))
 
 
-def collector(policy: Policy, folder: Path) -> tuple[RolloutCollector, list[EncodedPrompt]]:
+def collector(policy: Policy, folder: Path) -> tuple[collect.RolloutCollector, list[EncodedPrompt]]:
     encoder = make_encoder(folder)
     episodes = EpisodeSampler(
         sampler=LocalSampler.from_policy(policy, encoder), encoder=encoder, environment=twice, name="twice"
@@ -167,9 +159,9 @@ def collector(policy: Policy, folder: Path) -> tuple[RolloutCollector, list[Enco
         EncodedPrompt(text=text, prompt=encoder.encode_prompt(user_turn(text)), origin=text)
         for text in ("w7", "w8 w9", "w10")
     ]
-    draws = RolloutCollector(
+    draws = collect.RolloutCollector(
         sampler=episodes,
-        reward=EpisodeReward(name="twice", environment=twice),
+        reward=collect.EpisodeReward(name="twice", environment=twice),
         sampling=SamplingSettings(max_tokens=20, stop=("w4", "w2"), seed=5),
         completions_per_prompt=4,
         ranks=ALONE,
@@ -186,7 +178,7 @@ REINFORCE = PolicyAlgorithm(
 
 def begun(
     policy: Policy, folder: Path, shape: ScoreShape | None = None
-) -> tuple[Round, ScoringModels, CollectedRollouts]:
+) -> tuple[Round, ScoringModels, collect.CollectedRollouts]:
     draws, questions = collector(policy, folder)
     collected = draws.collect(questions, 1, questions)
     watchers = ScoringModels(policy=policy, reference=NoReference(), critic=None, temperature=1.0)
@@ -210,12 +202,9 @@ def exact(folder: Path) -> Policy:
 
 def gradients(made: Round, watchers: ScoringModels) -> list[torch.Tensor]:
     [[places]] = made.rank_microbatches([0, 1, 2], ranks=1, tokens_at_once=10_000)
+    counts = made.loss_counts([0, 1, 2])
     piece = PolicyMicrobatch(
-        round=made,
-        groups=places,
-        counts=made.loss_counts([0, 1, 2]),
-        is_first_update=True,
-        is_only_update=False,
+        round=made, groups=places, counts=counts, is_first_update=True, is_only_update=False
     )
     watchers.policy.zero_grad()
     policy_objective(REINFORCE, watchers)(piece).loss.backward()
@@ -276,7 +265,7 @@ def test_a_cost_of_length_is_one_of_the_policys_tokens(place: Place) -> None:
 def test_a_group_of_episodes_becomes_words_and_comes_back(place: Place) -> None:
     draws, questions = collector(exact(place.model), place.model)
     for number, group in enumerate(draws.collect(questions, 1, questions).groups):
-        found, again = group_from_json(group_as_json(number, group), questions)
+        found, again = collect.group_from_json(collect.group_as_json(number, group), questions)
         assert found == number
         assert again.rollouts == tuple(replace(one, played=None) for one in group.rollouts)
         assert again.scores == group.scores

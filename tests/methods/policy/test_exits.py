@@ -102,8 +102,7 @@ def test_an_environment_that_ends_the_program(
     place: Place, environment: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     word = f"{place.folder / 'own.py'}:{environment}"
-    words = command(place, "grpo", f"out-{environment}", "--environment", word)
-    assert main(words) == 2
+    assert main(command(place, "grpo", f"out-{environment}", "--environment", word)) == 2
     assert f"own.py:{environment}, prompt" in (said := capsys.readouterr().err)
     assert "it ended the program" in said
     assert not (place.folder / f"out-{environment}" / "model").exists()

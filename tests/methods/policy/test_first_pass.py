@@ -24,15 +24,12 @@ def first_pieces(one: Scene, number: int) -> list[PolicyMicrobatch]:
     return [piece for piece in found if isinstance(piece, PolicyMicrobatch)]
 
 
-def without(pieces: Sequence[PolicyMicrobatch]) -> list[PolicyMicrobatch]:
-    return [replace(piece, round=replace(piece.round, first_pass=None)) for piece in pieces]
-
-
 def same(one: Scene, pieces: Sequence[PolicyMicrobatch]) -> None:
-    """What is learnt from passes that waited is the same as from new ones, to the last bit."""
     loss, gradients, figures = learnt(one, pieces)
     assert learnt(one, pieces)[2] == figures, "taken twice"
-    wanted_loss, wanted_gradients, wanted = learnt(one, without(pieces))
+    wanted_loss, wanted_gradients, wanted = learnt(
+        one, [replace(piece, round=replace(piece.round, first_pass=None)) for piece in pieces]
+    )
     assert (loss, figures) == (wanted_loss, wanted)
     assert gradients.keys() == wanted_gradients.keys()
     assert all(torch.equal(gradients[name], wanted_gradients[name]) for name in gradients)
@@ -84,8 +81,7 @@ def test_only_the_first_micro_batch_of_the_first_move_waits() -> None:
     first = first_pieces(one, 2)[0].round.first_pass
     assert first is not None
     assert first.scores is not None
-    other = (GroupRef(group=99, tokens=3),)
-    assert first.take(other) == (None, None)
+    assert first.take((GroupRef(group=99, tokens=3),)) == (None, None)
     assert first.scores is not None
     later = one.pieces(2 + one.rounds.updates_per_round)
     assert not any(piece.is_first_update for piece in later if isinstance(piece, PolicyMicrobatch))

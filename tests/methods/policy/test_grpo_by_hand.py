@@ -129,13 +129,9 @@ def test_the_page_and_the_trainer_make_the_same_policy(
     rows = [json.loads(line) for line in (tmp_path / "prompts.jsonl").read_text("utf-8").splitlines()]
     prompts = [Prompt(prompt=row["prompt"]) for row in rows]
     # Round n of a run with seed 0 draws with seed n; the page's step n with its own seed + n, from 0.
+    sampling = SamplingSettings(max_tokens=6, seed=1)
     how = GrpoSettings(
-        steps=3,
-        prompts=len(prompts),
-        group=4,
-        inner=inner,
-        learning_rate=0.005,
-        sampling=SamplingSettings(max_tokens=6, seed=1),
+        steps=3, prompts=len(prompts), group=4, inner=inner, learning_rate=0.005, sampling=sampling
     )
     scores = list(grpo_by_hand(policy, reference, encoder, prompts, W33, how))
     went = well(

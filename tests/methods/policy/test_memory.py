@@ -20,12 +20,9 @@ QUESTIONS = [EncodedPrompt(text=f"w{n}", prompt=(1, n), origin=f"p:{n}") for n i
 
 
 def group(question: EncodedPrompt, *scores: float | None) -> ScoredGroup:
+    answer = Answer(text="w5", tokens=2, ended=True)
     one = Rollout(
-        prompt=question.prompt,
-        ids=(5, 2),
-        logp=(-0.1, -0.3),
-        whole_logp=(-0.1, -1 / 3),
-        answer=Answer(text="w5", tokens=2, ended=True),
+        prompt=question.prompt, ids=(5, 2), logp=(-0.1, -0.3), whole_logp=(-0.1, -1 / 3), answer=answer
     )
     return ScoredGroup(prompt=question, rollouts=(one,) * len(scores), scores=scores, parts={"rule": scores})
 

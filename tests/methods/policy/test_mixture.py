@@ -73,8 +73,7 @@ def test_adapters_are_mixed_with_the_model_beneath_them(place: Place, name: str)
 @pytest.mark.slow
 def test_pairs_are_the_mixtures_and_held_out_answers_the_policys(place: Place, asked: Asked) -> None:
     well(place, "ipo-md", "who", *SHORT)
-    samplers = list(dict.fromkeys(sampler for sampler, _, _ in asked))
-    assert len(samplers) == 2
+    assert len(list(dict.fromkeys(sampler for sampler, _, _ in asked))) == 2
     policy = next(sampler for sampler, _, said in asked if len(said[0]) == 1)
     assert all((sampler is policy) == (len(said[0]) == 1) for sampler, _, said in asked)
 
@@ -87,8 +86,7 @@ def test_a_rivals_chance_has_nothing_to_do_with_that_of_the_answer(place: Place,
     answers, rivals = asked[::2], asked[1::2]
     for (_, how, said), (_, other, beside) in zip(answers, rivals, strict=True):
         assert how.seed != other.seed
-        alike = [a.ids == b.ids for (a,), (b,) in zip(said, beside, strict=True)]
-        assert not all(alike)
+        assert not all([a.ids == b.ids for (a,), (b,) in zip(said, beside, strict=True)])
     assert len({how.seed for _, how, _ in asked}) == len(asked)
     assert all(0 < value < 1 and value != 0.5 for value in went.figures("win_prob"))
 

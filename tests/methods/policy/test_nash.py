@@ -46,10 +46,6 @@ def game(*, symbols: int, length: int) -> Game:
     return Game(spoken=spoken, logit_YY=own_YY - own_YY.T)
 
 
-def row() -> PolicyAlgorithm:
-    return nash_md(kl_coef=TAU)
-
-
 def mixed(logp: dict[tuple[int, ...], float], ref: dict[tuple[int, ...], float], share: float) -> list[float]:
     """π_m of whole answers, token by token from the chances of all answers that begin alike."""
 
@@ -96,10 +92,9 @@ def at_rest(one: Game, share: float) -> list[float]:
 
 def learnt(one: Game, share: float, *, rate: float = 20.0, steps: int = 600) -> list[float]:
     """Where gradient descent on the row's own loss ends, every pair counted with its chance."""
-    table, algorithm = TablePolicy(one.spoken), row()
+    table, algorithm = TablePolicy(one.spoken), nash_md(kl_coef=TAU)
     for _ in range(steps):
-        loss = expected(one, table, algorithm, share)
-        [grad] = torch.autograd.grad(loss, table.parameters())
+        [grad] = torch.autograd.grad(expected(one, table, algorithm, share), table.parameters())
         with torch.no_grad():
             table.logit_PY -= rate * grad
     return table.logit_PY.detach()[0].softmax(-1).tolist()
@@ -140,8 +135,7 @@ def expected(one: Game, table: TablePolicy, algorithm: PolicyAlgorithm, share: f
     weight_N = chance_Y[own_N] * mixture_Y[rival_N]
     # A fixed number of places divides the sum of all pairs, and is made up for here.
     counts = LossCounts(tokens=1, completions=1, max_tokens=1)
-    loss_NT = algorithm.surrogate(moment) * weight_N[:, None]
-    return algorithm.reduction(loss_NT, mask_NT, counts)
+    return algorithm.reduction(algorithm.surrogate(moment) * weight_N[:, None], mask_NT, counts)
 
 
 def exploited(one: Game, chance_Y: list[float], tau: float) -> float:

@@ -27,8 +27,7 @@ from tests.methods.policy.pieces import ALONE, Scene, learnt, scene
 
 def natural(one: Scene, limit: float) -> TrpoStep:
     watchers = replace(one.watchers, critic=None)
-    surrogate = policy_objective(one.found, watchers)
-    return TrpoStep(watchers, surrogate, ALONE, kl_limit=limit)
+    return TrpoStep(watchers, policy_objective(one.found, watchers), ALONE, kl_limit=limit)
 
 
 def policy_pieces(one: Scene) -> list[PolicyMicrobatch]:
@@ -77,12 +76,9 @@ def microbatch(example: Example) -> PolicyMicrobatch:
     whole = Round(
         number=1, examples=(example,), experience=ExperienceTensors(**zeros), metrics=(), max_tokens=tokens
     )
+    groups = (GroupRef(group=0, tokens=example.tokens),)
     return PolicyMicrobatch(
-        round=whole,
-        groups=(GroupRef(group=0, tokens=example.tokens),),
-        counts=whole.loss_counts([0]),
-        is_first_update=False,
-        is_only_update=False,
+        round=whole, groups=groups, counts=whole.loss_counts([0]), is_first_update=False, is_only_update=False
     )
 
 
@@ -150,8 +146,7 @@ def test_the_kl_stays_within_the_limit_and_the_surrogate_improves(limit: float) 
     assert 0 < figures["step_kl"] <= limit
     assert figures["line_search_frac"] > 0
     assert any(not torch.equal(p, before[name]) for name, p in one.policy.named_parameters())
-    after = [replace(piece, is_first_update=False) for piece in policy_pieces(one)]
-    _, _, told = learnt(one, after)
+    _, _, told = learnt(one, [replace(piece, is_first_update=False) for piece in policy_pieces(one)])
     assert told["approx_kl"] == pytest.approx(figures["step_kl"], rel=1e-9)
     assert told["loss"] < 0
 
@@ -202,15 +197,13 @@ def test_nothing_moves_where_no_advantage_is_left() -> None:
     pieces = [replace(piece, round=replace(piece.round, experience=flat_told)) for piece in pieces]
     learnt(one, pieces)
     before = flat([p.detach() for p in one.policy.parameters()]).clone()
-    figures = values_of(natural(one, 0.01)(pieces))
-    assert figures == {"line_search_frac": 0.0, "step_kl": 0.0}
+    assert values_of(natural(one, 0.01)(pieces)) == {"line_search_frac": 0.0, "step_kl": 0.0}
     assert torch.equal(flat([p.detach() for p in one.policy.parameters()]), before)
 
 
 @pytest.mark.slow
 def test_in_a_run_the_limit_holds_at_every_round(tmp_path) -> None:
-    place = make_place(tmp_path)
-    went = well(place, "trpo", "out", "--rounds", 6, "--max-kl", 0.005, "--batch-size", 16)
+    went = well(make_place(tmp_path), "trpo", "out", "--rounds", 6, "--max-kl", 0.005, "--batch-size", 16)
     kls, shares = went.figures("step_kl"), went.figures("line_search_frac")
     assert len(kls) == 6
     assert all(0 <= kl <= 0.005 for kl in kls)

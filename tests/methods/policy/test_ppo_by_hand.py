@@ -57,14 +57,9 @@ def test_the_page_and_the_trainer_make_the_same_policy_and_critic(
     rows = [json.loads(line) for line in (tmp_path / "prompts.jsonl").read_text("utf-8").splitlines()]
     prompts = [Prompt(prompt=row["prompt"]) for row in rows]
     # Round n of a run with seed 0 draws with seed n; the page's step n with its own seed + n, from 0.
+    sampling = SamplingSettings(max_tokens=6, seed=1)
     settings = PpoSettings(
-        steps=3,
-        prompts=len(prompts),
-        epochs=2,
-        learning_rate=0.005,
-        beta=0.1,
-        vf_coef=0.3,
-        sampling=SamplingSettings(max_tokens=6, seed=1),
+        steps=3, prompts=len(prompts), epochs=2, learning_rate=0.005, beta=0.1, vf_coef=0.3, sampling=sampling
     )
     scores = list(ppo_by_hand(policy, reference, critic, encoder, prompts, W33, settings))
     went = well(

@@ -31,7 +31,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
 
 
 def refused(place: Place, name: str, out: str, *more: object) -> str:
-    """What a command says that ends with 2, before anything has moved."""
     went = go(place, name, out, *SHORT, *more)
     assert went.code == 2, went.said
     assert not [*went.run.rglob("step-*")]
@@ -78,8 +77,7 @@ def test_verdicts_that_are_missing_are_left_out(place: Place) -> None:
     """Of pairs that lost one, the other goes too; nothing counts as 0."""
     for name in ("p3o", "grpo", "online-dpo"):
         more = ("--rounds", 1, "--batch-size", 12, "--held-out", 0, "--sample.rows", 0)
-        went = well(place, name, f"missing-{name}", *more, "--reward", place.rule("half"))
-        first = went.lines[0]
+        first = well(place, name, f"missing-{name}", *more, "--reward", place.rule("half")).lines[0]
         assert 0 < first["frac_no_verdict"] < 1
         assert first["reward"] >= 1
         if name == "p3o":
@@ -130,8 +128,7 @@ def test_tokens_that_are_left_out_are_said_aloud(place: Place) -> None:
 @pytest.mark.slow
 def test_a_model_with_dropout_in_its_config_is_trained_without(tmp_path: Path) -> None:
     """GPT-2's is on when its folder is loaded by others; policy and critic begin rounds where they stand."""
-    place = make_place(tmp_path, name="gpt2")
-    went = well(place, "ppo", "gpt2", *SHORT, "--minibatches", 2)
+    went = well(make_place(tmp_path, name="gpt2"), "ppo", "gpt2", *SHORT, "--minibatches", 2)
     assert [line["ratio"] for line in went.lines[::8]] == [1.0, 1.0]
 
 

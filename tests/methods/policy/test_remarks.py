@@ -182,8 +182,6 @@ def test_a_run_whose_loss_is_0_is_told_why(place: Place) -> None:
 
 
 class TestNothingToCompare:
-    """Rewards by which no answer is better than another to the same prompt."""
-
     @pytest.fixture
     def flat(self, place: Place) -> str:
         (place.folder / "flat.py").write_text(

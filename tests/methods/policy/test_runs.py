@@ -40,8 +40,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
 
 
 class Runs:
-    """Runs that are made when they are first asked for."""
-
     def __init__(self, place: Place) -> None:
         self.place = place
         self._done: dict[str, Went] = {}
@@ -203,7 +201,6 @@ def test_where_a_round_is_one_move_the_clip_is_said_to_be_idle_and_is(place: Pla
 
 
 def weights(went: Went) -> bytes:
-    """The file of weights that a run has written."""
     return (went.run / "model" / "model.safetensors").read_bytes()
 
 

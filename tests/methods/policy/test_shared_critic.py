@@ -54,8 +54,7 @@ def test_both_losses_reach_the_layers_that_they_share() -> None:
     one = shared()
     pieces = second_move(one)
     loss, found, _ = learnt(one, pieces)
-    without = replace(one.watchers, critic=None)
-    alone = policy_objective(one.found, without)
+    alone = policy_objective(one.found, replace(one.watchers, critic=None))
     one.policy.zero_grad(set_to_none=True)
     head = one.watchers.critic
     assert isinstance(head, ValueHead)
@@ -89,8 +88,7 @@ def test_a_run_learns_with_it_goes_on_exactly_and_writes_the_policy_alone(tmp_pa
     assert not (whole.run / "critic").exists()
     assert whole.figures("value_mean")[-1] != 0
     assert "a head on the policy's own layers" in whole.said
-    again = well(place, "ppo", "whole", *usual, "--rounds", 4)
-    assert "finished" in again.said
+    assert "finished" in well(place, "ppo", "whole", *usual, "--rounds", 4).said
     other = well(place, "ppo", "other", *usual, "--rounds", 4)
     weights = [load_file(run / "model" / "model.safetensors") for run in (whole.run, other.run)]
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])

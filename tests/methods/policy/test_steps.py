@@ -101,8 +101,7 @@ def test_with_one_step_an_answer_it_is_the_outcomes_reward_to_the_last_bit(name:
     first, other = made(paid), made(plain)
     for what in ("advantage_NT", "return_NT", "value_NT", "weight_NT"):
         assert torch.equal(getattr(first.experience, what), getattr(other.experience, what)), what
-    figures = {one.name: one for one in first.metrics}
-    assert figures.pop("steps_mean").total == 1
+    assert {one.name: one for one in first.metrics}.pop("steps_mean").total == 1
     assert [one for one in first.metrics if not one.name.startswith("step")] == [*other.metrics]
 
 
@@ -157,8 +156,7 @@ def test_what_is_done_to_scores_is_done_to_the_sum_of_the_payments(
 ) -> None:
     """All tokens' rewards add up to the shaped score; one that is replaced is paid at the end."""
     settings = {"advantage": "monte-carlo", "kl_coef": 0.0, "update_epochs": 2, **own}
-    pay = ProcessSettings(pay="score")
-    one = paid_scene("ppo", pay, shape=shape, policy=settings)
+    one = paid_scene("ppo", ProcessSettings(pay="score"), shape=shape, policy=settings)
     told = made(one).experience
     plain = scene("ppo", shape=shape, policy=settings)
     collector = one.rounds.collector
@@ -209,8 +207,7 @@ class _Sum:
 
 
 def test_a_round_that_is_kept_and_taken_up_has_the_same_advantages() -> None:
-    one = paid_scene("grpo", SCORE)
-    first = made(one)
+    first = made(paid_scene("grpo", SCORE))
     kept = Round.from_tensors(first.tensors())
     assert torch.equal(kept.experience.advantage_NT, first.experience.advantage_NT)
     assert len(kept.experience.advantage_NT.unique(dim=1)) > 1
@@ -232,8 +229,7 @@ def test_groups_that_are_kept_for_replay_keep_their_steps() -> None:
 def test_groups_are_flat_by_the_sum_of_their_payments() -> None:
     """Each answer is a step of the same score: nothing is left to compare."""
     draw = DrawSettings(temperature=WARM, max_tokens=LONGEST, resample_limit=0)
-    pay = ProcessSettings(pay="score")
-    one = paid_scene("grpo", pay, draw=draw, dynamic_sampling=True, whole=True)
+    one = paid_scene("grpo", ProcessSettings(pay="score"), draw=draw, dynamic_sampling=True, whole=True)
     by = one.rounds.collector.reward.process_reward  # pyright: ignore
 
     class Alike:

@@ -25,8 +25,7 @@ def seen(one: Scene, step: int) -> list[SurrogateInputs]:
         return inner(inputs)
 
     spying.needs = frozenset({"old_distribution"})
-    row = replace(one.found, surrogate=spying)
-    improve = objective.policy_objective(row, one.watchers)
+    improve = objective.policy_objective(replace(one.found, surrogate=spying), one.watchers)
     for piece in one.pieces(step):
         assert isinstance(piece, PolicyMicrobatch)
         improve(piece)
@@ -34,8 +33,7 @@ def seen(one: Scene, step: int) -> list[SurrogateInputs]:
 
 
 def flat(found: list[SurrogateInputs], name: str) -> torch.Tensor:
-    values = [getattr(inputs, name).detach()[inputs.mask_NT] for inputs in found]
-    return torch.cat(values)
+    return torch.cat([getattr(inputs, name).detach()[inputs.mask_NT] for inputs in found])
 
 
 def test_two_tokens_of_the_same_ratio_are_not_treated_alike() -> None:
@@ -50,13 +48,11 @@ def test_two_tokens_of_the_same_ratio_are_not_treated_alike() -> None:
     assert ((kl > 0.025) & (own < 0.025)).any(), "its token has hardly moved, the others have"
     assert ((kl < 0.025) & (own > 0.025)).any(), "a rare token has moved, the distribution has not"
     below, above = 1 - 0.2073, 1 + 0.2406
-    clipped = (ratio < below) | (ratio > above)
-    assert (clipped != (kl >= 0.025)).float().mean() > 0.05
+    assert ((ratio < below) | (ratio > above) != (kl >= 0.025)).float().mean() > 0.05
 
 
 def test_at_a_rounds_beginning_it_is_0() -> None:
-    one = scene("tr-ppo", policy=TWICE)
-    assert flat(seen(one, 1), "whole_old_kl_NT").abs().max() < 1e-12
+    assert flat(seen(scene("tr-ppo", policy=TWICE), 1), "whole_old_kl_NT").abs().max() < 1e-12
 
 
 @pytest.mark.parametrize("top", [1, 4, 61])
@@ -71,18 +67,13 @@ def test_with_few_tokens_kept_it_is_a_lower_bound(top: int, monkeypatch: pytest.
     new_MV = one.policy.distributions(batch, temperature=one.watchers.temperature).detach()
     exact_M = kl_divergence(Categorical(logits=old_MV), Categorical(logits=new_MV))
     learnt(one, [replace(piece, is_first_update=False)])
-    [inputs] = seen_of(one, replace(piece, is_first_update=False))
+    [inputs] = seen(replace(one, rounds=_Once(replace(piece, is_first_update=False))), 1)
     found_M = inputs.whole_old_kl_NT[inputs.mask_NT]
     assert (found_M <= exact_M + 1e-12).all()
     if top == 61:
         torch.testing.assert_close(found_M, exact_M)
     else:
         assert (found_M < exact_M - 1e-6).any()
-
-
-def seen_of(one: Scene, piece: Any) -> list[SurrogateInputs]:
-    single = replace(one, rounds=_Once(piece))
-    return seen(single, 1)
 
 
 class _Once:
@@ -97,7 +88,6 @@ class _Once:
 
 
 def test_a_round_of_one_move_keeps_no_distribution() -> None:
-    one = scene("tr-ppo", policy={"update_epochs": 1, "divergence": "none"})
-    [piece] = one.pieces(1)
+    [piece] = scene("tr-ppo", policy={"update_epochs": 1, "divergence": "none"}).pieces(1)
     assert isinstance(piece, PolicyMicrobatch)
     assert piece.round.experience.old_top_NTK is None

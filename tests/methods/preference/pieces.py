@@ -86,8 +86,6 @@ class Pretended(Ranks):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """An algorithm, the model that learns, its reference and a batch of rows."""
-
     name: str
     policy: Policy
     reference: PreTrainedModel
@@ -167,7 +165,6 @@ def learnt(scene: Scene, pieces: Sequence[PreferenceMicrobatch]) -> Learnt:
 
 
 def same(found: Learnt, wanted: Learnt) -> None:
-    """Equal in all three, and not for want of any."""
     assert abs(found[0] - wanted[0]) < 1e-10 * max(1.0, abs(wanted[0]))
     same_gradients(found[1], wanted[1])
     assert found[2].keys() == wanted[2].keys()
@@ -177,7 +174,6 @@ def same(found: Learnt, wanted: Learnt) -> None:
 
 
 def same_gradients(found: dict[str, Tensor], wanted: dict[str, Tensor]) -> None:
-    """Equal to the last digits, and at all there."""
     assert found.keys() == wanted.keys()
     largest = max(float(grad.abs().max()) for grad in wanted.values())
     assert largest > 1e-4

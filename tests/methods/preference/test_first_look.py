@@ -44,14 +44,12 @@ class Looker:
         self.cache = folder / "kept"
 
     def run(self, out: str, *more: object, name: str = "dpo", toy: Toy | None = None) -> tuple[int, str]:
-        """How a run ends, and what it says."""
         self._said()
         data = self.files[kind_of(name)]
         words = command(name, toy or self.toy, data, self.folder / out, *SHORT, *more)
         return main([*map(str, words)]), self._said()
 
     def refused(self, out: str, *more: object, name: str = "dpo", toy: Toy | None = None) -> str:
-        """What a run says that is stopped before its first step."""
         code, said = self.run(out, *more, name=name, toy=toy)
         assert code == 2, said
         assert not [*(self.folder / out / "checkpoints").glob("step-*")]
@@ -71,8 +69,7 @@ def put(entry: Path, logp_M: torch.Tensor) -> None:
     """Other values in an entry, as whole as if they had been written there."""
     values, facts = entry / reference.LOGP_FILE, entry / reference.FACTS_FILE
     save_file({"logp": logp_M}, values)
-    now = {**json.loads(facts.read_text()), "sha256": save.sha256_of(values)}
-    facts.write_text(json.dumps(now))
+    facts.write_text(json.dumps({**json.loads(facts.read_text()), "sha256": save.sha256_of(values)}))
 
 
 def logp(entry: Path) -> torch.Tensor:

@@ -24,8 +24,7 @@ def test_a_gpu_learns_what_a_cpu_learns(name: str, tmp_path: Path) -> None:
     if name == "aot-unpaired":
         said += ["--rows.threshold", "1"]
     for device in ("cpu", "cuda"):
-        out = tmp_path / device
-        words = ["train", name, "--model", toy.model, "--data", files[rows], "--out", out]
+        words = ["train", name, "--model", toy.model, "--data", files[rows], "--out", tmp_path / device]
         words += [*said, "--device", device, "--dtype", "float64"]
         if name != "orpo":  # It has no reference.
             words += ["--reference.cache", tmp_path / f"cache-{device}"]

@@ -135,8 +135,7 @@ def test_thumbs_out_of_balance_are_said_with_the_weight_that_mends_it(up, down, 
 
 
 def test_thumbs_in_balance_are_fine_and_thumbs_of_one_kind_teach_nothing_else():
-    rows = [thumb(True)] * 11 + [thumb(False)] * 10
-    assert data_diagnostics(rows, preference_algorithm("bco")) == ()
+    assert data_diagnostics([thumb(True)] * 11 + [thumb(False)] * 10, preference_algorithm("bco")) == ()
     (said,) = data_diagnostics([thumb(False)] * 3, preference_algorithm("bco"))
     assert said.startswith("all 3 answers are bad")
 
@@ -146,5 +145,4 @@ def test_a_run_of_few_steps_asks_the_reference_at_each(files, tmp_path, steps, k
     told = config(files, "comparisons", tmp_path / "short")
     some = PreferenceConfig(model=told.model, data=told.data, out=told.out, steps=steps, batch_size=4)
     assert settled_reference(some, range(240)).reference.kind == kind
-    on_disk = LazyRows(str, range(240))
-    assert settled_reference(some, on_disk).reference.kind == "live"
+    assert settled_reference(some, LazyRows(str, range(240))).reference.kind == "live"

@@ -28,8 +28,6 @@ SHORT = ("--steps", 3, "--sample.rows", 0, "--evaluate-every", 9)
 
 
 class Place:
-    """A toy, another model of its family, and the log-probs that its runs keep."""
-
     def __init__(self, folder: Path, said: Callable[[], str]) -> None:
         self.toy, self.files = make_opinions(folder, rows=24)
         self.other = Toy(model=folder / "other", data=self.toy.data)
@@ -77,14 +75,12 @@ def test_computed_before_beside_and_beneath_are_one_reference(
     """Float64, but norms of transformers pass through float32 and round by where numbers lie."""
     place.run("kept run", *EXACT, *adapters)
     said = place.run("live run", *EXACT, *adapters, "--reference.kind", "live")
-    where = "the model beneath the adapters" if adapters else "beside the policy in memory"
-    assert where in said
+    assert ("the model beneath the adapters" if adapters else "beside the policy in memory") in said
     near(place.folder("live run"), place.folder("kept run"), 1e-6)
 
 
 def test_adapters_are_left_as_they_were_after_a_look_beneath_them() -> None:
-    model = with_lora(build("llama"), LoraSettings(rank=2))
-    policy = Policy(model).train()
+    policy = Policy(with_lora(build("llama"), LoraSettings(rank=2))).train()
     with torch.no_grad():
         for name, weight in policy.named_parameters():
             weight.add_(0.1 if "lora_B" in name else 0)
@@ -114,8 +110,7 @@ def test_what_was_computed_is_found_by_the_next_run(place: Place, monkeypatch: p
         raise AssertionError("computed again")
 
     monkeypatch.setattr(reference, "compute_reference_logps", never)
-    second = place.run("second", *SHORT)
-    assert f"reference: log-probs found in {place.kept / entry}" in second
+    assert f"reference: log-probs found in {place.kept / entry}" in place.run("second", *SHORT)
     assert alike(place.folder("first"), place.folder("second"))
     assert lines(place.folder("first")) == lines(place.folder("second"))
 
@@ -259,6 +254,5 @@ def test_another_model_can_be_the_reference_and_nothing_is_asked_of_the_first_lo
 def test_the_same_model_under_another_name_is_the_same_reference(place: Place) -> None:
     twin = place.toy.model.parent / "twin"
     make_model(twin)
-    said = place.run("run", *SHORT, "--reference.model", twin)
-    assert "policy and reference agree" in said
+    assert "policy and reference agree" in place.run("run", *SHORT, "--reference.model", twin)
     assert lines(place.folder("run"))[0]["loss"] == pytest.approx(math.log(2), abs=1e-6)

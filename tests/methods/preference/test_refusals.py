@@ -91,8 +91,6 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Toy, dict[str, Path
 
 @pytest.fixture
 def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """What a command says that ends with 2, before anything is trained."""
-
     def say(arguments: Sequence[object]) -> str:
         capsys.readouterr()
         assert main([*map(str, arguments)]) == 2

@@ -26,7 +26,6 @@ STILL = "hardly anything has been learnt"
 
 
 def history(steps: int | None = None, /, **series: Sequence[float]) -> list[StepReport]:
-    """Reports in which some figures are usual."""
     length = max((len(values) for values in series.values()), default=LONG)
     usual: dict[str, Sequence[float]] = {"margin": [0.5] * length, "length_mean": [10.0] * length}
     return histories.history(steps, **{**usual, **series})
@@ -89,8 +88,7 @@ def test_several_things_can_be_said_at_once() -> None:
 
 
 def test_figures_of_held_out_rows_come_first() -> None:
-    both = history(logp_chosen=steadily(-20, -60), held_logp_chosen=steadily(-20, -19))
-    assert said(both) == {}
+    assert said(history(logp_chosen=steadily(-20, -60), held_logp_chosen=steadily(-20, -19))) == {}
     assert said(history(kl=[20.0] * LONG, held_kl=[1.0] * LONG)) == {}
 
 
@@ -114,7 +112,6 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Toy, dict[str, Path
 
 
 def notes(run: Path, begins: str) -> list[str]:
-    """What the run keeps of what it said."""
     found: list[str] = []
     for path in run.glob("*.jsonl"):
         for line in path.read_text("utf-8").splitlines():
@@ -136,8 +133,7 @@ def test_each_is_said_once_in_a_runs_life_though_it_is_killed_and_goes_on(
         running.until(when_steps_are_done(out, steps))
         running.send(signal.SIGINT)
         said_so.append(running.wait().err)
-    last = finish(*words)
-    said_so.append(last.err)
+    said_so.append(finish(*words).err)
     assert sum(one.count(FAR) for one in said_so) == 1
     assert len(notes(out, FAR)) == 1
     finish(*command("dpo", toy, data["certain"], tmp_path / "whole", *own))

@@ -33,7 +33,6 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
 
 
 def words(files: Files, name: str, out: Path, *more: object) -> list[object]:
-    """A run that evaluates, samples and saves at different steps."""
     toy, data = files
     return command(name, toy, data[kind_of(name)], out, *MANNERS.get(name, ()), *more)
 
@@ -114,8 +113,7 @@ def test_going_back_to_a_checkpoint_takes_along_what_moves_beside_the_weights(
 ) -> None:
     """A row that is no number spoils a step of each epoch: gone back to, or only passed over, is the same."""
     toy = make_toy(tmp_path / "toy", rare="nan")
-    kind = "thumbs" if name == "bco" else "comparisons"
-    rows = judged(kind, 24)
+    rows = judged("thumbs" if name == "bco" else "comparisons", 24)
     answer = "completion" if name == "bco" else "chosen"
     rows[6] = {**rows[6], answer: f"{rows[6][answer]} {' '.join(WORDS)} {RARE}."}
     data = write_rows(tmp_path / "rows.jsonl", rows)

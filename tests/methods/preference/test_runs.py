@@ -26,7 +26,6 @@ NO_REFERENCE = [name for name in PREFERENCE_ALGORITHMS if "reference" not in pre
 
 
 def command(name: str, toy: Toy, data: Path, out: Path, *more: object) -> list[object]:
-    """A short run that evaluates, samples and saves at different steps; ``more`` beats what is here."""
     keeps = (
         "reference" in preference_algorithm(name).needs
         and name != "tr-dpo"
@@ -46,14 +45,12 @@ def command(name: str, toy: Toy, data: Path, out: Path, *more: object) -> list[o
 
 
 def make_opinions(folder: Path, rows: int = 60) -> tuple[Toy, dict[str, Path]]:
-    """A toy model and a file of each kind, with comparisons that are ``certain`` among them."""
     toy, files = make_files(folder, rows)
     sure = [row for row in judged("comparisons", rows) if "probability" not in row]
     return toy, {**files, "certain": write_rows(folder / "certain.jsonl", sure)}
 
 
 def kind_of(name: str) -> str:
-    """The rows that an algorithm is given when nothing else is said."""
     return "thumbs" if PREFERENCE_ALGORITHMS[name].data == "thumbs" else "certain"
 
 
@@ -62,19 +59,15 @@ def weights(run: Path) -> dict[str, torch.Tensor]:
 
 
 class Runs:
-    """A toy, its rows, and runs that are made when they are first asked for."""
-
     def __init__(self, folder: Path) -> None:
         self.toy, self.files = make_opinions(folder, rows=120)
         self.folder = folder
         self._done: dict[str, Done] = {}
 
     def run(self, label: str, name: str, *more: object, kind: str | None = None) -> Path:
-        """The folder of a run that ended well."""
         out = self.folder / label
         if label not in self._done:
-            data = self.files[kind or kind_of(name)]
-            done = finish(*command(name, self.toy, data, out, *more))
+            done = finish(*command(name, self.toy, self.files[kind or kind_of(name)], out, *more))
             self._done[label] = done
         return out
 

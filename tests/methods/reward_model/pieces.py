@@ -63,7 +63,6 @@ def objective_of(
 def learnt(
     model: RewardModel, objective: RewardObjective, pieces: Sequence[RewardMicrobatch]
 ) -> tuple[float, dict[str, Tensor], dict[str, Number]]:
-    """Loss, gradients and figures of all pieces together."""
     model.zero_grad(set_to_none=True)
     loss, metrics = 0.0, list[Metric]()
     for piece in pieces:

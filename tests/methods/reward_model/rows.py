@@ -74,7 +74,6 @@ _NAMES = {"thumbs": "rating", "steps": "steps"}
 
 
 def judged(kind: str, rows: int = 60) -> list[Row]:
-    """So many rows of a kind in plaudit's own layout, the same every time."""
     chance = random.Random(kind)
     name = _NAMES.get(kind, kind.removesuffix("s"))
     return [
@@ -84,7 +83,6 @@ def judged(kind: str, rows: int = 60) -> list[Row]:
 
 
 def make_files(folder: Path, rows: int = 60) -> tuple[Toy, dict[str, Path]]:
-    """A toy model and a file of each kind, with ``demonstrations`` among them."""
     toy = make_toy(folder)
     files = {kind: write_rows(folder / f"{kind}.jsonl", judged(kind, rows)) for kind in KINDS}
     asked = [{**row, "completion": f" {row['completion']}"} for row in demonstrations(16)]
@@ -92,7 +90,6 @@ def make_files(folder: Path, rows: int = 60) -> tuple[Toy, dict[str, Path]]:
 
 
 def command(model: Path, data: Path, out: Path, *more: object) -> list[object]:
-    """A short run that evaluates, samples and saves at different steps; ``more`` beats what is here."""
     return [
         *("train", "reward", "--model", model, "--data", data, "--out", out, "--text", "raw"),
         *("--steps", 10, "--batch-size", 4, "--learning-rate", 0.01, "--held-out", 0.1),

@@ -49,8 +49,7 @@ def by_heart(toy: Toy, out: Path, *more: object) -> list[object]:
 @pytest.fixture(scope="module")
 def overfit(toy: Toy, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("overfit") / "run"
-    done = finish(*by_heart(toy, out, *EARLY))
-    assert done.err.count("overfits: ") == 1
+    assert finish(*by_heart(toy, out, *EARLY)).err.count("overfits: ") == 1
     return out
 
 
@@ -201,16 +200,11 @@ def test_a_rise_is_noise_unless_its_prompts_agree() -> None:
 def test_a_gap_between_training_and_held_out_rows_is_wide_beyond_ten_points_and_noise(
     trained: float, held_out: float, held_out_rows: int, wide: bool
 ) -> None:
+    values = {"accuracy": trained + 0.1, "rows": 60, "held_out/accuracy": held_out}
     reports = [
         StepReport(step=1, steps=3, epoch=1, values={"accuracy": 0.5, "held_out/accuracy": 0.5}, timing={}),
         StepReport(step=2, steps=3, epoch=1, values={"accuracy": trained - 0.1, "rows": 60}, timing={}),
-        StepReport(
-            step=3,
-            steps=3,
-            epoch=1,
-            values={"accuracy": trained + 0.1, "rows": 60, "held_out/accuracy": held_out},
-            timing={},
-        ),
+        StepReport(step=3, steps=3, epoch=1, values=values, timing={}),
     ]
     gap = accuracy_gap(reports, held_out_rows)
     assert gap is not None

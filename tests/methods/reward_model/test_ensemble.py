@@ -38,8 +38,7 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
 @pytest.fixture(scope="module")
 def choir(toy: Toy, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("choir") / "run"
-    done = finish(*command(toy.model, toy.data, out, *THREE))
-    assert done.out == f"The model is in {out}\n"
+    assert finish(*command(toy.model, toy.data, out, *THREE)).out == f"The model is in {out}\n"
     return out
 
 
@@ -97,8 +96,7 @@ def test_members_that_were_killed_go_on_where_they_were(toy: Toy, choir: Path, t
     command_ = command(toy.model, toy.data, out, *THREE)
     Command(command_).kill_when(during_a_save(out / "members" / "1", after=1))
     assert not (out / "combined.json").exists()
-    done = finish(*command_)
-    assert done.err.count(FINISHED) == 1
+    assert finish(*command_).err.count(FINISHED) == 1
     assert [outcome(run) for run in members(out)] == [outcome(run) for run in members(choir)]
     assert scores(out) == scores(choir)
 

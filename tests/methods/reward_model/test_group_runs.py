@@ -29,13 +29,11 @@ SMALL = ("--group.width", 16, "--group.layers", 1, "--group.most", 6, "--group.t
 
 
 def train(model: Path, data: Path, out: Path, *more: object) -> list[str]:
-    """A run on a CPU; ``more`` beats what is here."""
     words = ["train", "group", "--model", model, "--data", data, "--out", out, "--device", "cpu", *more]
     return [str(word) for word in words]
 
 
 def short(toy: Toy, data: Path, out: Path, *more: object) -> list[str]:
-    """Ten steps that evaluate and save at different ones."""
     own = ("--steps", 10, "--batch-size", 4, "--evaluate-every", 3, "--save-every", 2)
     return train(toy.model, data, out, *own, *SMALL, *more)
 
@@ -64,8 +62,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def finished(*words: object) -> str:
-    done = finish(*words)
-    return done.err
+    return finish(*words).err
 
 
 def test_a_few_comparisons_of_an_unseen_group_tell_what_else_it_prefers(tmp_path: Path) -> None:
@@ -213,8 +210,7 @@ def test_what_no_groups_can_be_learnt_from_is_refused(
     toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str], case: str
 ) -> None:
     rows, more, says = BAD[case]
-    data = write_rows(tmp_path / "data.jsonl", rows)
-    assert main(short(toy, data, tmp_path / "run", *more)) == 2
+    assert main(short(toy, write_rows(tmp_path / "data.jsonl", rows), tmp_path / "run", *more)) == 2
     assert says in capsys.readouterr().err
     assert not (tmp_path / "run" / "model").exists()
 
@@ -234,8 +230,7 @@ def test_a_reward_model_embeds_nothing(
 
 
 def test_ties_are_learnt_as_such_and_count_for_no_accuracy(toy: Toy, tmp_path: Path) -> None:
-    rows = [{**row, "probability": 0.5} for row in dogs(FOUR)]
-    ties = write_rows(tmp_path / "ties.jsonl", rows)
+    ties = write_rows(tmp_path / "ties.jsonl", [{**row, "probability": 0.5} for row in dogs(FOUR)])
     finished(*short(toy, ties, tmp_path / "run", "--steps", 3))
     for line in lines(tmp_path / "run"):
         assert line["loss"] >= math.log(2) - 1e-6, "the loss of a tie is least where both score alike"

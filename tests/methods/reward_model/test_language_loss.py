@@ -46,8 +46,7 @@ def plain_nll(causal: Any, head: Tensor, rows: tuple[JudgedRow, ...], kind: str)
     for row, preferred in zip(rows, PREFERRED[kind], strict=True):
         for number in preferred:
             answer = row.example.completions[number].ids
-            ids = torch.tensor([[*row.prompt, *answer]])
-            hidden = causal.model(input_ids=ids).last_hidden_state[0]
+            hidden = causal.model(input_ids=torch.tensor([[*row.prompt, *answer]])).last_hidden_state[0]
             logp_SV = (hidden @ head.T).log_softmax(-1)
             losses += [-logp_SV[len(row.prompt) - 1 + t, token] for t, token in enumerate(answer)]
     return torch.stack(losses).mean()
@@ -117,10 +116,6 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Toy, dict[str, Path
     return make_files(tmp_path_factory.mktemp("toy"), rows=40)
 
 
-def last_line(run: Path) -> dict[str, float]:
-    return json.loads((run / "metrics.jsonl").read_text("utf-8").splitlines()[-1])
-
-
 @pytest.mark.slow
 def test_a_model_that_learns_with_it_still_knows_how_to_write(
     files: tuple[Toy, dict[str, Path]], tmp_path: Path
@@ -132,7 +127,7 @@ def test_a_model_that_learns_with_it_still_knows_how_to_write(
         more = ("--reward.nll-coef", coef, "--steps", 12, "--sample.rows", 0)
         done = finish(*command(toy.model, data["comparisons"], out, *more))
         assert f"beside it {coef:g} × −log π per token of the preferred answers" in done.err
-        nll[coef] = last_line(out)["held_out/nll"]
+        nll[coef] = json.loads((out / "metrics.jsonl").read_text("utf-8").splitlines()[-1])["held_out/nll"]
     assert nll[1.0] < nll[1e-9] - 0.2
 
 

@@ -122,8 +122,6 @@ def learnt(files: tuple[Toy, dict[str, Path]], tmp_path_factory: pytest.TempPath
 
 @pytest.fixture
 def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """What a command says that ends with 2."""
-
     def say(arguments: list[object]) -> str:
         capsys.readouterr()
         assert main([*map(str, arguments)]) == 2

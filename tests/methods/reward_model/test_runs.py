@@ -28,15 +28,12 @@ STILL = ("--steps", 1, "--learning-rate", 1e-12)
 
 
 class Runs:
-    """A toy, its rows, and runs that are made when they are first asked for."""
-
     def __init__(self, folder: Path) -> None:
         self.toy, self.files = make_files(folder, rows=120)
         self.folder = folder
         self._done: dict[str, Done] = {}
 
     def run(self, name: str, kind: str, *more: object, model: Path | None = None) -> Path:
-        """The folder of a run that ended well."""
         out = self.folder / name
         if name not in self._done:
             done = finish(*command(model or self.toy.model, self.files[kind], out, *more))
@@ -103,8 +100,7 @@ def test_a_run_that_is_killed_again_and_again_ends_as_if_it_had_not_been(
     whole = outcome(runs.run(f"{kind}, undisturbed", kind))
     chance, out = random.Random(kind), tmp_path / "run"
     again = command(runs.toy.model, runs.files[kind], out)
-    killed = Command(again).kill_when(during_a_save(out, after=1))
-    assert killed.code == -signal.SIGKILL
+    assert Command(again).kill_when(during_a_save(out, after=1)).code == -signal.SIGKILL
     for _ in range(2):
         Command(again).kill_when(at_random(chance))
     finish(*again)
@@ -192,8 +188,6 @@ def test_points_begin_on_the_scale_of_the_ratings(runs: Runs) -> None:
 
 @pytest.fixture(scope="module")
 def staged(runs: Runs) -> Callable[..., list[object]]:
-    """A run whose first stage learns comparisons, and whose second learns rankings."""
-
     def make(out: Path, *more: object) -> list[object]:
         stage = ("--pretraining.data", runs.files["comparisons"], "--pretraining.epochs", 0.3)
         own = ("--reward.noise", 0.1, "--reward.pooling", "mean")
@@ -239,8 +233,7 @@ def test_the_best_checkpoint_can_be_that_of_the_best_accuracy(runs: Runs) -> Non
         *("--keep.use-best", "--keep.best", "held_out/accuracy", "--keep.best-is", "highest"),
         *("--steps", 20, "--evaluate-every", 2, "--learning-rate", 0.02),
     )
-    accuracies = [line["held_out/accuracy"] for line in lines(run) if "held_out/accuracy" in line]
-    assert max(accuracies) > 0.5
+    assert max([line["held_out/accuracy"] for line in lines(run) if "held_out/accuracy" in line]) > 0.5
     assert (run / "model" / "model.safetensors").is_file()
 
 

@@ -47,7 +47,6 @@ def accuracy(rows, tasks: list[Task]) -> float:
 
 
 def settings(where: Path, data: Path, steps: int) -> dict:
-    """A short run on the world's base model."""
     return {
         **{"model": base_model_folder(), "data": data, "out": where / "run", "held_out": "0", "sinks": ()},
         **{"steps": steps, "batch_size": 24, "learning_rate": 2e-3, "quote": QUOTE, "max_length": 400},
@@ -64,8 +63,7 @@ def comparisons(where: Path, n: int) -> Path:
 @pytest.mark.slow
 def test_a_text_reward_learns_which_answers_are_good(tmp_path):
     data = comparisons(tmp_path, 300)
-    summary = text_reward(TextRewardConfig(words=TEXT_REWARD, **settings(tmp_path, data, 60)))
-    assert summary is not None
+    assert text_reward(TextRewardConfig(words=TEXT_REWARD, **settings(tmp_path, data, 60))) is not None
     tasks = asked(100)
     reward = load_language_judge(tmp_path / "run", "cpu", "float32")
     assert isinstance(reward, GenerativeReward)
@@ -84,8 +82,7 @@ def _with_weights_of(folder: Path, reward: GenerativeReward):
     from plaudit.tokens.encode import make_encoder
 
     model = load_model(folder, dtype=torch.float32, device=torch.device("cpu"))
-    wording = reward._model.spec
-    return LanguageJudgeModel("untrained", Policy(model), make_encoder(folder), wording)
+    return LanguageJudgeModel("untrained", Policy(model), make_encoder(folder), reward._model.spec)
 
 
 @pytest.mark.slow
@@ -209,13 +206,8 @@ def test_a_held_out_file_of_the_same_name_would_mix_up_the_critiques(tmp_path):
     other = write_rows(tmp_path / "other" / "judged.jsonl", critique_rows(4))
     toy = make_toy(tmp_path)
     data = write_rows(tmp_path / "judged.jsonl", critique_rows(8))
-    config = CriticConfig(
-        model=toy.model,
-        data=data,
-        out=tmp_path / "run",
-        held_out=str(other),
-        words=CritiqueSettings(points=3),
-    )
+    words = CritiqueSettings(points=3)
+    config = CriticConfig(model=toy.model, data=data, out=tmp_path / "run", held_out=str(other), words=words)
     with pytest.raises(UserError, match="has the same name as other rows"):
         critic(config)
 

@@ -14,15 +14,7 @@ from plaudit.engine.metrics import values_of
 from plaudit.engine.step import Stepper, held_out_evaluator, take_step
 from plaudit.errors import UserError
 from plaudit.losses.supervised import forward_kl, jensen_shannon, reverse_kl
-from plaudit.methods.supervised.distillation import (
-    DIVERGENCE_METRIC,
-    context_role,
-    distillation_objective,
-    divergence_named,
-    encode_with_context,
-    frozen_copy,
-    refuse_other_tokenizer,
-)
+from plaudit.methods.supervised import distillation
 from plaudit.methods.supervised.objective import SupervisedMicrobatch, likelihood_objective, microbatches_of
 from plaudit.models.policy import Policy
 from plaudit.tokens.batch import Completion, Example, batch_of
@@ -72,12 +64,9 @@ def whole(examples):
 
 
 def trained(policy, objective, examples, steps):
+    optimizer = torch.optim.AdamW(policy.parameters(), weight_decay=0.0)
     stepper = Stepper(
-        module=policy,
-        optimizer=torch.optim.AdamW(policy.parameters(), weight_decay=0.0),
-        objective=objective,
-        clip=1.0,
-        ranks=single_process(),
+        module=policy, optimizer=optimizer, objective=objective, clip=1.0, ranks=single_process()
     )
     losses = []
     for step in range(steps):
@@ -101,7 +90,7 @@ def full_tables(policy, example):
 @pytest.mark.parametrize("divergence", [forward_kl, reverse_kl, jensen_shannon])
 def test_a_small_student_takes_over_what_a_larger_teacher_thinks(divergence):
     teacher, student, examples = model(1, hidden=48, spread=0.15), model(2), rows()
-    objective = distillation_objective(student, teacher, divergence)
+    objective = distillation.distillation_objective(student, teacher, divergence)
     losses = trained(student, objective, examples, 100)
     assert losses[0] > 0.05
     assert losses[-1] < 0.02 * losses[0]
@@ -123,7 +112,7 @@ def test_the_loss_is_the_mean_over_trained_tokens_of_the_plain_models_divergence
     for policy in policies:
         policy.use_layout(layout)
     piece = whole(examples)
-    terms = distillation_objective(student, teacher, reverse_kl)(piece)
+    terms = distillation.distillation_objective(student, teacher, reverse_kl)(piece)
     # Llama's norms and the packed attention compute in float32 inside.
     assert terms.loss_N.tolist() == pytest.approx(expected, rel=1e-5)
     assert terms.loss.item() == pytest.approx(sum(expected) / piece.total_tokens, rel=1e-5)
@@ -152,11 +141,13 @@ def test_hard_targets_are_a_share_of_the_loss_beside_the_teachers(hard):
         tables = full_tables(teacher, row), full_tables(student, row)
         soft += kl_div(tables[1], tables[0], log_target=True, reduction="sum").item()
         nll += nll_loss(tables[1], torch.tensor(row.completions[0].ids[:-1]), reduction="sum").item()
-    terms, found = gradient(student, distillation_objective(student, teacher, forward_kl, hard_weight=hard))
+    terms, found = gradient(
+        student, distillation.distillation_objective(student, teacher, forward_kl, hard_weight=hard)
+    )
     tokens = whole(rows()).total_tokens
     assert terms.loss.item() == pytest.approx(((1 - hard) * soft + hard * nll) / tokens, rel=1e-5)
     assert values_of(terms.metrics)["divergence"] == pytest.approx(soft / tokens, rel=1e-5)
-    of_teacher = gradient(student, distillation_objective(student, teacher, forward_kl))[1]
+    of_teacher = gradient(student, distillation.distillation_objective(student, teacher, forward_kl))[1]
     of_answers = gradient(student, likelihood_objective(student))[1]
     # Llama's norms and the packed attention compute in float32 inside.
     torch.testing.assert_close(found, (1 - hard) * of_teacher + hard * of_answers, rtol=1e-5, atol=1e-7)
@@ -165,7 +156,7 @@ def test_hard_targets_are_a_share_of_the_loss_beside_the_teachers(hard):
 
 def test_pieces_add_up_to_the_gradient_of_the_whole():
     teacher, student = model(1, dtype=torch.float64), model(2, dtype=torch.float64)
-    objective = distillation_objective(student, teacher, jensen_shannon)
+    objective = distillation.distillation_objective(student, teacher, jensen_shannon)
     piece = whole(rows())
     muted = replace(
         piece.examples[0], completions=(replace(piece.examples[0].completions[0], mask=(False,) * 4),)
@@ -182,13 +173,11 @@ def test_pieces_add_up_to_the_gradient_of_the_whole():
 
 def test_held_out_figures_are_the_objectives_own():
     teacher, student, examples = model(1, spread=0.15), model(2), rows()
-    objective = distillation_objective(student, teacher, forward_kl)
+    objective = distillation.distillation_objective(student, teacher, forward_kl)
+    microbatches = microbatches_of(examples, single_process(), 16)
     figures = values_of(
         held_out_evaluator(
-            objective,
-            microbatches_of(examples, single_process(), 16),
-            single_process(),
-            {"divergence": DIVERGENCE_METRIC},
+            objective, microbatches, single_process(), {"divergence": distillation.DIVERGENCE_METRIC}
         )(lambda: None)
     )
     expected = values_of(objective(whole(examples)).metrics)
@@ -198,20 +187,20 @@ def test_held_out_figures_are_the_objectives_own():
 
 def test_another_vocabulary_is_refused_before_anything_runs():
     with pytest.raises(UserError, match="37 tokens and the teacher's 41"):
-        distillation_objective(model(1), model(2, vocabulary=41), forward_kl)
+        distillation.distillation_objective(model(1), model(2, vocabulary=41), forward_kl)
 
 
 def test_another_tokenizer_is_refused_by_its_first_different_token(tmp_path):
     bytes_, words = (load_tokenizer(folder(tmp_path / one.kind, one)) for one in (CHATML, WORDS))
-    refuse_other_tokenizer(bytes_, bytes_)
+    distillation.refuse_other_tokenizer(bytes_, bytes_)
     with pytest.raises(UserError, match=r"the token '.+' is number"):
-        refuse_other_tokenizer(bytes_, words)
+        distillation.refuse_other_tokenizer(bytes_, words)
 
 
 def test_an_unknown_divergence_is_named_with_the_known_ones():
-    assert divergence_named("js") is jensen_shannon
+    assert distillation.divergence_named("js") is jensen_shannon
     with pytest.raises(UserError, match="'kl'; it is one of forward, reverse, js"):
-        divergence_named("kl")
+        distillation.divergence_named("kl")
 
 
 @pytest.fixture(scope="module")
@@ -229,11 +218,11 @@ CHATS = [chat("Hi.", "Hello."), chat("How are you?", "Fine, thanks."), chat("And
 @pytest.mark.slow
 def test_with_a_distilled_context_the_student_agrees_without_it(encoder):
     student = model(3, vocabulary=len(encoder.info.tokenizer), spread=0.15)
-    teacher = frozen_copy(student)
-    taught = encode_with_context(CHATS, encoder, CONTEXT)
+    teacher = distillation.frozen_copy(student)
+    taught = distillation.encode_with_context(CHATS, encoder, CONTEXT)
     assert not taught.encoding.refused
     examples = taught.encoding.examples
-    objective = distillation_objective(student, teacher, forward_kl, taught.teacher_prompts)
+    objective = distillation.distillation_objective(student, teacher, forward_kl, taught.teacher_prompts)
     losses = trained(student, objective, examples, 60)
     assert losses[0] > 0.05
     assert losses[-1] < 0.02 * losses[0]
@@ -245,7 +234,7 @@ def test_with_a_distilled_context_the_student_agrees_without_it(encoder):
 
 
 def test_the_teachers_prompt_carries_the_context_and_the_answer_is_the_same(encoder):
-    taught = encode_with_context(CHATS, encoder, CONTEXT)
+    taught = distillation.encode_with_context(CHATS, encoder, CONTEXT)
     for row, record in zip(taught.encoding.examples, CHATS, strict=True):
         assert row == encoder.encode(record.prompt, (record.completion,))
         asked = encoder.info.decode(taught.teacher_prompts[row.prompt_id])
@@ -254,14 +243,13 @@ def test_the_teachers_prompt_carries_the_context_and_the_answer_is_the_same(enco
 
 def test_plain_text_gets_the_context_as_a_prefix(encoder):
     record = Demonstration(prompt="Hi.", completion=" Hello.")
-    taught = encode_with_context([record], encoder, CONTEXT)
-    (asked,) = taught.teacher_prompts.values()
+    (asked,) = distillation.encode_with_context([record], encoder, CONTEXT).teacher_prompts.values()
     assert f"{CONTEXT}\n\nHi.<|im_end|>" in encoder.info.decode(asked)
 
 
 def test_a_row_whose_context_would_be_cut_is_refused_and_the_others_stay(encoder):
     long = chat("How are you? " * 20, "Well.", origin="a.jsonl:7")
-    taught = encode_with_context([*CHATS, long], encoder, CONTEXT, max_tokens=100)
+    taught = distillation.encode_with_context([*CHATS, long], encoder, CONTEXT, max_tokens=100)
     assert len(taught.encoding.examples) == len(CHATS)
     (refused,) = taught.encoding.refused
     assert refused.origin == "a.jsonl:7"
@@ -272,7 +260,7 @@ def test_a_template_that_moves_the_context_between_answers_is_not_asked_to(tmp_p
     encoder = make_encoder(folder(tmp_path, MISTRAL))
     turns = (*assistant_turn("Hello."), Message(role="user", content="And you?"), *assistant_turn("Well."))
     record = Demonstration(prompt=user_turn("Hi."), completion=turns)
-    taught = encode_with_context([record], encoder, CONTEXT)
+    taught = distillation.encode_with_context([record], encoder, CONTEXT)
     assert not taught.encoding.refused
     (asked,) = taught.teacher_prompts.values()
     assert CONTEXT in encoder.info.decode(asked)
@@ -283,8 +271,8 @@ def test_a_template_that_moves_the_context_between_answers_is_not_asked_to(tmp_p
 )
 def test_the_context_goes_where_the_template_keeps_it(tmp_path, family, place):
     encoder = make_encoder(folder(tmp_path, family))
-    assert context_role(encoder) == place
-    taught = encode_with_context(CHATS[:1], encoder, CONTEXT)
+    assert distillation.context_role(encoder) == place
+    taught = distillation.encode_with_context(CHATS[:1], encoder, CONTEXT)
     assert not taught.encoding.refused
     (asked,) = taught.teacher_prompts.values()
     assert CONTEXT in encoder.info.decode(asked)
@@ -292,12 +280,12 @@ def test_the_context_goes_where_the_template_keeps_it(tmp_path, family, place):
 
 def test_an_empty_context_stops_the_run(encoder):
     with pytest.raises(UserError, match="the context is empty"):
-        encode_with_context(CHATS, encoder, "  ")
+        distillation.encode_with_context(CHATS, encoder, "  ")
 
 
 def test_a_row_that_has_no_teachers_prompt_is_named():
     policy = model(1)
-    objective = distillation_objective(policy, frozen_copy(policy), forward_kl, {})
+    objective = distillation.distillation_objective(policy, distillation.frozen_copy(policy), forward_kl, {})
     with pytest.raises(UserError, match=r"a\.jsonl:0: the teacher has no prompt .* encode_with_context"):
         objective(whole(rows()))
 
@@ -308,6 +296,6 @@ def test_batches_of_several_answers_are_read_in_the_same_order():
     two = replace(one, completions=(*one.completions, *rows()[3].completions))
     assert batch_of([two]).mask_NT.shape == (2, 7)
     alone_ = [replace(two, completions=(answer,)) for answer in two.completions]
-    objective = distillation_objective(student, teacher, forward_kl)
+    objective = distillation.distillation_objective(student, teacher, forward_kl)
     together, apart = objective(whole([two])), objective(whole(alone_))
     torch.testing.assert_close(together.loss_N, apart.loss_N, rtol=1e-4, atol=1e-6)

@@ -25,12 +25,10 @@ OWN = (
 
 def trained(toy: Toy, out: Path, *, method: str = "sft", **settings: Any) -> Path:
     """The model of a run of one step."""
-    run_method(
-        method,
-        config_type(method)(
-            **{"model": toy.model, "data": toy.data, **settings}, out=out, device="cpu", sinks=(), steps=1
-        ),
+    config = config_type(method)(
+        **{"model": toy.model, "data": toy.data, **settings}, out=out, device="cpu", sinks=(), steps=1
     )
+    run_method(method, config)
     return out / "model"
 
 
@@ -45,19 +43,15 @@ def test_raw_text_is_asked_raw_and_a_template_of_ones_own_is_saved(tmp_path: Pat
     assert sampler.encoder.info.decode(sampler.encoder.encode_prompt("Hi?")) == "Hi?"
     assert "prompts in plain text are raw" in (tmp_path / "raw" / "notes.jsonl").read_text("utf-8")
     # A run that goes on from it asks in the same way, until it is told otherwise.
-    again = trained(Toy(model=raw_model, data=toy.data), tmp_path / "again", template=own_template(tmp_path))
+    path = tmp_path / "own.jinja"
+    path.write_text(OWN, "utf-8")
+    again = trained(Toy(model=raw_model, data=toy.data), tmp_path / "again", template=path)
     assert make_encoder(again).encode_prompt("Hi?") == sampler.encoder.encode_prompt("Hi?")
     assert (
         make_encoder(again, text="chat")
         .info.decode(make_encoder(again, text="chat").encode_prompt("Hi?"))
         .endswith("<|im_start|>user: Hi?<|im_end|><|im_start|>assistant: ")
     )
-
-
-def own_template(folder: Path) -> Path:
-    path = folder / "own.jinja"
-    path.write_text(OWN, "utf-8")
-    return path
 
 
 def test_a_template_that_cannot_be_read_is_refused(tmp_path: Path) -> None:

@@ -65,8 +65,7 @@ def test_what_needs_no_second_opinion_costs_none() -> None:
 
 
 def test_truth_and_facts_come_to_every_tier_and_cascades_nest() -> None:
-    first = Told("first", {})
-    cascade = Cascade(name="x", tiers=(Tier(reward=first), Tier(reward=number())))
+    cascade = Cascade(name="x", tiers=(Tier(reward=Told("first", {})), Tier(reward=number())))
     assert cascade.scores([asked("1", "2", truth="1")]) == ((1.0, 0.0),)
     inner = Blend(name="inner", rewards=(Told("a", {"a": 2.0}),), weights=(1.0,))
     outer = Cascade(name="outer", tiers=(Tier(reward=inner), Tier(reward=Told("b", {"b": 1.0}))))

@@ -31,8 +31,7 @@ def test_the_manners_meet_at_their_limits() -> None:
     _close(aggregate.gated(TABLE[0], TABLE[1], below=-math.inf), TABLE[1].tolist())
     _close(aggregate.gated(TABLE[0], TABLE[1], below=math.inf), TABLE[0].tolist())
     _close(aggregate.disagreement(TABLE[:1]), [0.0] * 9)
-    same = TABLE[:1].expand(3, -1)
-    _close(aggregate.cautious(same, 5), TABLE[0].tolist())
+    _close(aggregate.cautious(TABLE[:1].expand(3, -1), 5), TABLE[0].tolist())
 
 
 def test_doubt_is_of_the_pair_and_knows_no_level() -> None:

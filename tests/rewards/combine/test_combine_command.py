@@ -17,7 +17,6 @@ from tests.rewards.scorers import apart, known, said, scorer_folder, tasks
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two rewards, ``a`` and ``b``, and a language model, ``sft``."""
     where = tmp_path_factory.mktemp("rewards")
     for seed, name in enumerate("ab"):
         scorer_folder(where / f"made-{name}", seed=seed).rename(where / name)

@@ -62,12 +62,10 @@ def asked(taste: str, count: int) -> list[Task]:
 
 
 def right(rows: Sequence[TaskScores]) -> float:
-    """How often the first answer has the higher score."""
     return sum(known(one) > known(other) for one, other in rows) / len(rows)
 
 
 def scorer(where: Path) -> Path:
-    """A folder that says of itself that it holds a reward model."""
     folder = make_toy(where).model
     facts = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(

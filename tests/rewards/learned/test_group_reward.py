@@ -131,8 +131,7 @@ def test_an_answer_alone_has_no_verdict_and_an_unreadable_one_spoils_no_other(le
     two = task("Name four colours.", "Red.", "Blue, red, white and black.")
     alone, endless = task("Name four colours.", "Red."), "red " * 2000
     three = task("Name four colours.", "Red.", endless, "Blue, red, white and black.")
-    half = task("Name four colours.", "Red.", endless)
-    rows = reward.scores([alone, two, three, half])
+    rows = reward.scores([alone, two, three, task("Name four colours.", "Red.", endless)])
     assert rows[0] == (None,)
     assert rows[2][1] is None
     assert apart([(rows[2][0], rows[2][2])], [rows[1]]) < 1e-5
@@ -202,8 +201,7 @@ def test_the_command_makes_a_reward_that_can_be_evaluated(learnt, tmp_path, caps
         rows.append({"kind": "comparison", **said})
     data = write_rows(tmp_path / "pairs.jsonl", rows)
     assert run("eval", "reward", out, "--data", data, "--device", "cpu", "--out", tmp_path / "told") == 0
-    told = json.loads((tmp_path / "told" / "summary.json").read_text())
-    (one,) = told["evaluations"]
+    (one,) = json.loads((tmp_path / "told" / "summary.json").read_text())["evaluations"]
     assert one["accuracy"]["value"] > 0.75
     assert (one["pairs"], one["missing"]) == (60, 0)
     assert "long" in capsys.readouterr().out
@@ -271,8 +269,7 @@ def test_a_damaged_taste_is_named(learnt, tmp_path, change, says):
 
 def test_a_damaged_module_is_named(learnt, tmp_path):
     shutil.copytree(learnt / "groups" / "model", tmp_path / "module")
-    taste = replace(taste_of(learnt, "long-9"), module=tmp_path / "module")
-    save_manifest(tmp_path / "long", taste)
+    save_manifest(tmp_path / "long", replace(taste_of(learnt, "long-9"), module=tmp_path / "module"))
     facts = json.loads((tmp_path / "module" / CONFIG_FILE).read_text())
     (tmp_path / "module" / CONFIG_FILE).write_text(json.dumps({**facts, "width": 64}))
     with pytest.raises(UserError, match="no group preference module as it was saved"):

@@ -11,14 +11,7 @@ from plaudit.data.records import Steps, assistant_turn, user_turn
 from plaudit.losses.reward import binary
 from plaudit.models.reward_model import RewardModel
 from plaudit.rewards.base import Reward
-from plaudit.rewards.learned.process import (
-    Solution,
-    StepReward,
-    encode_steps,
-    last_step,
-    step_minimum,
-    step_product,
-)
+from plaudit.rewards.learned import process
 from plaudit.rewards.learned.scalar import LearnedReward
 from plaudit.rewards.learned.step_payments import step_lines
 from plaudit.tokens.batch import batch_of
@@ -30,8 +23,8 @@ from tests.rewards.scorers import known, said, scorer
 ASKED = user_turn("w20 w21 w22")
 
 
-def _solution(*lengths: int, seed: int = 0) -> Solution:
-    return Solution(prompt=ASKED, steps=tuple(said(n, seed * 10 + i) for i, n in enumerate(lengths)))
+def _solution(*lengths: int, seed: int = 0) -> process.Solution:
+    return process.Solution(prompt=ASKED, steps=tuple(said(n, seed * 10 + i) for i, n in enumerate(lengths)))
 
 
 def test_each_step_is_read_at_its_last_token_whatever_is_asked_along_with_it(tmp_path: Path) -> None:
@@ -54,14 +47,14 @@ def test_each_step_is_read_at_its_last_token_whatever_is_asked_along_with_it(tmp
 def test_steps_are_encoded_as_they_are_in_training(tmp_path: Path) -> None:
     encoder = make_encoder(start(tmp_path))
     solution = _solution(3, 2)
-    example, ends = encode_steps(solution, encoder)
+    example, ends = process.encode_steps(solution, encoder)
     [row] = encode_judged([Steps(prompt=ASKED, steps=solution.steps, labels=(1.0, 0.0))], encoder).examples
     assert (example, ends) == (row.example, row.judgement.ends)
 
 
 def test_a_solution_that_cannot_be_read_is_no_verdict_with_its_reason(tmp_path: Path) -> None:
     reward, _ = scorer(tmp_path)
-    found = reward.step_logits([_solution(200), Solution(prompt=ASKED, steps=()), _solution(2)])
+    found = reward.step_logits([_solution(200), process.Solution(prompt=ASKED, steps=()), _solution(2)])
     assert [values is None for values in found] == [True, True, False]
     assert len(reward.refused) == 2
 
@@ -69,17 +62,17 @@ def test_a_solution_that_cannot_be_read_is_no_verdict_with_its_reason(tmp_path: 
 def test_the_three_readings_of_steps() -> None:
     logits = [2.0, -1.0, 0.5]
     chances = [1 / (1 + math.exp(-x)) for x in logits]
-    assert step_product(logits) == pytest.approx(math.prod(chances))
-    assert step_minimum(logits) == pytest.approx(chances[1])
-    assert last_step(logits) == pytest.approx(chances[2])
-    assert step_product([3.0]) == step_minimum([3.0]) == last_step([3.0])
-    assert (step_minimum([-1e6, 5.0]), step_product([1e6, 1e6])) == (0.0, 1.0)
+    assert process.step_product(logits) == pytest.approx(math.prod(chances))
+    assert process.step_minimum(logits) == pytest.approx(chances[1])
+    assert process.last_step(logits) == pytest.approx(chances[2])
+    assert process.step_product([3.0]) == process.step_minimum([3.0]) == process.last_step([3.0])
+    assert (process.step_minimum([-1e6, 5.0]), process.step_product([1e6, 1e6])) == (0.0, 1.0)
 
 
 @pytest.mark.parametrize("reading", ["product", "min", "last"])
 def test_an_answer_is_scored_by_its_lines(tmp_path: Path, reading: str) -> None:
     model, _ = scorer(tmp_path)
-    reward = StepReward(model=model, reading=reading)
+    reward = process.StepReward(model=model, reading=reading)
     assert isinstance(reward, Reward)
     assert reward.name == "fresh"
     solution = _solution(3, 2)
@@ -88,7 +81,9 @@ def test_an_answer_is_scored_by_its_lines(tmp_path: Path, reading: str) -> None:
     [values] = model.step_logits([solution])
     assert values is not None
     assert known(row[0]) == pytest.approx(
-        {"product": step_product, "min": step_minimum, "last": last_step}[reading](values)
+        {"product": process.step_product, "min": process.step_minimum, "last": process.last_step}[reading](
+            values
+        )
     )
     assert row[1] is None
     assert reward.refused == model.refused != {}
@@ -102,14 +97,14 @@ def test_a_model_that_learned_from_steps_finds_the_wrong_one_in_new_solutions(tm
     _train(model, [_labelled(seed) for seed in range(30)], encoder)
     reward = LearnedReward("steps", model, encoder)
     new = [_labelled(seed) for seed in range(100, 130)]
-    found = reward.step_logits([Solution(prompt=one.prompt, steps=one.steps) for one in new])
+    found = reward.step_logits([process.Solution(prompt=one.prompt, steps=one.steps) for one in new])
     right = [
         (value > 0) == (label == 1.0)
         for values, one in zip(found, new, strict=True)
         for value, label in zip(values or (), one.labels, strict=True)
     ]
     assert sum(right) / len(right) > 0.9
-    whole = StepReward(model=reward).scores(
+    whole = process.StepReward(model=reward).scores(
         [
             Task(prompt=one.prompt, answers=(assistant_turn("\n".join(one.steps)),), ended=(True,))
             for one in new

@@ -72,8 +72,7 @@ def cut_up(text: str, chance: random.Random) -> list[bytes]:
     """The text's bytes in tokens of any length, as a policy may draw them."""
     left, pieces = text.encode(), list[bytes]()
     while left:
-        fitting = [word for word in spelling() if left.startswith(word)]
-        pieces.append(chance.choice(fitting))
+        pieces.append(chance.choice([word for word in spelling() if left.startswith(word)]))
         left = left[len(pieces[-1]) :]
     return pieces
 
@@ -149,12 +148,9 @@ def test_tokens_of_words_with_blanks_of_their_own() -> None:
     ids = (1, 5, 6, 4, 2, 3, 4, 4, 7, 5, 6, 8)
     own = make_encoder(folder)
     text = "aß\n bb\n\n ß"
+    answer = Answer(text=text, tokens=len(ids), ended=True)
     rollout = Rollout(
-        prompt=(1,),
-        ids=ids,
-        logp=(0.0,) * len(ids),
-        whole_logp=(0.0,) * len(ids),
-        answer=Answer(text=text, tokens=len(ids), ended=True),
+        prompt=(1,), ids=ids, logp=(0.0,) * len(ids), whole_logp=(0.0,) * len(ids), answer=answer
     )
     assert own.info.tokenizer.decode(list(ids), skip_special_tokens=True) == text
     assert step_ends(rollout, own) == (2, 5, 11)

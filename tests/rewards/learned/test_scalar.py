@@ -46,8 +46,7 @@ def test_neither_batch_mates_nor_order_nor_the_size_of_a_pass_change_a_score(tmp
     model.use_layout(layout)
     asked = tasks()
     together = reward.scores(asked)
-    alone = [reward.scores([one])[0] for one in asked]
-    assert apart(together, alone) <= 1e-5
+    assert apart(together, [reward.scores([one])[0] for one in asked]) <= 1e-5
     order = list(range(len(asked)))
     random.Random(0).shuffle(order)
     turned = [replace(asked[i], answers=asked[i].answers[::-1]) for i in order]
@@ -112,14 +111,8 @@ def test_an_answer_that_was_cut_short_is_read_at_the_end_of_turn_that_it_never_w
 
 def test_what_cannot_be_read_is_no_verdict_with_its_reason_and_spares_the_other_answers(tmp_path):
     reward, _ = scorer(tmp_path)
-    fine, mixed = (
-        task(3),
-        Task(
-            prompt=user_turn(said(3, 1)),
-            answers=(answer(4, 1), answer(200, 2), "plain text", (), user_turn("w20")),
-            ended=(True,) * 5,
-        ),
-    )
+    answers = (answer(4, 1), answer(200, 2), "plain text", (), user_turn("w20"))
+    fine, mixed = (task(3), Task(prompt=user_turn(said(3, 1)), answers=answers, ended=(True,) * 5))
     found = reward.score_tasks([fine, mixed])
     assert [score is None for score in found.rows[1]] == [False, True, True, True, True]
     assert known(found.rows[0][0]) == pytest.approx(known(reward.scores([fine])[0][0]), abs=1e-5)
@@ -143,8 +136,7 @@ def test_a_long_prompt_gives_way_from_its_start_as_in_training_and_is_counted(tm
     long = task(10, asked=150)
     found = reward.score_tasks([long, task(3)])
     assert found.truncated == 1
-    encoder = make_encoder(tmp_path / "start-llama")
-    example = encoder.encode(long.prompt, list(long.answers))
+    example = make_encoder(tmp_path / "start-llama").encode(long.prompt, list(long.answers))
     kept = replace(example, prompt=example.prompt[-(128 - len(example.completions[0].ids)) :])
     with torch.no_grad():
         assert known(found.rows[0][0]) == pytest.approx(float(model.rewards(batch_of([kept]))), abs=1e-5)

@@ -30,7 +30,6 @@ def asked() -> list[Task]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A reward model that begins as the base model."""
     base, out = base_model_folder(), tmp_path_factory.mktemp("world") / "reward"
     encoder = make_encoder(base)
     model = new_reward_model(base, encoder=encoder, dtype=torch.float32, device=CPU)
@@ -64,9 +63,7 @@ def test_a_judge_in_words_is_a_reward_by_its_folder(tmp_path: Path, asked: list[
 
 
 def test_the_base_model_is_no_likelier_than_itself(tmp_path: Path, asked: list[Task]) -> None:
-    save_manifest(
-        tmp_path / "none",
-        ImplicitManifest(policy=base_model_folder(), reference=base_model_folder(), beta=0.1),
-    )
+    manifest = ImplicitManifest(policy=base_model_folder(), reference=base_model_folder(), beta=0.1)
+    save_manifest(tmp_path / "none", manifest)
     rows = load_reward(tmp_path / "none", device="cpu").scores(asked)
     assert {score for row in rows for score in row} == {0.0}

@@ -20,7 +20,6 @@ from tests.models.reward_zoo import CPU, start
 
 
 def worded_folder(where: Path, settings: LanguageJudgeSettings, *, max_length: int = 256) -> Path:
-    """A random language model of the zoo, with the facts of a judge."""
     where.mkdir(parents=True, exist_ok=True)
     folder = start(where)
     wording = LanguageJudgeSpec(settings=settings, quote=QuoteSettings(), max_length=max_length)
@@ -31,7 +30,6 @@ def worded_folder(where: Path, settings: LanguageJudgeSettings, *, max_length: i
 def worded_model(
     folder: Path, settings: LanguageJudgeSettings, *, tokens_at_once: int = 8192
 ) -> LanguageJudgeModel:
-    """The same in float64, by hand."""
     policy = Policy(load_model(folder, dtype=torch.float64, device=CPU))
     wording = LanguageJudgeSpec(settings=settings, max_length=256)
     return LanguageJudgeModel("zoo", policy, make_encoder(folder), wording, tokens_at_once=tokens_at_once)
@@ -119,8 +117,7 @@ class Typist:
 
     def _said(self, question: str, draw: int) -> Answer:
         quoted = [line[2:] for line in question.splitlines() if line.startswith("> ")]
-        points = int(quoted[-1]) + (0, -1, 1)[draw % 3]
-        return Answer(text=str(points), tokens=2, ended=True)
+        return Answer(text=str(int(quoted[-1]) + (0, -1, 1)[draw % 3]), tokens=2, ended=True)
 
 
 def make_encoder_of_words() -> Encoder:

@@ -94,8 +94,7 @@ def test_a_score_does_not_depend_on_what_else_is_asked_nor_on_how_much_at_once(t
 
 def test_what_is_too_long_has_no_verdict_and_the_reason_is_counted(tmp_path):
     reward = load_language_judge(worded_folder(tmp_path, WORDS[0], max_length=60), "cpu", "float32")
-    asked = task(5, 200, 3)
-    [row] = reward.scores([asked])
+    [row] = reward.scores([task(5, 200, 3)])
     assert [score is None for score in row] == [False, True, False]
     assert reward.refused == {
         "the question with what is judged has more than 60 tokens; a part of it is not judged": 1

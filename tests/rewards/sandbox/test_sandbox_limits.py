@@ -76,8 +76,7 @@ while True:
         time.sleep(0.1)
 """
     begun = time.perf_counter()
-    result = ran(code)
-    assert "threads" in result.stop_reason
+    assert "threads" in ran(code).stop_reason
     assert time.perf_counter() - begun < 5
     assert _left() == []
 

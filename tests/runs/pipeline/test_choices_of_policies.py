@@ -48,8 +48,7 @@ def test_questions_of_ones_own_are_asked_and_their_content_is_part_of_the_result
 
 
 def test_a_bad_question_is_named_and_what_is_done_is_kept(place, tmp_path):
-    config = asking(place, {"prompt": "w2", "choices": ["w3"], "right": 0})
-    went = go(config, tmp_path / "out")
+    went = go(asking(place, {"prompt": "w2", "choices": ["w3"], "right": 0}), tmp_path / "out")
     assert went.code != 0
     assert "questions.jsonl:1: field choices: expected 2 answers or more" in went.words
     assert seal(tmp_path / "out", "sft")

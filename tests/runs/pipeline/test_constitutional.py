@@ -83,8 +83,7 @@ def test_a_small_one_goes_from_prompts_to_the_report(device, tmp_path, monkeypat
     changes = [word for name, value in SMALL.items() for word in ("--set", f"{name}={value}")]
     well(CONFIG, out, "--jobs", 1, "--device", device.type, *changes)
     assert list(table(out)) == ["base", "helpful", "sft", "dpo", "grpo"]
-    page = (out / "report.html").read_text("utf-8")
-    assert "100.0 % by models." in page
+    assert "100.0 % by models." in (out / "report.html").read_text("utf-8")
     assert "revised" in " ".join(seal(out, "revisions")["summary"])
 
 

@@ -50,8 +50,7 @@ def test_two_commands_do_not_meet_in_one_folder(place: Path, tmp_path: Path) -> 
 
 def test_a_folder_of_something_else_is_left_alone(place: Path, tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("words", "utf-8")
-    went = go(write_config(place, stages(place)), tmp_path)
-    assert "is not empty: thesis.txt" in went.words
+    assert "is not empty: thesis.txt" in go(write_config(place, stages(place)), tmp_path).words
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
@@ -61,8 +60,7 @@ def test_rows_of_several_sources_are_learnt_together(place: Path, tmp_path: Path
     told["reward"]["data"] = ["$pairs", str(place / "more.jsonl")]
     del told["policy"]
     well(write_config(place, told, "several"), out)
-    read = (out / "stages" / "reward" / "data.jsonl").read_text("utf-8").splitlines()
-    assert len(read) == 20
+    assert len((out / "stages" / "reward" / "data.jsonl").read_text("utf-8").splitlines()) == 20
     assert set(seal(out, "reward")["inputs"]) == {"model", "data 1", "data 2"}
     settings = yaml.safe_load((out / "stages" / "reward" / "run" / "config.yaml").read_text("utf-8"))
     assert settings["data"].endswith("stages/reward/data.jsonl")

@@ -90,8 +90,7 @@ def test_stages_side_by_side_give_the_same_and_die_with_the_one_that_began_them(
 @pytest.mark.slow
 def test_settings_that_changed_are_never_gone_on_with(config, tmp_path):
     out, again = tmp_path / "out", tmp_path / "again"
-    done = Command(["run", config, "--out", out]).kill_when(saving("sft")(out))
-    assert done.code == -signal.SIGKILL
+    assert Command(["run", config, "--out", out]).kill_when(saving("sft")(out)).code == -signal.SIGKILL
     for folder in (out, again):
         well(config, folder, "--set", "sft.learning_rate=0.01", "--only", "demos", "sft")
     assert results(out) == results(again)

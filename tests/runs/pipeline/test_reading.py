@@ -59,8 +59,7 @@ def test_names_may_have_hyphens_dots_or_groups(place):
         "optimizer.clip": 0.5,
     }
     del told["policy"]["learning_rate"]
-    found = read_pipeline(write_config(place, told)).stage("policy")
-    config = found.config({})
+    config = read_pipeline(write_config(place, told)).stage("policy").config({})
     optimizer = config.optimizer
     assert (config.kl_coef, config.learning_rate) == (0.25, 0.001)
     assert (optimizer.weight_decay, optimizer.clip) == (0.1, 0.5)

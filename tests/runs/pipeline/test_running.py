@@ -51,8 +51,7 @@ def test_the_same_command_keeps_everything_and_so_does_its_own_config_from_anywh
     place, whole, tmp_path, monkeypatch
 ):
     before = {path: path.stat().st_mtime_ns for path in (whole / "stages").rglob("*") if path.is_file()}
-    went = well(write_config(place, stages(place)), whole)
-    assert states(went) == dict.fromkeys(NAMES, "kept")
+    assert states(well(write_config(place, stages(place)), whole)) == dict.fromkeys(NAMES, "kept")
     monkeypatch.chdir(tmp_path)
     assert states(well(whole / "pipeline.yaml", whole)) == dict.fromkeys(NAMES, "kept")
     after = {path: path.stat().st_mtime_ns for path in (whole / "stages").rglob("*") if path.is_file()}
@@ -65,8 +64,7 @@ def test_only_what_is_below_a_change_runs_again_and_going_back_costs_nothing(pla
     first = results(out)
     told["reward"]["learning_rate"] = 0.01
     changed = write_config(place, told, "second")
-    dry = well(changed, out, "--dry-run").out
-    assert "runs: learning_rate: 0.003 → 0.01" in dry
+    assert "runs: learning_rate: 0.003 → 0.01" in well(changed, out, "--dry-run").out
     assert states(well(changed, out)) == {
         **dict.fromkeys(["demos", "sft", "pairs"], "kept"),
         **dict.fromkeys(["reward", "policy"], "ran"),

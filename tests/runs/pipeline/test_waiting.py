@@ -103,8 +103,7 @@ def test_a_dry_run_and_the_page_say_who_is_waited_for(place, out, waiting, capsy
 
 @pytest.mark.slow
 def test_the_same_command_goes_on_to_the_end(place, out, finished):
-    ran = {"rlhf": "ran", "below": "ran", "demos": "kept", "beside": "kept"}
-    assert places.states(finished) == ran
+    assert places.states(finished) == {"rlhf": "ran", "below": "ran", "demos": "kept", "beside": "kept"}
     assert not (out / "stages" / "rlhf" / "waits.json").exists()
     assert "waits.json" not in places.seal(out, "rlhf")["outputs"]
     assert set(places.states(places.well(config_of(place), out)).values()) == {"kept"}
@@ -137,8 +136,7 @@ def test_side_by_side_it_waits_and_ends_the_same(place, out, finished):
     assert finished.code == 0
     other = place / "side-by-side"
     for _ in range(2):
-        went = places.go(config_of(place), other, "--jobs", 2)
-        assert went.code == 3
+        assert places.go(config_of(place), other, "--jobs", 2).code == 3
         assert (other / "stages" / "beside" / "stage.json").exists()
         let_answer(other / "labels.db", "rlhf")
     places.well(config_of(place), other, "--jobs", 2)
@@ -162,7 +160,5 @@ def test_other_settings_begin_the_loop_anew_and_find_what_people_said(place, tmp
     out = tmp_path / "out"
     assert places.go(config_of(place, "first"), out).code == 3
     let_answer(out / "labels.db", "rlhf")
-    changed = config_of(place, "second", rlhf={"learning_rate": 0.001})
-    went = places.go(changed, out)
-    assert went.code == 3
+    assert places.go(config_of(place, "second", rlhf={"learning_rate": 0.001}), out).code == 3
     assert (out / "stages" / "rlhf" / "run" / "rounds" / "1" / "policy").exists(), "nobody labels it twice"

@@ -111,8 +111,7 @@ def _evaluate_rewards(
     from plaudit.evaluation.run import evaluated_rewards
 
     if args.trained_on is not None:
-        learnt_from = annotators_of(args.trained_on, threshold=args.threshold)
-        evidence = replace(evidence, learnt_from=learnt_from)
+        evidence = replace(evidence, learnt_from=annotators_of(args.trained_on, threshold=args.threshold))
     if args.world:
         from plaudit.evaluation.prompt_sets import prompt_set
 
@@ -163,7 +162,6 @@ def _check_arguments(args: argparse.Namespace) -> None:
 
 
 def _display_names(models: list[str]) -> list[str]:
-    """What tells the models apart; functions and gold are called what they are called."""
     folders = [model for model in models if not _is_named_reward(model)]
     short = dict(zip(folders, short_names(folders) if folders else (), strict=True))
     names = [short.get(model, model) for model in models]
@@ -176,7 +174,6 @@ def _is_named_reward(model: str) -> bool:
 
 
 def _is_judge(model: str) -> bool:
-    """Whether a model compares two answers and has no score for one."""
     from plaudit.rewards.comparing import compares_pairs
 
     return _is_named_reward(model) and compares_pairs(model)

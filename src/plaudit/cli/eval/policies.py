@@ -147,7 +147,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _trained_prompts_notes(args: argparse.Namespace, models: Mapping[str, Contestant]) -> Iterator[str]:
-    """What to doubt of policies whose run learnt from the very rows whose prompts are asked."""
     from plaudit.config import load_yaml
     from plaudit.engine.run_folder import hash_path, read_lineage
     from plaudit.rewards.load import model_folder
@@ -191,7 +190,6 @@ def _check_arguments(args: argparse.Namespace) -> None:
 
 
 def _contestants_by_name(args: argparse.Namespace) -> dict[str, Contestant]:
-    """The folders, by what tells them apart, the rows' own answers and the prompted policies."""
     from plaudit.evaluation.policies.generate import Contestant, prompted_policy
 
     folders = [Path(model) for model in args.models if model != WRITTEN]
@@ -278,7 +276,6 @@ def lm_eval_harness(args: argparse.Namespace) -> HarnessTasks | None:
 def _check_taxed(
     args: argparse.Namespace, models: Mapping[str, Contestant], settings: EvaluationSettings
 ) -> None:
-    """Refuse what a loss since the reference cannot be measured of."""
     if not (args.tax or args.tasks):
         return
     reference = settings.against[0] if settings.against else next(iter(models))

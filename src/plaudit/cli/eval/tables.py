@@ -73,6 +73,8 @@ def print_agreement(
         ("shown first preferred", lambda contest: format_share(contest.first)),
         ("no verdict", _format_reasons),
     ]
+    if any(contest.corrected for contest in contests):
+        rows.insert(2, ("corrected", lambda it: format_share(it.corrected and it.corrected.corrected)))
     print_table("", _cells(rows, contests), [contest.judge for contest in contests], console)
     console.print(f"Ceiling: {ceiling.words}.")
 
@@ -335,7 +337,6 @@ def _print_contests(contests: Sequence[Contest], console: Console) -> None:
     rows: list[tuple[str, Callable[[Contest], str]]] = [
         ("won / tied / lost", lambda contest: f"{contest.won} / {contest.tied} / {contest.lost}"),
         ("win rate", lambda contest: format_share(contest.raw)),
-        *([("corrected", _format_correction)] if any(contest.corrected for contest in contests) else []),
         ("win rate without ties", lambda contest: format_share(contest.decided)),
         ("at equal length", lambda contest: format_share(contest.length_controlled)),
         ("at equal style", lambda contest: format_share(contest.style_controlled)),
@@ -377,10 +378,6 @@ def _print_policy_best_of(evaluation: PolicyEvaluation, curve: BestOfNCurve, con
 
 def _format_reasons(contest: Contest) -> str:
     return ", ".join(f"{count} {why}" for why, count in contest.reasons.items()) or "0"
-
-
-def _format_correction(contest: Contest) -> str:
-    return format_share(contest.corrected and contest.corrected.corrected)
 
 
 def _format_number(value: float | None, digits: int = 3) -> str:

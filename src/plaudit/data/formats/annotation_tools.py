@@ -80,14 +80,12 @@ def _shown(fields: Node, skipped: Sequence[str] = ()) -> Shown:
         raise BadRowError("missing field", fields.path, expected=expected, found=join_names(fields.fields()))
     prompt = read_prompt(fields.get(prompt_field))
     nodes = {name: fields.optional(name) for name in fields.fields() if name not in (*skipped, prompt_field)}
-    return Shown(
-        prompt=prompt,
-        answers={
-            name: layout.read_response(node, prompt)
-            for name, node in nodes.items()
-            if node is not None and isinstance(node.value, str) and node.value.strip()
-        },
-    )
+    answers = {
+        name: layout.read_response(node, prompt)
+        for name, node in nodes.items()
+        if node is not None and isinstance(node.value, str) and node.value.strip()
+    }
+    return Shown(prompt=prompt, answers=answers)
 
 
 def _compared(chosen: str, response: Response, shown: Shown) -> Iterator[Comparison]:
@@ -167,16 +165,12 @@ def _by_column(row: Node, columns: Sequence[str]) -> Iterator[Response]:
         )
         for value, user, state in zip(values, users, states, strict=True):
             if value.value is not None and state.value in (None, "submitted"):
-                yield Response(
-                    question=column.removesuffix(".responses"),
-                    value=value,
-                    annotator=None if user.value is None else _person(user),
-                    option=column,
-                )
+                question = column.removesuffix(".responses")
+                annotator = None if user.value is None else _person(user)
+                yield Response(question=question, value=value, annotator=annotator, option=column)
 
 
 def _parallel_items(row: Node, column: str, count: int) -> tuple[Node, ...]:
-    """What a column says of each answer; nothing where the rows have no such column."""
     node = row.optional(column)
     found = (Node(value=None),) * count if node is None else node.items()
     if len(found) != count:
@@ -236,12 +230,10 @@ def _argilla_rating(response: Response, shown: Shown) -> Rating:
             f"points of one answer, or a question that begins with its name: {join_names([*shown.answers])}"
         )
     aspect = response.question.removeprefix(name).strip("-_ .") if matching else response.question
+    completion = shown.answers[name]
+    score = response.value.number()
     return Rating(
-        prompt=shown.prompt,
-        completion=shown.answers[name],
-        score=response.value.number(),
-        aspect=aspect or None,
-        **response.who,
+        prompt=shown.prompt, completion=completion, score=score, aspect=aspect or None, **response.who
     )
 
 
@@ -256,8 +248,7 @@ def _label_studio(row: Node, options: layout.ReadOptions) -> Iterator[Record]:
 def _label_studio_min(row: Node, options: layout.ReadOptions) -> Iterator[Record]:
     """The fields of a task and the values of its controls beside each other, a row for each annotation."""
     controls = [name for name in row.fields() if _is_control(row.optional(name))]
-    bookkeeping = ("annotator", "created_at", "updated_at")
-    data = Node(value=layout.other_fields(row, *controls, *bookkeeping))
+    data = Node(value=layout.other_fields(row, *controls, *("annotator", "created_at", "updated_at")))
     person = _person(row.optional("annotator"))
     for name in controls:
         for value in row.get(name).items():
@@ -266,7 +257,6 @@ def _label_studio_min(row: Node, options: layout.ReadOptions) -> Iterator[Record
 
 
 def _is_control(node: Node | None) -> bool:
-    """Whether a field is what a control gave: a list of objects that are neither items nor messages."""
     return node is not None and not is_messages(node) and _is_list_of(node, with_id=False)
 
 
@@ -276,7 +266,6 @@ def _is_list_of(node: Node | None, *, with_id: bool) -> bool:
 
 
 def _regions(annotation: Node) -> Iterator[tuple[Response, str]]:
-    """What each control of an annotation gave, and the names of what it is about."""
     person = _person(annotation.optional("completed_by"))
     for region in () if is_true(annotation, "was_cancelled") else optional_items(annotation, "result"):
         name = region.get("from_name").text()
@@ -374,13 +363,10 @@ def _prodigy(row: Node, options: layout.ReadOptions) -> Iterable[Record]:
 
 
 def _person(node: Node | None) -> str | None:
-    """Who: a number, a name, or the id of an object that holds more about the person."""
     # Argilla writes the id of nobody as the text of Python's None.
     if node is None or node.value in ({}, "", "None"):
         return None
-    if isinstance(node.value, Mapping):
-        return _person(node.optional("id"))
-    return node.name()
+    return _person(node.optional("id")) if isinstance(node.value, Mapping) else node.name()
 
 
 def _is_name(node: Node) -> bool:

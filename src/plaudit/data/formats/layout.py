@@ -256,10 +256,8 @@ def read_response(node: Node, prompt: Text) -> Text:
 
 def split_prompt(turns: Turns, path: str) -> tuple[Turns, Turns]:
     """A conversation as its prompt (before the first assistant turn) and its answer (to the last one).
-
-    User and tool turns between two assistant turns belong to the answer; what follows the last assistant
-    turn has no reply to learn from and is not part of either.
-    """
+    User and tool turns between two assistant turns belong to the answer; what follows the last assistant turn
+    has no reply to learn from and is not part of either."""
     assistant_indices = [i for i, turn in enumerate(turns) if turn.role == "assistant"]
     if not assistant_indices:
         raise BadRowError("empty side", path, expected="a turn of the assistant", found="none")
@@ -286,7 +284,6 @@ def split_shared_turns(chosen: Turns, rejected: Turns) -> tuple[Turns, Turns, Tu
 
 def split_shared_text(chosen: str, rejected: str) -> tuple[str, str, str]:
     """Two whole texts as their common prompt and two answers; no word is ever split.
-
     A space before the answers goes with them, as tokenisers have it; a line break stays with the prompt.
 
     >>> split_shared_text("The sky is blue.", "The sky is black.")

@@ -48,11 +48,9 @@ def last_box(solution: str) -> str | None:
 
 
 def _verl(row: Node, options: layout.ReadOptions) -> Iterator[Record]:
-    yield Prompt(
-        prompt=read_prompt(row.get("prompt")),
-        answer=row.get("reward_model").get("ground_truth").name(),
-        metadata=layout.other_fields(row, "prompt", "reward_model", layout.TOOLS_FIELD),
-    )
+    prompt = read_prompt(row.get("prompt"))
+    metadata = layout.other_fields(row, "prompt", "reward_model", layout.TOOLS_FIELD)
+    yield Prompt(prompt=prompt, answer=row.get("reward_model").get("ground_truth").name(), metadata=metadata)
 
 
 def _truth(rule: Node) -> object:
@@ -104,7 +102,6 @@ def _lines(node: Node) -> str:
 
 
 def _asserted(cases: Node, call: str) -> Iterator[str]:
-    """What a function is given and what it has to return."""
     for given, wanted in _pairs(cases, "inputs", "outputs"):
         arguments = ", ".join(repr(item.value) for item in given.items())
         # The data set wraps most results in a list of one, and its own checker takes either.
@@ -148,7 +145,6 @@ def _rlvr_ifeval(row: Node, options: layout.ReadOptions) -> Iterable[Record]:
 
 
 def _bounds(number: int, quantifier: str, around: float) -> Iterator[tuple[str, int]]:
-    """What IFEval's two relations say of a number that is to be met."""
     slack = max(round(number * around), 1) if quantifier == "around" else 0
     if quantifier != "at most":
         yield "at least", number - slack
@@ -203,7 +199,6 @@ def _chosen_index(step: Node, count: int) -> int | None:
 
 
 def _label(completion: Node, neutral: float) -> float | None:
-    """1 right, 0 wrong, the reader's choice between; None where nobody rated it."""
     node = completion.optional("rating")
     if node is None:
         return None

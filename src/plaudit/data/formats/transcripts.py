@@ -84,13 +84,9 @@ def _assistant_turn(node: Node) -> Turns:
 def _red_team(row: Node, options: layout.ReadOptions) -> Iterator[Record]:
     """The attacker's rating is how well the attack went, from 0 to 4: harmlessness is what is left of it."""
     prompt, completion = layout.split_prompt(parse_transcript(row.get("transcript")), "transcript")
-    yield Rating(
-        prompt=prompt,
-        completion=completion,
-        score=_MOST_HARM - row.get("rating").number_between(0, _MOST_HARM),
-        aspect="harmlessness",
-        category=layout.optional_category(row, "task_description_harm_type"),
-    )
+    score = _MOST_HARM - row.get("rating").number_between(0, _MOST_HARM)
+    category = layout.optional_category(row, "task_description_harm_type")
+    yield Rating(prompt=prompt, completion=completion, score=score, aspect="harmlessness", category=category)
 
 
 _MOST_HARM = 4

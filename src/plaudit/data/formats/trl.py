@@ -52,8 +52,7 @@ def read_comparison(
 
 
 def _text(row: Node, options: layout.ReadOptions) -> Iterable[records.Record]:
-    completion = require_not_empty(row.get("text").text(), "text")
-    return (records.Demonstration(prompt="", completion=completion),)
+    return (records.Demonstration(prompt="", completion=require_not_empty(row.get("text").text(), "text")),)
 
 
 def _messages(row: Node, options: layout.ReadOptions) -> Iterable[records.Record]:
@@ -114,8 +113,7 @@ def _split_pair(row: Node, chosen: records.Text, rejected: records.Text) -> reco
 
 def _repeated_prompt_pair(row: Node, prompt: str) -> records.Comparison:
     """Rows with a prompt as text and both answers as whole conversations that hold it again."""
-    sides = (read_text_or_messages(row.get(side)) for side in ("chosen", "rejected"))
-    pair = _split_pair(row, *sides)
+    pair = _split_pair(row, *(read_text_or_messages(row.get(side)) for side in ("chosen", "rejected")))
     if prompt.strip() not in records.plain_text(pair.prompt):
         raise row.get("prompt").wrong_type_error("messages, or the text that both conversations begin with")
     return pair
@@ -334,7 +332,6 @@ def _require_equal_count(answers: tuple[object, ...], labels: tuple[float, ...],
 
 
 def _metadata(node: Node) -> dict[str, object]:
-    """An object, or the JSON of one, as tables hold it."""
     value = read_json(node, "an object").value
     if not isinstance(value, dict):
         raise node.wrong_type_error("an object")

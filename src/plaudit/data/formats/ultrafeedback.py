@@ -111,7 +111,6 @@ def _post_prompt(info: Node) -> str:
 
 
 def _category(info: Node) -> str | None:
-    """The subreddit of a post; of an article, the site."""
     return optional_name(info, "subreddit") or optional_name(info, "site")
 
 

@@ -65,7 +65,6 @@ def _arena(row: Node, options: ReadOptions) -> Iterable[Record]:
 
 
 def _arena_columns(row: Node, options: ReadOptions) -> Iterable[Record]:
-    """Prompts and answers as lists of texts, a column for each verdict."""
     questions = [user_turn(node.text()) for node in _texts(row.get("prompt"))]
     sides: list[Turns] = []
     for name in ("response_a", "response_b"):
@@ -117,7 +116,6 @@ def _logged_turns(state: Node) -> Turns:
 
 
 def _texts(node: Node) -> tuple[Node, ...]:
-    """A list of texts, or the JSON of one, as the columns of a table hold it."""
     return Node(value=node.value, path=node.path, cells=True).items()
 
 
@@ -154,8 +152,7 @@ def _alpaca_farm(row: Node, options: ReadOptions) -> Iterable[Record]:
 def _webgpt(row: Node, options: ReadOptions) -> Iterable[Record]:
     prompt = row.get("question").get("full_text").text()
     lead = row.get("score_0").number() - row.get("score_1").number()
-    pair = picked(row.get("answer_0"), row.get("answer_1"), prompt, lead)
-    return (replace(pair, strength=abs(lead)),)
+    return (replace(picked(row.get("answer_0"), row.get("answer_1"), prompt, lead), strength=abs(lead)),)
 
 
 def picked(first: Node, second: Node, prompt: Text, lead: float) -> Comparison:

@@ -95,9 +95,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 def read_verified_manifest(folder: Path, *, share: slice = slice(None)) -> Manifest:
     """The manifest, when every file that it lists has its size and hash; else `DamagedCheckpointError`.
-
-    ``share``: which of the files are looked at here.
-    """
+    ``share``: which of the files are looked at here."""
     manifest = _read_manifest(folder)
     for name, digest in [*manifest.files.items()][share]:
         path = folder / name
@@ -232,10 +230,8 @@ def save_checkpoint(
 
 class CheckpointWriter:
     """Saves the checkpoints of a run, one after the other; in the background if it is told to.
-
     There the run goes on as soon as a copy of the state is made; memory holds one such copy, of what this
-    rank writes. A fault is raised by the next call.
-    """
+    rank writes. A fault is raised by the next call."""
 
     def __init__(self, ranks: Ranks, *, background: bool) -> None:
         self._ranks = ranks.with_separate_group() if background else ranks
@@ -305,10 +301,8 @@ def load_latest_checkpoint(
     folder: Path, *, expected: TensorShapes | None = None, ranks: Ranks | None = None
 ) -> LoadedCheckpoint | None:
     """The newest checkpoint that is whole and holds the ``expected`` tensors; None when there is none at all.
-
     Passing over a newer one is said in ``notes``. When there are checkpoints and none is good: `UserError`.
-    All ``ranks`` come, and each looks at some of the files. Tensors are read when they are asked for.
-    """
+    All ``ranks`` come, and each looks at some of the files. Tensors are read when they are asked for."""
     ranks = single_process() if ranks is None else ranks
     # On a network file system another rank might not see the newest one yet: the first one's word counts.
     names = ranks.all_gather_strings([path.name for path in list_checkpoints(folder)] * ranks.is_first)
@@ -330,12 +324,10 @@ def load_latest_checkpoint(
     )
 
 
-def load_checkpoint(
-    path: Path, *, expected: TensorShapes | None = None, ranks: Ranks | None = None
-) -> TrainState:
+def load_checkpoint(path: Path, *, ranks: Ranks | None = None) -> TrainState:
     """One checkpoint, proven; `UserError` says what is wrong with it."""
     try:
-        return _load_verified(path, expected, single_process() if ranks is None else ranks)
+        return _load_verified(path, None, single_process() if ranks is None else ranks)
     except DamagedCheckpointError as error:
         raise UserError(f"{path}: the checkpoint cannot be used: {error}. Choose another one.") from error
 
@@ -355,10 +347,8 @@ def prune_checkpoints(
     folder: Path, *, keep: int, best: int | None = None, current: int | None = None
 ) -> tuple[str, ...]:
     """Deletes all but the newest ``keep`` good checkpoints and the ``best``; says what the user should hear.
-
     ``current`` is a step known to be whole (just saved); without it the newest whole one is looked for, and
-    when there is none, nothing is deleted. Checkpoints newer than it go: the run does not continue them.
-    """
+    when there is none, nothing is deleted. Checkpoints newer than it go: the run does not continue them."""
     checkpoints = {_step_of(path): path for path in list_checkpoints(folder)}
     newest = current if current is not None else _newest_intact_step(checkpoints)
     if newest is None:
@@ -397,7 +387,6 @@ def shape_mismatches(parts: Mapping[str, StoredPart], expected: TensorShapes) ->
 def _write_parts(
     partial: Path, state: TrainState, ranks: Ranks, errors_explained: AbstractContextManager[None]
 ) -> Manifest:
-    """Write what this rank has to write, and learn what the others have written."""
     files: dict[str, Mapping[str, Any]] = {}
     aliases: dict[str, Mapping[str, str]] = {}
     fault: Exception | None = None
@@ -480,9 +469,7 @@ def _newest_intact_step(checkpoints: Mapping[int, Path]) -> int | None:
 def _dangling_latest_note(folder: Path, names: Sequence[str]) -> tuple[str, ...]:
     hint = folder / "latest"
     name = hint.read_text(encoding="utf-8", errors="replace").strip() if hint.is_file() else ""
-    if not name or name in names:
-        return ()
-    return (f"{hint}: names {name!r}, which is not there",)
+    return () if not name or name in names else (f"{hint}: names {name!r}, which is not there",)
 
 
 def _step_of(path: Path) -> int:

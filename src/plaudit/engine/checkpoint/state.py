@@ -66,9 +66,7 @@ class HoldsWeights(Protocol):
 
 class RunningMean:
     """The mean of the exponential running means of two metrics: m ← (1 − share) · m + share · value.
-
-    Example: BCO's δ is ``RunningMean(("reward_chosen", "reward_rejected"), share=0.1)``.
-    """
+    Example: BCO's δ is ``RunningMean(("reward_chosen", "reward_rejected"), share=0.1)``."""
 
     def __init__(self, metrics: tuple[str, str], *, share: float) -> None:
         """Start at 0, where rewards start."""
@@ -96,9 +94,7 @@ class RunningMean:
 
 class EmaReference:
     """A reference that is interpolated towards the policy, or replaced by it, every so many steps.
-
-    Gorbatovski et al. 2024 (TR-DPO), arXiv:2404.09656.
-    """
+    Gorbatovski et al. 2024 (TR-DPO), arXiv:2404.09656."""
 
     def __init__(self, module: nn.Module, *, source: nn.Module, every: int, share: float) -> None:
         """Both hold the same weights under the same names, whole or divided alike."""
@@ -278,9 +274,7 @@ def snapshot(
     stepper: Stepper[Any], stateful: StatefulParts, *, step: int, facts: CheckpointMetadata
 ) -> TrainState:
     """What this rank writes of the training state; every rank must call it.
-
-    Tensors are those that training goes on with: they are to be written, or copied, before its next step.
-    """
+    Tensors are those that training goes on with: they are to be written, or copied, before its next step."""
     module, optimizer, ranks = stepper.module, stepper.optimizer, stepper.ranks
     optimizer_state = read_optimizer_state(module, optimizer)
     weights: Mapping[str, Tensor] = {name: p.detach() for name, p in trained_parameters(module).items()}
@@ -350,8 +344,7 @@ def load_snapshot(
             restore(parameters[name], weights, name)
     if optimizer is None:
         return
-    optimizer_state = OptimizerState(tensors=memory, facts=state.facts["optimizer"])
-    write_optimizer_state(module, optimizer, optimizer_state)
+    write_optimizer_state(module, optimizer, OptimizerState(tensors=memory, facts=state.facts["optimizer"]))
     _restore_rank_rng_state(state, ranks)
 
 

@@ -20,7 +20,6 @@ from torch import Tensor
 
 def find_tied_tensors(part: str, tensors: Mapping[str, Tensor]) -> dict[str, str]:
     """For each name that is the very same tensor as an earlier name: that earlier name.
-
     ``ValueError`` when two tensors share some of their memory without being the same: stored apart, they
     would come back untied, and a run that relied on the sharing would go on differently.
 
@@ -86,7 +85,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
     with open(path, "xb") as file:
         file.write(header)
         for tensor in ordered.values():
-            data = _raw_bytes(tensor)
+            data = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
             digest.update(data)
             file.write(data)
         file.flush()
@@ -126,11 +125,6 @@ def safetensors_header(tensors: Mapping[str, Tensor]) -> bytes:
     return len(text).to_bytes(8, "little") + text
 
 
-def _raw_bytes(tensor: Tensor) -> memoryview:
-    flat = tensor.detach().cpu().contiguous().reshape(-1)
-    return flat.view(torch.uint8).numpy().data
-
-
 class _Piece(NamedTuple):
     """Some rows of a tensor, or all of it, and where in which file they stand."""
 
@@ -142,9 +136,7 @@ class _Piece(NamedTuple):
 
 class StoredPart(Mapping[str, Tensor]):
     """The tensors of one part of a checkpoint, each read when it is asked for.
-
-    One that is in several files is divided by rows: the first file has the first ones.
-    """
+    One that is in several files is divided by rows: the first file has the first ones."""
 
     def __init__(self, files: Sequence[Path], aliases: Mapping[str, str]) -> None:
         """``aliases``: names that stand for another one's tensor."""

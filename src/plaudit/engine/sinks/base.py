@@ -131,9 +131,7 @@ def _total_timing(done: tuple[StepReport, ...]) -> dict[str, Number]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStart:
     """What a sink is told when a process begins or takes up a run.
-
-    Example: ``RunStart(name="sft-toy", steps=100, done=40)`` is taken up after its 40th step.
-    """
+    Example: ``RunStart(name="sft-toy", steps=100, done=40)`` is taken up after its 40th step."""
 
     name: str
     steps: int
@@ -212,10 +210,8 @@ STEP_LISTENERS: ContextVar[_StepListeners] = ContextVar("STEP_LISTENERS", defaul
 
 class FanOutSink:
     """Several sinks as one.
-
-    A sink that fails with one of its own ``faults`` is switched off: one note goes to all the others,
-    and so into summary.json, and the training goes on. Any other exception is a fault of the run.
-    """
+    A sink that fails with one of its own ``faults`` is switched off: one note goes to all the others, and so
+    into summary.json, and the training goes on. Any other exception is a fault of the run."""
 
     name = "sinks"
     faults: tuple[type[Exception], ...] = ()

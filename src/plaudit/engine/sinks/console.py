@@ -195,8 +195,7 @@ class NotebookBar:
         self._state = state
 
     def start(self) -> None:
-        display = import_module("IPython.display").display
-        self._shown = display(self, display_id=True)
+        self._shown = import_module("IPython.display").display(self, display_id=True)
 
     def update(self, task: TaskID, **state: Any) -> None:
         """Change the numbers; `refresh` shows them."""
@@ -226,7 +225,6 @@ def _progress_bar(console: Console, notebook: bool) -> Progress | NotebookBar:
 
 
 def _held_out_text(report: StepReport) -> str:
-    """The figure that the run is judged by, where this step has one."""
     for name, label in _HELD_OUT_LABELS.items():
         if name in report.values:
             return f"{label} {report.values[name]:.4f}"

@@ -105,10 +105,8 @@ SINK_NAMES = ("jsonl", "console", "tensorboard", "wandb", "mlflow", "trackio")
 
 def sinks_for(names: Iterable[str], folder: Path, *, quiet: bool = False) -> tuple[Sink, ...]:
     """The sinks of these names, each once.
-
     Two are always there: ``files``, because resuming stands on it, and ``console``, which shows notes only
-    when it is quiet or was not asked for, because a warning has to reach somebody.
-    """
+    when it is quiet or was not asked for, because a warning has to reach somebody."""
     requested = list(names)
     for name in requested:
         if name not in SINK_NAMES:
@@ -152,9 +150,7 @@ class _Lines:
 
 class JsonlFile:
     """An open file of JSON lines.
-
-    Example: ``JsonlFile(path, keep=lambda record: record["step"] <= 120)`` on a resume at step 120.
-    """
+    Example: ``JsonlFile(path, keep=lambda record: record["step"] <= 120)`` on a resume at step 120."""
 
     notes: tuple[str, ...]
     """What opening the file had to drop, in words."""
@@ -163,10 +159,8 @@ class JsonlFile:
         self, path: Path, *, keep: Callable[[JsonlRecord], bool] | None = None, marks: str = ""
     ) -> None:
         """Opens the file to append, cut before the first line that ``keep`` refuses; torn last lines go too.
-
         Where its first lines are not those of the ``marks``, it raises and cuts nothing; only an empty file,
-        which somebody put there, may lack them all.
-        """
+        which somebody put there, may lack them all."""
         self._path = path
         if marks and not path.exists():
             lines = len(marks) // _MARK_LENGTH

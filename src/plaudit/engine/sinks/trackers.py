@@ -70,8 +70,7 @@ class TensorboardSink:
         from torch.utils.tensorboard import SummaryWriter
 
         self._step = run.done
-        purge = run.done + 1 if run.done else None
-        self._writer = SummaryWriter(str(self._folder), purge_step=purge)
+        self._writer = SummaryWriter(str(self._folder), purge_step=run.done + 1 if run.done else None)
 
     def log(self, report: StepReport) -> None:
         self._step = report.step
@@ -178,7 +177,9 @@ class MlflowSink:
             self._run_id = previous_id
             self._client.update_run(self._run_id, status="RUNNING")
             return
-        experiment = self._experiment(os.environ.get("MLFLOW_EXPERIMENT_NAME", _DEFAULT_PROJECT), artifacts)
+        name = os.environ.get("MLFLOW_EXPERIMENT_NAME", _DEFAULT_PROJECT)
+        there = self._client.get_experiment_by_name(name)
+        experiment = there.experiment_id if there else self._client.create_experiment(name, artifacts)
         self._run_id = self._client.create_run(experiment, run_name=run.name).info.run_id
         _write_run_id(self._folder, self.name, self._run_id)
         self._client.log_dict(self._run_id, dict(run.config), "config.json")
@@ -207,10 +208,6 @@ class MlflowSink:
         if summary is not None:
             self._client.set_tag(self._run_id, "best", json.dumps(_best_values(summary)))
         self._client.set_terminated(self._run_id, "FINISHED" if summary is not None else "KILLED")
-
-    def _experiment(self, name: str, artifacts: str | None) -> str:
-        experiment = self._client.get_experiment_by_name(name)
-        return experiment.experiment_id if experiment else self._client.create_experiment(name, artifacts)
 
 
 class TrackioSink:

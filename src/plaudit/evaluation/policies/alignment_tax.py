@@ -168,9 +168,7 @@ class HarnessTasks:
 
 def run_harness(model: Path, harness: HarnessTasks) -> tuple[TaskItem, ...]:
     """How a model's folder does on every item, by the first metric that each task names.
-
-    No code of a model is run, nor any that a task marks as unsafe.
-    """
+    No code of a model is run, nor any that a task marks as unsafe."""
     if find_spec("lm_eval") is None:
         raise UserError('tasks by name need lm-evaluation-harness: pip install "plaudit[tax]"')
     from lm_eval import simple_evaluate  # pyright: ignore[reportMissingImports]

@@ -132,10 +132,8 @@ def at_temperature(
 
 def fitted_temperature(questions: Sequence[ChoiceLogprobs]) -> float:
     """The T that makes −ln softmax(log π / T) of the right choices least (Guo et al. 2017, arXiv:1706.04599).
-
     The loss is convex in 1/T, so where its slope changes sign is found by halving. Fit it on other questions
-    than those that it is judged on.
-    """
+    than those that it is judged on."""
     logp_QC, right_Q = _padded_logprobs(questions)
     # Padding has p = 0 and log π = −∞, and 0 · −∞ would make the expectation nan.
     finite_QC = np.where(np.isfinite(logp_QC), logp_QC, 0.0)

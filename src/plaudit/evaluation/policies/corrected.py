@@ -30,9 +30,7 @@ _LABELS_A_STRATUM, _MOST_STRATA = 40, 5
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedSample:
     """What a judge says of rows, and people of some of them.
-
-    Example: ``JudgedSample(judged=chances, people=np.array([1.0, np.nan]), prompts=np.arange(2))``
-    """
+    Example: ``JudgedSample(judged=chances, people=np.array([1.0, np.nan]), prompts=np.arange(2))``."""
 
     judged: Float[np.ndarray, " B"]
     """The judge's chance, or its word as 0 or 1."""
@@ -88,9 +86,8 @@ class CorrectedMean:
 
 def corrected_mean(sample: JudgedSample, *, tuning: float | None = None) -> CorrectedMean:
     """θ = Σ_s (N_s/N) [λ_s mean_N(f) + Σ_n w(y − λ_s f)], with λ_s such that the interval is least wide.
-
-    Variances are of influences, summed by prompt; the interval is Wilson's at the size the labels are worth.
-    """
+    Variances are of influences, summed by prompt; the interval is Wilson's at the size the labels are
+    worth."""
     fit = _fit(sample, tuning)
     # Without strata: what the labels would say if there were no judge.
     people = _fit(replace(sample, strata=None), 0.0)
@@ -206,10 +203,8 @@ def confidence_strata(sample: JudgedSample) -> Int[np.ndarray, " B"]:
 
 def share_by_card(raw: Estimate, yes: Estimate, no: Estimate) -> tuple[float, float, float]:
     """The share, low and high, of which a judge says ``raw``: (raw − no)/(yes − no), Rogan and Gladen (1978).
-
     ``yes`` is how often it says Yes where people do, ``no`` how often where people say No. Fieller's interval
-    (1954) knows how unsure all three are; where both are not told difference it is all from 0 to 1.
-    """
+    (1954) knows how unsure all three are; where both are not told difference it is all from 0 to 1."""
     difference = yes.value - no.value
     spread, of_yes, of_no = (_variance(each) for each in (raw, yes, no))
     ends = _fieller(raw.value - no.value, difference, (spread + of_no, -of_no, of_yes + of_no))
@@ -234,7 +229,6 @@ _Z_95 = 1.959963984540054
 
 
 def _variance(estimate: Estimate) -> float:
-    """Of an estimate, by its 95 % interval."""
     assert estimate.low is not None, "of one prompt alone nothing can be said"
     assert estimate.high is not None
     return ((estimate.high - estimate.low) / 2 / _Z_95) ** 2
@@ -373,9 +367,7 @@ class PeopleLabels:
 
 def read_people(path: Path) -> PeopleLabels:
     """Labels of people from rows of comparisons and ratings, as the label store exports them.
-
-    Refuses rows of models, and rows that somebody chose without saying with which chance.
-    """
+    Refuses rows of models, and rows that somebody chose without saying with which chance."""
     records = read_records(path).records
     chosen = _chosen(path)
     values, probabilities, other = dict[Key, list[float]](), dict[Key, float](), Counter[str]()
@@ -409,7 +401,6 @@ def read_people(path: Path) -> PeopleLabels:
 
 
 def _label_of(record: object) -> tuple[Key, float] | None:
-    """What a row is of, and what it says from 0 to 1."""
     if isinstance(record, Comparison):
         key = (PAIR, plain_text(record.prompt), plain_text(record.chosen), plain_text(record.rejected))
         return key, preference_probability(record)

@@ -83,7 +83,6 @@ def _mean_self_bleu(cut: Sequence[Sequence[Sequence[str]]], *, within: bool) -> 
 
 def sentence_bleu(answer: Sequence[str], other: Sequence[str]) -> float:
     """BLEU, up to 100, of words beside one reference (Papineni et al. 2002), of orders that the answer has.
-
     The k-th order without a hit counts as 2⁻ᵏ of one (NIST's smoothing); no word in common is 0.
 
     >>> round(sentence_bleu("one two three four".split(), "one two three six".split()), 2)
@@ -93,8 +92,7 @@ def sentence_bleu(answer: Sequence[str], other: Sequence[str]) -> float:
     missed = 0
     for n in range(1, min(4, len(answer)) + 1):
         grams = Counter(tuple(answer[at : at + n]) for at in range(len(answer) - n + 1))
-        there = Counter(tuple(other[at : at + n]) for at in range(len(other) - n + 1))
-        hits = (grams & there).total()
+        hits = (grams & Counter(tuple(other[at : at + n]) for at in range(len(other) - n + 1))).total()
         if n == 1 and hits == 0:
             return 0.0
         missed += hits == 0

@@ -380,10 +380,9 @@ def _score_by_reference(
     if others or wanted_answers > settings.drawing.completions_per_prompt:
         loaded = generate.load_policy_folder(reference.contestant, settings.drawing)
         for other in others:
+            groups = behind_prompts_of(reference, other.rollouts)
             scores[other.name] = score_rollouts(
-                loaded.policy,
-                behind_prompts_of(reference, other.rollouts),
-                temperature=settings.drawing.temperature,
+                loaded.policy, groups, temperature=settings.drawing.temperature
             )
         if wanted_answers > settings.drawing.completions_per_prompt:
             # From one seed alone: answers are counted for each seed, and several would multiply them.

@@ -27,7 +27,7 @@ from plaudit.data.records import (
     turns_of,
 )
 from plaudit.engine.ranks import divide_rows
-from plaudit.errors import UserError
+from plaudit.errors import UserError, located
 from plaudit.evaluation.policies import PolicyWord
 from plaudit.evaluation.policies.calibration import ChoiceLogprobs
 from plaudit.evaluation.policies.kl import CompletionScores, score_rollouts
@@ -407,10 +407,8 @@ def generate_rollouts(
     # All of them before the first is generated: a bad prompt should not cost an hour of sampling.
     encoded: list[GenerationPrompt] = []
     for prompt in prompts:
-        try:
+        with located(f"the prompt {plain_text(prompt.prompt)[:40]!r}"):
             encoded.append(sampler.encode(loaded.question(prompt.prompt)))
-        except UserError as error:
-            raise UserError(f"the prompt {plain_text(prompt.prompt)[:40]!r}: {error}") from error
     report = _Progress(total=len(prompts) * settings.completions_per_prompt, tell=on_progress)
     by_seed: list[list[list[Rollout]]] = []
     for number, seed in enumerate(settings.seeds):
@@ -427,9 +425,7 @@ def written_completions(
     name: str, prompts: Sequence[EvaluationPrompt], settings: GenerationSettings, encoder: Encoder
 ) -> PolicyCompletions:
     """The rows' own answers as a contestant: one to each prompt, which meets each of a policy's answers.
-
-    Nobody drew them, so they have no log-probs; ``encoder`` counts their tokens.
-    """
+    Nobody drew them, so they have no log-probs; ``encoder`` counts their tokens."""
     groups: list[tuple[Rollout, ...]] = []
     for prompt in prompts:
         text = prompt.written

@@ -11,15 +11,9 @@ from plaudit.data.judging import Judge, NoVerdict, Verdict, first_probability, o
 from plaudit.data.records import Task, plain_text
 from plaudit.engine.ranks import divide_rows, of_all_ranks
 from plaudit.errors import UserError
+from plaudit.evaluation.policies import win_rate
 from plaudit.evaluation.policies.generate import EvaluationPrompt, PolicyCompletions
 from plaudit.evaluation.policies.result import Contest
-from plaudit.evaluation.policies.win_rate import (
-    DuelsByPair,
-    JudgedPair,
-    contest_result,
-    missing_verdicts,
-    with_verdict,
-)
 from plaudit.evaluation.reward_models.pairs import ScoredPair
 from plaudit.evaluation.stats import Resampling
 from plaudit.models.load import architectures
@@ -58,7 +52,7 @@ def judge_pairs(
     judge: Judge,
     prompts: Sequence[EvaluationPrompt],
     pairs: Mapping[tuple[str, str], tuple[PolicyCompletions, PolicyCompletions]],
-) -> dict[tuple[str, str], list[JudgedPair]]:
+) -> dict[tuple[str, str], list[win_rate.JudgedPair]]:
     """Has a judge compare every pair of policies, answer by answer, in one call for all of them."""
     answer_pairs = [
         (names, *pair) for names, policies in pairs.items() for pair in _answer_pairs(prompts, *policies)
@@ -67,9 +61,9 @@ def judge_pairs(
     judged = divided_outcomes(
         judge, [prompt.task((mine, theirs)) for _, prompt, mine, theirs in answer_pairs]
     )
-    duels_by_pair: dict[tuple[str, str], list[JudgedPair]] = {names: [] for names in pairs}
+    duels_by_pair: dict[tuple[str, str], list[win_rate.JudgedPair]] = {names: [] for names in pairs}
     for (names, prompt, mine, theirs), outcome in zip(answer_pairs, judged, strict=True):
-        duel = JudgedPair(
+        duel = win_rate.JudgedPair(
             prompt=plain_text(prompt.prompt),
             category=prompt.category,
             mine=mine[0],
@@ -82,22 +76,18 @@ def judge_pairs(
 
 def agreement_with_people(
     judge: Judge, pairs: Sequence[ScoredPair], resampling: Resampling
-) -> tuple[Contest, tuple[JudgedPair, ...]]:
+) -> tuple[Contest, tuple[win_rate.JudgedPair, ...]]:
     """How often a judge prefers what people preferred, as a contest of their choice with the other answer.
-
-    ``raw`` is the accuracy, in which a tie of the judge counts one half.
-    """
+    ``raw`` is the accuracy, in which a tie of the judge counts one half."""
     judged = judged_against_people(judge, pairs)
     names = ("preferred by people", "the other answer", judge.name)
-    contest = contest_result(names, judged, resampling, sees_order=sees_order(judge))
+    contest = win_rate.contest_result(names, judged, resampling, sees_order=sees_order(judge))
     return replace(contest, notes=(*contest.notes, *judge_notes(judge))), judged
 
 
-def judged_against_people(judge: Judge, pairs: Sequence[ScoredPair]) -> tuple[JudgedPair, ...]:
+def judged_against_people(judge: Judge, pairs: Sequence[ScoredPair]) -> tuple[win_rate.JudgedPair, ...]:
     """A judge's verdicts on pairs that people decided, ``mine`` being what they preferred.
-
-    Pairs that people called a tie say nothing of it and are left out.
-    """
+    Pairs that people called a tie say nothing of it and are left out."""
     decided = [pair for pair in pairs if pair.p_first != 0.5]
     duels = [(pair, *(pair.answers if pair.p_first > 0.5 else pair.answers[::-1])) for pair in decided]
     tasks = [
@@ -105,7 +95,7 @@ def judged_against_people(judge: Judge, pairs: Sequence[ScoredPair]) -> tuple[Ju
         for pair, preferred, other in duels
     ]
     judged = tuple(
-        JudgedPair(
+        win_rate.JudgedPair(
             prompt=plain_text(pair.prompt),
             category=pair.category,
             mine=preferred,
@@ -114,8 +104,8 @@ def judged_against_people(judge: Judge, pairs: Sequence[ScoredPair]) -> tuple[Ju
         )
         for (pair, preferred, other), outcome in zip(duels, divided_outcomes(judge, tasks), strict=True)
     )
-    if not with_verdict(judged):
-        counts = missing_verdicts(judged).items()
+    if not win_rate.with_verdict(judged):
+        counts = win_rate.missing_verdicts(judged).items()
         reasons = ", ".join(f"{count} {why}" for why, count in counts) or "all are ties"
         raise UserError(f"{judge.name} has no verdict on any pair that people decided ({reasons})")
     return judged
@@ -147,10 +137,7 @@ def error_note(name: str) -> str:
 
 def family_note(judge: str, name: str, policies: Mapping[str, Path]) -> str | None:
     """A note on a judge that is, or is of the family of, policies that it judges; None where nothing is known
-    of it.
-
-    A model prefers answers of its own kind (Panickssery et al. 2024, arXiv:2404.13076).
-    """
+    of it. A model prefers answers of its own kind (Panickssery et al. 2024, arXiv:2404.13076)."""
     folders = {policy: model_folder(folder) for policy, folder in policies.items()}
     families = {policy: _family(folder) for policy, folder in folders.items()}
     same_family = [policy for policy, family in families.items() if family and _is_of_family(judge, family)]
@@ -234,12 +221,12 @@ FEWEST, MOST = 3, 8
 """Policies of which an order says something, and up to which all orders are gone through."""
 
 
-def order_notes(duels_by_judge: Mapping[str, DuelsByPair], names: Mapping[str, str]) -> Iterator[str]:
+def order_notes(
+    duels_by_judge: Mapping[str, win_rate.DuelsByPair], names: Mapping[str, str]
+) -> Iterator[str]:
     """A sentence for each two judges: Spearman's ρ of their orders, and how often chance reaches it.
-
     Judges that often differ on single pairs may still order policies alike (Zheng et al. 2023,
-    arXiv:2306.05685). names: what to call each judge.
-    """
+    arXiv:2306.05685). names: what to call each judge."""
     shares = {judge: win_shares(duels) for judge, duels in duels_by_judge.items()}
     for first, second in combinations(shares, 2):
         policies = [policy for policy in shares[first] if policy in shares[second]]
@@ -256,18 +243,18 @@ def order_notes(duels_by_judge: Mapping[str, DuelsByPair], names: Mapping[str, s
         yield f"{both} order {len(policies)} policies with ρ = {rho:.2f} (Spearman){few}"
 
 
-def win_shares(duels: DuelsByPair) -> dict[str, float]:
+def win_shares(duels: win_rate.DuelsByPair) -> dict[str, float]:
     """How often each policy is preferred to the one that all are compared with, which has one half itself.
 
-    >>> from plaudit.evaluation.policies.win_rate import JudgedPair
-    >>> won = [JudgedPair(prompt="q", mine="x", theirs="y", forward=1.0, backward=1.0)]
+    >>> from plaudit.evaluation.policies import win_rate
+    >>> won = [win_rate.JudgedPair(prompt="q", mine="x", theirs="y", forward=1.0, backward=1.0)]
     >>> win_shares({("ppo", "sft"): won})
     {'sft': 0.5, 'ppo': 1.0}
     """
     baseline = next((other for _, other in duels), "")
     shares = {baseline: 0.5} if duels else {}
     for (policy, other), pairs in duels.items():
-        verdicts = [pair.verdict for pair in with_verdict(pairs) if pair.verdict is not None]
+        verdicts = [pair.verdict for pair in win_rate.with_verdict(pairs) if pair.verdict is not None]
         if other == baseline and verdicts:
             shares[policy] = fmean(verdicts)
     return shares

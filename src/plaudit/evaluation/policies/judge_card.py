@@ -20,20 +20,12 @@ from jaxtyping import Float
 from plaudit.data.judging import Judge, NoVerdict, Verdict, first_probability, probable_verdict
 from plaudit.data.records import Task
 from plaudit.errors import UserError
-from plaudit.evaluation.policies import win_rate
+from plaudit.evaluation.policies import corrected, win_rate
 from plaudit.evaluation.policies.calibration import (
     ChoiceLogprobs,
     at_temperature,
     fitted_temperature,
     policy_calibration,
-)
-from plaudit.evaluation.policies.corrected import (
-    PAIR,
-    Correction,
-    PeopleLabels,
-    by_people,
-    win_rate_correction,
-    with_halves,
 )
 from plaudit.evaluation.policies.judge import judge_notes, judged_against_people, sees_order
 from plaudit.evaluation.policies.result import Contest
@@ -207,25 +199,25 @@ def _named_in(path: Path) -> tuple[object, object]:
 def contest_correction(
     contest: Contest,
     duels: Sequence[win_rate.JudgedPair],
-    people: PeopleLabels | None,
+    people: corrected.PeopleLabels | None,
     card: JudgeCard | None,
-) -> Correction | None:
+) -> corrected.Correction | None:
     """A win rate by labels of people, or else by the judge's card; None where neither says how it errs."""
     judged, raw = win_rate.with_verdict(duels), contest.raw
     if raw is None or raw.low is None:
         return None
     if people is not None:
-        keys = [[(PAIR, duel.prompt, duel.mine, duel.theirs)] for duel in judged]
+        keys = [[(corrected.PAIR, duel.prompt, duel.mine, duel.theirs)] for duel in judged]
         prompts = group_index([duel.prompt for duel in judged])
         sample = people.sample([float(duel.verdict or 0) for duel in judged], keys, prompts)
-        sample = with_halves(sample, np.array([duel.mine == duel.theirs for duel in judged]))
-        if (found := by_people(raw, sample)) is not None:
+        sample = corrected.with_halves(sample, np.array([duel.mine == duel.theirs for duel in judged]))
+        if (found := corrected.by_people(raw, sample)) is not None:
             return found
     if card is None or card.agreement is None:
         return None
     sides = _mean([(duel.prompt, 0.5 + 0.5 * _side(duel)) for duel in judged])
     assert sides is not None
-    return win_rate_correction(raw, sides, card.agreement)
+    return corrected.win_rate_correction(raw, sides, card.agreement)
 
 
 def _side(duel: win_rate.JudgedPair) -> float:
@@ -242,7 +234,6 @@ def _mean(rows: Sequence[tuple[str, float]]) -> Estimate | None:
 
 
 def _unequal(duels: Sequence[win_rate.JudgedPair]) -> list[tuple[win_rate.JudgedPair, int]]:
-    """Pairs whose answers have not as many words, with how many the preferred one has more."""
     gaps = [(duel, len(duel.mine.split()) - len(duel.theirs.split())) for duel in duels]
     return [(duel, gap) for duel, gap in gaps if gap]
 

@@ -47,11 +47,9 @@ def score_rollouts(
 def score_examples(
     policy: Policy, examples: Sequence[Example], *, temperature: int | float = 1.0, entropy: bool = True
 ) -> CompletionScores:
-    """Scores of any completions by a policy, as tokens; the completions of one prompt share its
-    computation. Entropies, a quarter of the work, are 0 where they are not asked for.
-    """
-    also = ("entropy",) if entropy else ()
-    score = partial(_score_part, policy, temperature=temperature, also=also)
+    """Scores of any completions by a policy, as tokens; the completions of one prompt share its computation.
+    Entropies, a quarter of the work, are 0 where they are not asked for."""
+    score = partial(_score_part, policy, temperature=temperature, also=("entropy",) if entropy else ())
     return divide_rows(examples, lambda part, _: score(part), tuple[CompletionScore, ...])
 
 

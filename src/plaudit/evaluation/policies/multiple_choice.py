@@ -135,13 +135,9 @@ def _parse_question(row: Node, origin: str) -> ChoiceQuestion:
     repeated = next((choice for choice in choices if choices.count(choice) > 1), None)
     if repeated is not None:
         raise BadRowError("wrong value", "choices", expected="different answers", found=f"{repeated!r} twice")
-    return ChoiceQuestion(
-        prompt=prompt,
-        choices=choices,
-        right=_parse_right_index(row.get("right"), len(choices)),
-        category=optional_category(row, "category"),
-        origin=origin,
-    )
+    right = _parse_right_index(row.get("right"), len(choices))
+    category = optional_category(row, "category")
+    return ChoiceQuestion(prompt=prompt, choices=choices, right=right, category=category, origin=origin)
 
 
 def _parse_choice(node: Node) -> str:

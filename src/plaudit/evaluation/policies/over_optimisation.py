@@ -62,11 +62,9 @@ def fit_over_optimisation(
     kl_S: Float[np.ndarray, " S"], gain_PS: Float[np.ndarray, "P S"], form: Form, resampling: Resampling
 ) -> OverOptimisation:
     """Least squares of the mean gain on both terms of the curve (Gao et al. 2023, arXiv:2210.10760).
-
     With d = √KL the gain is d(α − β·d) for best-of-n, with its peak at α/2β, and d(α − β·ln d) for a trained
     policy, with its peak at exp(α/β − 1). Both are linear in α and β, so the least squares need no starting
-    point. d·ln d is 0 at 0. Intervals draw prompts anew and hold the distances as they are.
-    """
+    point. d·ln d is 0 at 0. Intervals draw prompts anew and hold the distances as they are."""
     _check_gains(kl_S, gain_PS)
     d_S, mean_S, prompts = np.sqrt(kl_S), gain_PS.mean(0), len(gain_PS)
     columns_S2 = _basis_columns(d_S, form)
@@ -95,10 +93,8 @@ def best_of_n_over_optimisation(
     tasks: Sequence[Task], proxies: ScoresByAnswer, truths: ScoresByAnswer, resampling: Resampling
 ) -> OverOptimisation | None:
     """The curve of best-of-n, from the prompts on whose every answer there is a verdict.
-
     The distance of n is √(ln n − (n − 1)/n), an upper bound where answers share a reward. None with fewer
-    than five answers to a prompt.
-    """
+    than five answers to a prompt."""
     rows = [row for task in tasks if (row := proxy_and_truth_scores(task, proxies, truths)) is not None]
     answers = min((len(proxy_N) for proxy_N, _ in rows), default=0)
     if answers < MIN_ANSWERS:
@@ -160,8 +156,7 @@ def _estimate_from_draws(
     low, high = None, None
     if shape[0] > 1:
         # Without interpolation, which has no answer between a number and infinity.
-        ends = np.quantile(resampled_T, interval_levels(shape[0]), method="inverted_cdf")
-        low, high = map(float, ends)
+        low, high = map(float, np.quantile(resampled_T, interval_levels(shape[0]), method="inverted_cdf"))
     return Estimate(
         value=float(value),
         low=None if low is None or low > furthest else low,

@@ -99,9 +99,7 @@ def mean_score_by_category(
 
 def pass_at_k(n: int, right: int, k: int) -> float:
     """1 − C(n − c, k)/C(n, k): the chance that k of n answers, c of them right, hold a right one.
-
-    Unbiased for the chance of k new answers (Chen et al. 2021, arXiv:2107.03374, equation 1).
-    """
+    Unbiased for the chance of k new answers (Chen et al. 2021, arXiv:2107.03374, equation 1)."""
     if not (0 <= right <= n and 1 <= k <= n):
         raise ValueError(f"pass@{k} of {right} right answers of {n}")
     # Exact whole numbers: as factorials they would overflow a float at a few hundred answers.
@@ -260,10 +258,8 @@ def has_own_context(policy: PolicyCompletions, reference: PolicyCompletions) -> 
 def behind_prompts_of(
     reference: PolicyCompletions, rollouts: Sequence[Sequence[Rollout]]
 ) -> tuple[tuple[Rollout, ...], ...]:
-    """The rollouts of another policy behind the prompts as the reference is asked them.
-
-    KL(π(· | x′) ‖ π_ref(· | x)) is a mean over answers of the first, x′ being x with what stands before it.
-    """
+    """The rollouts of another policy behind the prompts as the reference is asked them. KL(π(· | x′) ‖
+    π_ref(· | x)) is a mean over answers of the first, x′ being x with what stands before it."""
     return tuple(
         tuple(replace(rollout, prompt=originals[0].prompt) for rollout in group)
         for group, originals in zip(rollouts, reference.rollouts, strict=True)

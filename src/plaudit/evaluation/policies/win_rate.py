@@ -95,11 +95,9 @@ def verdict_array(duels: Sequence[JudgedPair]) -> Float[np.ndarray, " B"]:
 
 def length_controlled_win_rate(duels: Sequence[JudgedPair], resampling: Resampling) -> ControlledWinRate:
     """σ(θ) of P(mine is preferred) = σ(θ + φ·tanh(Δ/s)), Δ mine less theirs in characters, s its deviation.
-
     The minimal form of AlpacaEval 2 (Dubois et al. 2024, arXiv:2404.04475), without its terms for the
-    difficulty of its own 805 prompts. Both policies are treated alike: seen from the other side it is
-    1 − σ(θ). Where all pairs are of equal length there is nothing to control, and it is the raw win rate.
-    """
+    difficulty of its own 805 prompts. Both policies are treated alike: seen from the other side it is 1 −
+    σ(θ). Where all pairs are of equal length there is nothing to control, and it is the raw win rate."""
 
     def scaled_lengths(with_verdicts: Sequence[JudgedPair]) -> Float[np.ndarray, "B 1"]:
         longer_B = np.array([len(duel.mine) - len(duel.theirs) for duel in with_verdicts], dtype=float)
@@ -182,10 +180,8 @@ def style_differences(
     duels: Sequence[JudgedPair], names: Sequence[str] = tuple(STYLE_FEATURES)
 ) -> Float[np.ndarray, "B F"]:
     """A column for each name, over its own root mean square; an unknown name is refused.
-
     Scaled and not centred: where one policy is always the longer one, a centred column would put that very
-    difference into the intercept, which is to speak of equal style.
-    """
+    difference into the intercept, which is to speak of equal style."""
     if unknown := [name for name in names if name not in STYLE_FEATURES]:
         raise UserError(f"no feature of style is called {unknown[0]}; there is {', '.join(STYLE_FEATURES)}")
     raw_BF = np.array(
@@ -200,11 +196,9 @@ def style_controlled_win_rate(
     duels: Sequence[JudgedPair], resampling: Resampling, *, features: Sequence[str] = tuple(STYLE_FEATURES)
 ) -> ControlledWinRate:
     """σ(θ) of P(mine is preferred) = σ(θ + x·β), x the differences of style (Arena; Li et al. 2024).
-
     Prompts are drawn anew and never rows, a feature is chosen by its name, and all pairs are looked at
-    whichever others were looked at before. A feature that never differs is left out; where none does, it
-    is the raw win rate.
-    """
+    whichever others were looked at before. A feature that never differs is left out; where none does, it is
+    the raw win rate."""
     return _controlled_win_rate(duels, resampling, partial(style_differences, names=features))
 
 
@@ -212,9 +206,7 @@ def contest_result(
     names: tuple[str, str, str], duels: Sequence[JudgedPair], resampling: Resampling, *, sees_order: bool
 ) -> Contest:
     """All figures of one policy against another, of these names, by a judge of the third.
-
-    ``sees_order`` is False where answers are scored singly.
-    """
+    ``sees_order`` is False where answers are scored singly."""
     policy, against, judge = names
     if not sees_order and any(duel.forward != duel.backward for duel in duels):
         raise ValueError(f"{judge} sees no order, and yet gave two numbers for one pair")
@@ -224,6 +216,7 @@ def contest_result(
     at_length = length_controlled_win_rate(with_verdicts, resampling)
     at_style = style_controlled_win_rate(with_verdicts, resampling)
     controlled = (("length-controlled", at_length), ("style-controlled", at_style))
+    decided = _mean_over_prompts(decided_duels, lambda duel: float(_require_verdict(duel) > 0.5), resampling)
     return Contest(
         policy=policy,
         against=against,
@@ -234,9 +227,7 @@ def contest_result(
         unjudged=len(duels) - len(with_verdicts),
         reasons=missing_verdicts(duels),
         raw=_mean_over_prompts(with_verdicts, _require_verdict, resampling),
-        decided=_mean_over_prompts(
-            decided_duels, lambda duel: float(_require_verdict(duel) > 0.5), resampling
-        ),
+        decided=decided,
         length_controlled=at_length.value,
         style_controlled=at_style.value,
         consistency=_mean_over_prompts(with_verdicts, orders_agree, resampling) if sees_order else None,
@@ -332,11 +323,9 @@ _TOLERANCE = 1e-10
 
 def elo_ratings(duels: DuelsByPair, resampling: Resampling) -> tuple[Rating, ...]:
     """400/ln 10 · log-strength with mean 1000, P(a beats b) = s_a/(s_a + s_b), a tie as half a win for each.
-
-    Bradley and Terry 1952. Intervals draw prompts anew, the same ones for all pairs of
-    policies; a draw without ratings is left out, and with more than a twentieth of them there is no interval.
-    Empty where there are no ratings at all, which `why_unrated` says in words.
-    """
+    Bradley and Terry 1952. Intervals draw prompts anew, the same ones for all pairs of policies; a draw
+    without ratings is left out, and with more than a twentieth of them there is no interval. Empty where
+    there are no ratings at all, which `why_unrated` says in words."""
     names, wins_PKK = _win_counts(duels)
     if why_unrated(duels) is not None:
         return ()
@@ -365,8 +354,7 @@ def elo_ratings(duels: DuelsByPair, resampling: Resampling) -> tuple[Rating, ...
 
 def why_unrated(duels: DuelsByPair) -> str | None:
     """Why there are no ratings: no verdict at all, policies that were never compared, or one that never lost
-    (Ford 1957).
-    """
+    (Ford 1957)."""
     names, wins_PKK = _win_counts(duels)
     return _reason_unrated(names, wins_PKK.sum(0))
 

@@ -85,11 +85,9 @@ def held_out_people(
     }
     parts = tuple(slices[name] for name in (LEARNT_FROM, HELD_OUT) if name in slices)
     if len(parts) < 2:
-        reason = (
-            f"all {len(decided)} pairs are of people {parts[0].name}"
-            if parts
-            else "no pair names its annotator"
-        )
+        reason = "no pair names its annotator"
+        if parts:
+            reason = f"all {len(decided)} pairs are of people {parts[0].name}"
         return result.HeldOutPeople(parts=parts, gap=None, words=f"nothing to compare: {reason}")
     table = pair_columns(decided)
     gap = bootstrap_gap(pair_accuracy(table), table.prompt_B, is_known_B, resampling)
@@ -133,11 +131,9 @@ def tie_statistics(pairs: Sequence[ScoredPair]) -> result.Ties | None:
     has_preference_B = table.has_preference_B
     if has_preference_B.all():
         return None
-    return result.Ties(
-        pairs=int((~has_preference_B).sum()),
-        gap=float(np.abs(table.gap_B[~has_preference_B]).mean()),
-        gap_elsewhere=float(np.abs(table.gap_B[has_preference_B]).mean()) if has_preference_B.any() else None,
-    )
+    gap = float(np.abs(table.gap_B[~has_preference_B]).mean())
+    gap_elsewhere = float(np.abs(table.gap_B[has_preference_B]).mean()) if has_preference_B.any() else None
+    return result.Ties(pairs=int((~has_preference_B).sum()), gap=gap, gap_elsewhere=gap_elsewhere)
 
 
 def _quarter_label(strength: float, cuts: list[float]) -> str:
@@ -150,10 +146,8 @@ _PairKey = tuple[Text, tuple[str, str]]
 
 def accuracy_ceiling(pairs: Sequence[ScoredPair], resampling: Resampling) -> result.Ceiling:
     """The accuracy that a model could reach at most, from pairs that several annotators judged.
-
     The majority of the others against each one: too low, as a majority of few errs. The majority of all
-    against each one: too high, as each has a vote in it. Ties are no votes; a person's first vote counts.
-    """
+    against each one: too high, as each has a vote in it. Ties are no votes; a person's first vote counts."""
     # A vote alone has no others to be foretold by.
     votes = [cast for cast in _count_votes(pairs).items() if sum(cast[1]) > 1]
     if not votes:
@@ -203,29 +197,23 @@ def _votes_predicted_by_others(a: int, b: int) -> float:
 
 
 def best_of_n_kl(n: int) -> float:
-    """ln n − (n − 1)/n: how far best-of-n is from the policy at most, in nats.
-
-    Exact where no two answers share a reward, an upper bound elsewhere (Beirami et al. 2024,
-    arXiv:2401.01879).
-    """
+    """ln n − (n − 1)/n: how far best-of-n is from the policy at most, in nats. Exact where no two answers
+    share a reward, an upper bound elsewhere (Beirami et al. 2024, arXiv:2401.01879)."""
     return log(n) - (n - 1) / n
 
 
 def best_of_n_exact_kl(p_Y: Float[np.ndarray, " Y"], reward_Y: Float[np.ndarray, " Y"], n: int) -> float:
     """KL(best-of-n ‖ π) = Σ_ℓ m_ℓ ln(m_ℓ / q_ℓ), in nats, where all answers can be written out.
-
     q_ℓ is the chance of an answer of reward ℓ, and m_ℓ = F_ℓⁿ − F_{<ℓ}ⁿ that the best of n has it; among
     equals a fair coin decides, so that within a level nothing changes. At most ln n − (n − 1)/n, and less
-    where answers share a reward (Beirami et al. 2024, arXiv:2401.01879).
-    """
+    where answers share a reward (Beirami et al. 2024, arXiv:2401.01879)."""
     if n < 1 or not np.isclose(p_Y.sum(), 1):
         raise ValueError(f"n {n} and chances that add up to {p_Y.sum()}: expected 1 or more, and 1")
     _, level_Y = np.unique(reward_Y, return_inverse=True)
     q_L = np.bincount(level_Y, p_Y)
     # Divided by its own sum, F ends at exactly 1, and the top level loses no mass to rounding.
     up_to_L = np.cumsum(q_L) / q_L.sum()
-    below_L = np.concatenate(([0.0], up_to_L[:-1]))
-    m_L = up_to_L**n - below_L**n
+    m_L = up_to_L**n - np.concatenate(([0.0], up_to_L[:-1])) ** n
     return float(sum(m * log(m / q) for m, q in zip(m_L, q_L / q_L.sum(), strict=True) if m > 0))
 
 
@@ -233,10 +221,8 @@ def best_of_n_truth(
     proxy_N: Float[np.ndarray, " N"], truth_N: Float[np.ndarray, " N"], sizes: Sequence[int]
 ) -> Float[np.ndarray, " S"]:
     """E_n = Σ_{i=n..N} C(i−1, n−1)/C(N, n) · truth_(i), i the place by proxy from the lowest up.
-
     The mean truth of the best by proxy over all choices of n from N; answers of the same proxy share the mean
-    of their truths, as a fair coin between them does. Nakano et al. 2021 (WebGPT), arXiv:2112.09332.
-    """
+    of their truths, as a fair coin between them does. Nakano et al. 2021 (WebGPT), arXiv:2112.09332."""
     order = np.argsort(proxy_N, kind="stable")
     _, level_N = np.unique(proxy_N[order], return_inverse=True)
     mean_truth_of_level = np.bincount(level_N, truth_N[order]) / np.bincount(level_N)
@@ -390,10 +376,6 @@ def expected_calibration_error(bins: tuple[Bin, ...]) -> float:
 def _reliability_bin(
     confidence_B: Float[np.ndarray, " B"], correct_B: Float[np.ndarray, " B"], low: float, high: float
 ) -> Bin:
-    return Bin(
-        low=float(low),
-        high=float(high),
-        confidence=float(confidence_B.mean()),
-        right=float(correct_B.mean()),
-        pairs=len(confidence_B),
-    )
+    confidence = float(confidence_B.mean())
+    right = float(correct_B.mean())
+    return Bin(low=float(low), high=float(high), confidence=confidence, right=right, pairs=len(confidence_B))

@@ -223,16 +223,14 @@ def _feature_columns(pairs: Sequence[ScoredPair], *, has_worth: bool) -> list[_F
     earlier = [0.0 if p.places is None else float(np.sign(p.places[1] - p.places[0])) for p in pairs]
     columns.append(_scaled_column(PLACE_FEATURE, earlier))
     if has_worth:
-        truths = (p.truths for p in pairs)
-        worth = [a - b for a, b in truths if a is not None and b is not None]
+        worth = [a - b for a, b in (p.truths for p in pairs) if a is not None and b is not None]
         columns.insert(0, _scaled_column(WORTH_FEATURE, worth))
     return columns
 
 
 def _scaled_column(feature: Feature, differences: Sequence[float]) -> _FeatureColumn:
-    """Differences have no mean worth taking off, for either answer may stand first: their size is their
-    root mean square.
-    """
+    """Differences have no mean worth taking off, for either answer may stand first: their size is their root
+    mean square."""
     values_B = np.array(differences, dtype=float)
     size = float(np.sqrt((values_B**2).mean()))
     if not feature.is_graded or size == 0:
@@ -276,12 +274,8 @@ def _probe_feature(
     annotator_words = _annotators_sentence(probe.annotators, annotator_words, column.feature)
     if column.feature is PLACE_FEATURE:
         annotator_words += first_share
-    model_words = _model_sentence(
-        probe.model,
-        model_fault,
-        column.feature,
-        " at equal worth" if has_worth and column.feature.name != "worth" else "",
-    )
+    condition = " at equal worth" if has_worth and column.feature.name != "worth" else ""
+    model_words = _model_sentence(probe.model, model_fault, column.feature, condition)
     excess_words = ""
     if probe.beyond is not None:
         excess_words = f"; over what their taste explains {_odds_text(probe.beyond)}"

@@ -145,7 +145,6 @@ def best_of_four_points(right: Sequence[float], wrong: Sequence[float]) -> float
 
 def ties_pair_points(ref: RankingScores, tied: RankingScores) -> float:
     """What a couple of the Ties subset scores: a prompt with one right answer (ref) and one with many (tied).
-
     0.3 [g_tied > 0] + 0.3 [g_ref > 0] + 0.2 [g_tied > s] + 0.2 [min(g_ref, g_tied) > s]
     + 0.01 tanh(min(g_ref, g_tied)/s − 1), where g is the gap of a row (least right less best wrong) and s the
     spread of the right answers of the tied one: right answers should be nearer to each other than to a wrong
@@ -213,11 +212,9 @@ def _benchmark_result(
     name: str, sections: Sequence[result.Section], notes: Sequence[str], *, section_names: Sequence[str]
 ) -> result.Benchmark:
     missing_sections = [name for name in section_names if name not in {section.name for section in sections}]
-    missing_note = (
-        [f"no overall score: the data hold nothing of {', '.join(missing_sections)}"]
-        if missing_sections
-        else []
-    )
+    missing_note = []
+    if missing_sections:
+        missing_note = [f"no overall score: the data hold nothing of {', '.join(missing_sections)}"]
     return result.Benchmark(
         name=name,
         # fsum: the same mean in whatever order sections come.
@@ -430,8 +427,7 @@ def read_reward_data(
         rows = (row.raw for row in open_rows(path, format=format, options=options).rows)
         values = {row.origin: row.value for row in rows if isinstance(row.value, dict)}
         ids = {origin: str(value["id"]) for origin, value in values.items() if "id" in value}
-    layout = reading.format_name
-    data = RewardEvaluationData(name=path.name, records=used, layout=layout, ids=ids)
+    data = RewardEvaluationData(name=path.name, records=used, layout=reading.format_name, ids=ids)
     return data, tuple(_reading_notes(path, reading, preferences, used))
 
 

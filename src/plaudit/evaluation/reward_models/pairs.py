@@ -89,9 +89,7 @@ def scored_pairs(
     in_shown_order: bool = True,
 ) -> tuple[ScoredPair, ...]:
     """A comparison is one pair, a ranking all of its pairs; equal ranks are ties.
-
-    ``in_shown_order`` says whether the answers of a ranking stand in the order in which they were shown.
-    """
+    ``in_shown_order`` says whether the answers of a ranking stand in the order in which they were shown."""
     return tuple(
         pair for record in records for pair in _record_pairs(record, scores, truths or {}, in_shown_order)
     )

@@ -67,9 +67,7 @@ class ReplyCache:
         self, keys: Sequence[str], make: Callable[[Sequence[int]], Sequence[Any]], some: int
     ) -> list[Any]:
         """What belongs to each key, of JSON's kinds: from disk, or made from its place, some at a time.
-
-        So a command that is stopped goes on behind what it has made by then.
-        """
+        So a command that is stopped goes on behind what it has made by then."""
         replies = [self.find(key) for key in keys]
         missing = [place for place, reply in enumerate(replies) if reply is None]
         for start in range(0, len(missing), some):

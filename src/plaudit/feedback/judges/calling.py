@@ -74,12 +74,8 @@ class FunctionChat(WithLedger):
     def ledger(self) -> ReplyLedger:
         # By its content where that is known, from whichever folder the file is named.
         name = self.word if self.source is None else self.model
-        return ReplyLedger(
-            identity={"call": name, "source": self.source},
-            cache=self.cache,
-            prices=self.prices or FREE,
-            purse=self.purse,
-        )
+        identity = {"call": name, "source": self.source}
+        return ReplyLedger(identity=identity, cache=self.cache, prices=self.prices or FREE, purse=self.purse)
 
     def _reply(self, key: str, request: ChatRequest) -> Reply | CapReachedError:
         # From the system's randomness: whoever foresees it could close the delimiters with a verdict.
@@ -129,7 +125,6 @@ def _parsed(word: str, value: object, number: str, words: Sequence[str]) -> Repl
 
 
 def _odds(word: str, value: object, words: Sequence[str]) -> Mapping[str, float] | None:
-    """The shares of the words that were asked for; None where the function gives none of them any."""
     if value is None or not words:
         return None
     is_mapping = isinstance(value, Mapping)

@@ -93,7 +93,6 @@ class Constitution:
 
     def drawn(self, key: str, *, category: str | None = None, count: int = 1) -> tuple[Principle, ...]:
         """So many principles that fit the category, by a hash of the key; fewer where fewer fit.
-
         None is drawn twice, and each next one by its weight among those that are left.
 
         >>> [principle.id for principle in read_constitution(None).drawn("What does the owl eat?")]

@@ -66,8 +66,7 @@ class ModelJudge:
     @property
     def version(self) -> str:
         """What its judgements hang on besides the model: the way to ask, wording, constitution with the
-        number of its principles, rubric, preamble, and settings that are not the usual ones.
-        """
+        number of its principles, rubric, preamble, and settings that are not the usual ones."""
         # A temperature that was fitted on clamped chances, or points of 7, are of another judge.
         usual = modes.HowToAsk()
         own = [
@@ -123,16 +122,14 @@ class ModelJudge:
         found = [[[self._score(some, scoring) for some in next(rows)] for _ in own] for own in cases]
         return [_mean_scores(by_each) for by_each in found]
 
-    def word_shares(
-        self, questions: Sequence[Question], words: tuple[str, ...] = modes.YES_NO
-    ) -> list[Mapping[str, float] | NoVerdict]:
-        """The share of each word in the reply to each question, whatever is asked, or why there is none."""
-        requests = [self.word_request(question, words) for question in questions]
+    def word_shares(self, questions: Sequence[Question]) -> list[Mapping[str, float] | NoVerdict]:
+        """The shares of yes and no in the reply to each question, or why there are none."""
+        requests = [self.word_request(question) for question in questions]
         reads = modes.read_drawn(self.ask, self.reader, requests)
         return [read.shares if read.reason is None else NoVerdict(reason=read.reason) for read in reads]
 
-    def word_request(self, question: Question, words: tuple[str, ...] = modes.YES_NO) -> ChatRequest:
-        return modes.word_request(self.ask, question, words)
+    def word_request(self, question: Question) -> ChatRequest:
+        return modes.word_request(self.ask, question)
 
     def estimate(self, tasks: Sequence[Task]) -> Estimate:
         """What is still to be asked about these tasks, and what it costs at most."""
@@ -206,7 +203,6 @@ class ModelJudge:
         return replace(found, rationale="\n\n".join(read.text for read in (forward, backward)))
 
     def _score_reads(self, cases: Sequence[_Case], scoring: modes.Scoring) -> list[list[list[Read]]]:
-        """What was read for each answer of each task; nothing where there is no true answer."""
         plan = [
             [self._score_requests(case, answer, scoring) for answer in case.task.answers] for case in cases
         ]
@@ -226,8 +222,7 @@ class ModelJudge:
             if isinstance(score, NoVerdict):
                 return score
         share = scoring.first_better(self.ask, first, second)
-        orders = Orders(forward=share, backward=share)
-        found = probable_verdict(share, annotator=self.name, orders=orders)
+        found = probable_verdict(share, annotator=self.name, orders=Orders(forward=share, backward=share))
         return replace(found, rationale=f"{scoring.unit} {scores[0]:.3g} and {scores[1]:.3g}")
 
     def _score_requests(self, case: _Case, answer: Text, scoring: modes.Scoring) -> list[ChatRequest]:
@@ -249,8 +244,6 @@ class ModelJudge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Case:
-    """A task with the principle that it is judged by."""
-
     task: Task
     principle: Principle | None = None
 

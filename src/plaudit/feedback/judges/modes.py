@@ -201,7 +201,6 @@ def _points_score(ask: HowToAsk, reads: Sequence[Read]) -> float:
 
 
 def _more_points(ask: HowToAsk, first: Sequence[Read], second: Sequence[Read]) -> float:
-    """The chance that the first has more, and half of that of as many."""
     return probability_of_more(_distribution(ask, first), _distribution(ask, second))
 
 

@@ -95,10 +95,8 @@ def total_estimate(parts: Iterable[Estimate]) -> Estimate:
 
 class Purse:
     """What may be spent, and what was: shared by all judges of a command and by all their threads.
-
     It counts what the replies of this work cost, whenever they were paid for. So the same command under the
-    same cap, after it stopped there, asks nothing more.
-    """
+    same cap, after it stopped there, asks nothing more."""
 
     def __init__(self, cap: float | None = None) -> None:
         if cap is not None and not 0 < cap < float("inf"):

@@ -15,17 +15,15 @@ from typing import Any, TypeVar
 import yaml
 
 from plaudit.config import did_you_mean
-from plaudit.errors import UserError
+from plaudit.errors import UserError, located
 
 Entry = TypeVar("Entry")
 
 
 def read_yaml(path: Path | Traversable, name: str, kind: str) -> Any:
     """What is in a file; messages call it by this name, and say of which kind it should be."""
-    try:
+    with located(f"{name}: cannot be read as {kind}", OSError, ValueError, yaml.YAMLError, RecursionError):
         return yaml.safe_load(path.read_text("utf-8"))
-    except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
-        raise UserError(f"{name}: cannot be read as {kind}: {error}") from error
 
 
 def read_entry(kind: type[Entry], where: str, row: object, expected: str) -> Entry:
@@ -37,10 +35,8 @@ def read_entry(kind: type[Entry], where: str, row: object, expected: str) -> Ent
     for part in known:
         if part.default is MISSING and part.name not in row:
             raise UserError(f"{where}: {part.name} is missing")
-    try:
+    with located(where):
         return kind(**row)
-    except UserError as error:
-        raise UserError(f"{where}: {error}") from error
 
 
 def refuse_unknown(where: str, row: Iterable[object], known: Sequence[str]) -> None:

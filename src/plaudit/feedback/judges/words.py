@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from plaudit.config import did_you_mean
-from plaudit.errors import UserError
+from plaudit.errors import UserError, located
 from plaudit.feedback.judges.constitution import constitution_named
 from plaudit.feedback.judges.modes import HowToAsk
 from plaudit.feedback.judges.money import parse_prices
@@ -36,10 +36,8 @@ class JudgeWord:
                 raise UserError(f"{self.place}: {error}") from error
             except ValueError as error:
                 raise UserError(f"{self.place}: {name}={value}: expected a number") from error
-        try:
+        with located(self.place):
             return HowToAsk(**values)
-        except UserError as error:
-            raise UserError(f"{self.place}: {error}") from error
 
 
 def parse_principles(word: str) -> int | Literal["all"]:
@@ -58,10 +56,8 @@ def parse_principles(word: str) -> int | Literal["all"]:
 
 def read_preamble(word: str) -> str:
     """The text of a file that stands above every question."""
-    try:
+    with located(f"preamble={word}: cannot be read as a text", OSError, ValueError):
         text = Path(word).read_text("utf-8").strip()
-    except (OSError, ValueError) as error:
-        raise UserError(f"preamble={word}: cannot be read as a text: {error}") from error
     if not text:
         raise UserError(f"preamble={word}: there is nothing in it")
     return text

@@ -51,9 +51,7 @@ class Writer:
 
     def version(self, wording: Wording) -> str:
         """What a text hangs on besides model and question: the wording and how its reply is drawn.
-
-        It is written as ``revise-1-t0.7-256``.
-        """
+        It is written as ``revise-1-t0.7-256``."""
         return f"{wording.name}-{wording.version}-t{self.temperature:g}-{self.max_tokens}"
 
     def texts(self, questions: Sequence[Question], seed: int) -> list[Written | NoVerdict]:

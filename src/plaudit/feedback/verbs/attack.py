@@ -62,7 +62,6 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def _add_how(add: Callable[..., object]) -> None:
-    """How answers are drawn, and who says of them what they are."""
     add("--answers", type=integer, default=1, metavar="K", help="to each conversation (default: 1)")
     add("--temperature", type=float, help="of the answers (default: 0; 1 with several answers)")
     add("--max-tokens", type=integer, default=64, help="of the answers (default: 64)")

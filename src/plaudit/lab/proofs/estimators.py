@@ -102,10 +102,8 @@ def exact_batch(
     ordered: bool = True,
 ) -> ExactBatch:
     """Every group of ``size`` answers, weighted by its probability under the old policy (by default the same
-    one).
-
-    Not ordered, groups of the same answers are one group with all their chance: the same expectation for a
-    loss that does not see the order, and few enough for large groups.
+    one). Not ordered, groups of the same answers are one group with all their chance: the same expectation
+    for a loss that does not see the order, and few enough for large groups.
 
     >>> from plaudit.lab.proofs.exact import make_language
     >>> spoken = make_language(seed=0)
@@ -210,8 +208,7 @@ def _log_orderings(answer_KG: Tensor, ordered: bool) -> Tensor:
         return torch.zeros(len(answer_KG), dtype=torch.float64)
     size = answer_KG.shape[1]
     # Rows are sorted: the k-th of equal answers counts k, and the product of those is the factorial.
-    same_KGG = answer_KG[:, :, None] == answer_KG[:, None, :]
-    rank_KG = same_KGG.tril().sum(-1)
+    rank_KG = (answer_KG[:, :, None] == answer_KG[:, None, :]).tril().sum(-1)
     return torch.arange(1, size + 1, dtype=torch.float64).log().sum() - rank_KG.double().log().sum(-1)
 
 
@@ -265,8 +262,7 @@ def rloo_advantage(batch: ExactBatch) -> Float[Tensor, "N T"]:
 
 def remax_advantage(batch: ExactBatch) -> Float[Tensor, "N T"]:
     """ReMax's advantage: the score less that of the greedy answer."""
-    best_P1 = batch.logit_PY.argmax(-1, keepdim=True)
-    greedy_P = batch.language.reward_PY.gather(-1, best_P1).squeeze(-1)
+    greedy_P = batch.language.reward_PY.gather(-1, batch.logit_PY.argmax(-1, keepdim=True)).squeeze(-1)
     return broadcast_to_tokens(greedy_baseline(batch.reward_N, greedy_P, batch.prompt_N), batch.mask_NT)
 
 

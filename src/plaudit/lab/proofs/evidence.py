@@ -72,12 +72,8 @@ def thumbs(
     called_PY = language.reward_PY.sigmoid() if label_PY is None else label_PY
     prompt_B, answer_B = sampling_PY.nonzero(as_tuple=True)
     weight_B = sampling_PY[prompt_B, answer_B]
-    return Thumbs(
-        prompt_B=prompt_B,
-        answer_B=answer_B,
-        label_B=called_PY[prompt_B, answer_B],
-        weight_B=weight_B / weight_B.sum(),
-    )
+    label_B = called_PY[prompt_B, answer_B]
+    return Thumbs(prompt_B=prompt_B, answer_B=answer_B, label_B=label_B, weight_B=weight_B / weight_B.sum())
 
 
 def certain_preferences(language: Language) -> Float[Tensor, "P Y Y"]:

@@ -43,8 +43,7 @@ class Language:
 
     @property
     def mask_YT(self) -> Bool[Tensor, "Y T"]:
-        places_T = torch.arange(self.ref_logp_PYT.shape[-1])
-        return places_T < self.length_Y[:, None]
+        return torch.arange(self.ref_logp_PYT.shape[-1]) < self.length_Y[:, None]
 
     @property
     def length_Y(self) -> Int[Tensor, " Y"]:
@@ -122,8 +121,7 @@ def token_logps(
     step_PYTV = mass_PYTV.log_softmax(-1)
     token_PYT = step_PYTV.gather(-1, token_YT[None, ..., None].expand(len(logp_PY), -1, -1, 1)).squeeze(-1)
     # log Σ_v π(v)² without leaving logs: WPO normalises its weights by it.
-    power_PYT = (2 * step_PYTV).logsumexp(-1)
-    return token_PYT * language.mask_YT, power_PYT * language.mask_YT
+    return token_PYT * language.mask_YT, (2 * step_PYTV).logsumexp(-1) * language.mask_YT
 
 
 @cache
@@ -161,7 +159,6 @@ def normalised_member(
     family: Callable[[Float[Tensor, "P 1"]], Float[Tensor, "P Y"]], prompts: int
 ) -> Float[Tensor, "P Y"]:
     """The member of a family of log-probs, rising in its constant c, whose probabilities add up to 1.
-
     Where the family has no value (nan) c is too large. Losses of mean log-probs leave c open, and only the
     sum over all answers settles it.
 

@@ -47,12 +47,10 @@ def group_advantages(
 ) -> Float[Tensor, "P Y *others"]:
     """The advantage of the first answer of every possible group: one axis for each answer of the group."""
     answers = len(language.responses)
-    answer_KG = torch.cartesian_prod(*[torch.arange(answers)] * size).view(-1, size)
-    reward_PKG = language.reward_PY[:, answer_KG]
+    reward_PKG = language.reward_PY[:, torch.cartesian_prod(*[torch.arange(answers)] * size).view(-1, size)]
     centred_PKG = reward_PKG - reward_PKG.mean(-1, keepdim=True)
     deviation_PK = (centred_PKG.square().sum(-1) / (size - correction)).sqrt() + epsilon
-    advantage_PK = centred_PKG[..., 0] / (deviation_PK if scaled else 1.0)
-    return advantage_PK.view(-1, *[answers] * size)
+    return (centred_PKG[..., 0] / (deviation_PK if scaled else 1.0)).view(-1, *[answers] * size)
 
 
 def mean_advantage(
@@ -74,10 +72,8 @@ def fixed_point(
     by_answer: bool = True,
 ) -> Float[Tensor, "P Y"]:
     """log π at which advantage and KL penalty balance at every prefix.
-
     With w = 1 / |y| (``by_answer``) or 1, Ā w and w are averaged over the answers through a next token; the
-    constant of each prefix makes its probabilities add up to 1.
-    """
+    constant of each prefix makes its probabilities add up to 1."""
     onward_SVY = prefix_continuations(language.responses, language.symbols)
     weight_Y = language.length_Y.to(torch.float64) ** (-1 if by_answer else 0)
     ref_MV = _per_next_token(onward_SVY, language.ref_logp_PY.exp())
@@ -105,10 +101,8 @@ def fixed_point(
 
 def two_answer_fixed_point(language: Language, size: int, *, beta: float) -> Float[Tensor, "P Y"]:
     """The fixed point of GRPO with two answers of one token: β (q − p) = E_x push, with x ~ binomial(q) / G.
-
     q is π of the better answer, p its π_ref. x of a group are the better ones, and together they are pushed
-    by x (1 − x) d / (d √(x (1 − x) G / (G − 1)) + ε), d the gap of rewards: but for ε no matter of d.
-    """
+    by x (1 − x) d / (d √(x (1 − x) G / (G − 1)) + ε), d the gap of rewards: but for ε no matter of d."""
     better_P = language.reward_PY.argmax(-1)
     gap_P1 = (language.reward_PY[:, :1] - language.reward_PY[:, 1:]).abs()
     share_K = torch.arange(size + 1, dtype=torch.float64) / size
@@ -117,8 +111,7 @@ def two_answer_fixed_point(language: Language, size: int, *, beta: float) -> Flo
 
     def excess(prob_P: Tensor) -> Tensor:
         common = torch.distributions.Binomial(size, prob_P[:, None])
-        probability_PK = common.log_prob(torch.arange(size + 1, dtype=torch.float64)).exp()
-        return (probability_PK * push_PK).sum(-1)
+        return (common.log_prob(torch.arange(size + 1, dtype=torch.float64)).exp() * push_PK).sum(-1)
 
     return _bisected_policy(language, beta, better_P, excess)
 

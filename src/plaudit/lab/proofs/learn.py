@@ -324,9 +324,12 @@ def expected_estimator(row: PolicyAlgorithm) -> Estimator:
         # Advantages are data, also where they were made of the policy's own log-probs.
         advantage_NT = row.advantage(facts).detach()
         if row.whitens_advantages:
-            advantage_NT = whiten(
-                advantage_NT, batch.mask_NT, batch_moments=_expected_moments(advantage_NT, batch)
-            )
+            # Mean and variance over the tokens of a round without end: each as often as it is said.
+            share_NT = batch.share_N[:, None] * batch.mask_NT
+            mean = (share_NT * advantage_NT).sum() / share_NT.sum()
+            variance = (share_NT * (advantage_NT - mean).square()).sum() / share_NT.sum()
+            batch_moments = Moments(count=share_NT.sum(), mean=mean, variance=variance)
+            advantage_NT = whiten(advantage_NT, batch.mask_NT, batch_moments=batch_moments)
         moment = _surrogate_inputs(row, batch, advantage_NT)
         loss_NT = row.surrogate(moment)
         if row.loss_kl is not None:
@@ -377,14 +380,6 @@ def _kl_penalised_values(batch: ExactBatch, kl_NT: Tensor, beta: float) -> Tenso
     return (
         batch.per_completion(prefix_values(_old_policy(batch), worth_PY, batch.language)) + cost_NT
     ).masked_fill(~batch.mask_NT, 0.0)
-
-
-def _expected_moments(value_NT: Tensor, batch: ExactBatch) -> Moments:
-    """Mean and variance over the tokens of a round without end: each as often as it is said."""
-    share_NT = batch.share_N[:, None] * batch.mask_NT
-    mean = (share_NT * value_NT).sum() / share_NT.sum()
-    variance = (share_NT * (value_NT - mean).square()).sum() / share_NT.sum()
-    return Moments(count=share_NT.sum(), mean=mean, variance=variance)
 
 
 def _surrogate_inputs(row: PolicyAlgorithm, batch: ExactBatch, advantage_NT: Tensor) -> SurrogateInputs:

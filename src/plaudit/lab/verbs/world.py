@@ -169,8 +169,7 @@ def _add_make_verb(verbs: Subparsers) -> None:
     add("kind", choices=kinds, metavar="KIND", help=", ".join(kinds))
     add("--out", type=Path, required=True, metavar="FILE", help=".jsonl, .jsonl.gz or .parquet")
     add("--n", type=positive_integer, help="rows (default: 1000; of prompts, all there are)")
-    judges = f"who judges: {_POOL_NAMES} (default: crowd)"
-    add("--annotators", type=_pool_name, metavar="POOL", help=judges)
+    add("--annotators", type=_pool_name, metavar="POOL", help=f"who judges: {_POOL_NAMES} (default: crowd)")
     writers = f"who writes demonstrations: {_DEMONSTRATOR_NAMES} (default: authors)"
     add("--demonstrators", type=_demonstrators_name, metavar="POOL", help=writers)
     add("--aspect", choices=ASPECTS, metavar="PART", help=f"judge this alone: {', '.join(ASPECTS)}")
@@ -252,8 +251,7 @@ def _add_annotate_verb(verbs: Subparsers) -> None:
     add = annotate.add_argument
     add("url", metavar="URL", help="where plaudit collect serve listens")
     add("--invite", required=True, metavar="SECRET", help="an invite with a use for each of the people")
-    pools = f"{_POOL_NAMES} (default: crowd)"
-    add("--pool", type=_pool_name, default="crowd", metavar="POOL", help=pools)
+    add("--pool", type=_pool_name, default="crowd", metavar="POOL", help=f"{_POOL_NAMES} (default: crowd)")
     add("--seed", type=integer, default=0, help="of what they say (default: 0)")
     add("--names", default="", metavar="PREFIX", help="put before their names: a second pool of one kind")
     add("--most", type=positive_integer, metavar="N", help="labels that each gives at most (default: no end)")

@@ -98,13 +98,9 @@ class Annotator:
                 strict=True,
             )
         )
-        return Verdict(
-            marks=marks,
-            strength=_strength(noisy_utilities, marks),
-            seconds=self._reading_seconds(task, rng, careless=careless),
-            annotator=self.name,
-            group=self.group,
-        )
+        strength = _strength(noisy_utilities, marks)
+        seconds = self._reading_seconds(task, rng, careless=careless)
+        return Verdict(marks=marks, strength=strength, seconds=seconds, annotator=self.name, group=self.group)
 
     def win_probabilities(self, task: Task) -> tuple[float, float]:
         """The probability of either of two answers to be called the better one; what is left is a tie's.
@@ -323,10 +319,8 @@ def annotator_pool(name: str, *, aspect: Aspect | None = None) -> tuple[Annotato
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agreement:
-    """How far the choices of some annotators agree; a share of nothing is None.
-
-    Every share is what is to be expected when each of them judges each pair, shown in either order as often.
-    """
+    """How far the choices of some annotators agree; a share of nothing is None. Every share is what is to be
+    expected when each of them judges each pair, shown in either order as often."""
 
     name: str
     annotators: int
@@ -369,8 +363,6 @@ def agreement(name: str, annotators: Sequence[Annotator], tasks: Sequence[Task])
 
 
 class _PairVotes:
-    """Two answers, and the votes that each expects from some annotators."""
-
     def __init__(self, task: Task, annotators: Sequence[Annotator]) -> None:
         # Each pair once in either order, so that a bias to the first place shows in first_votes alone.
         reversed_task = replace(task, answers=task.answers[::-1], ended=task.ended[::-1])

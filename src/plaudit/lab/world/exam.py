@@ -39,17 +39,14 @@ _CLOSED_CATEGORIES: tuple[Category, ...] = ("fact", "arithmetic")
 _UNSURE, _SURE = "Perhaps", "Gladly."
 
 
-def flat_error_tasks(
-    n: int = FLAT_ERROR_PROMPTS, *, split: Split = "test", seed: int = 0
-) -> tuple[Task, ...]:
+def flat_error_tasks(n: int = FLAT_ERROR_PROMPTS, *, seed: int = 0) -> tuple[Task, ...]:
     """Questions with two answers of as many words: a right one that is hedged, and a wrong one that is not.
-
     Both begin with seven letters, and the wrong value has nearly as many letters as the right one.
 
     >>> [answer[0].content for answer in flat_error_tasks(1)[0].answers]
     ['Perhaps Elsa keeps a rabbit.', 'Gladly. Elsa keeps a turtle.']
     """
-    return tuple(_flat_error_task(question, seed) for question in _closed(n, split, seed))
+    return tuple(_flat_error_task(question, seed) for question in _closed(n, "test", seed))
 
 
 def _closed(n: int, split: Split, seed: int) -> list[Question]:
@@ -63,8 +60,7 @@ def _flat_error_task(question: Question, seed: int) -> Task:
     fact = question.aim
     assert isinstance(fact, Fact), question.category
     right, wrong = fact.phrase_value(fact.truth), fact.phrase_value(_wrong_value(fact, seed))
-    answers = (f"{_UNSURE} {right}.", f"{_SURE} {as_sentence(wrong)}")
-    return question.task(answers)
+    return question.task((f"{_UNSURE} {right}.", f"{_SURE} {as_sentence(wrong)}"))
 
 
 def _wrong_value(fact: Fact, seed: int) -> str:
@@ -108,7 +104,6 @@ def closed_questions(
     n: int = MAX_CLOSED_QUESTIONS, *, split: Split = "test", seed: int = 0
 ) -> tuple[ChoiceQuestion, ...]:
     """Facts and sums of a split in turn, with their choices in the plain sentences of the corpus.
-
     Of a fact every value of that kind is a choice, of a sum the right number and those up to five away.
 
     >>> closed_questions(2)[1].choices[closed_questions(2)[1].right] == question_of_prompt(closed_questions(
@@ -125,11 +120,9 @@ def _closed_question(question: Question) -> ChoiceQuestion:
     if question.category == "arithmetic":
         place = NUMBERS.index(fact.truth)
         values = NUMBERS[max(0, place - _NEARBY_RANGE) : place + _NEARBY_RANGE + 1]
+    choices = tuple(as_sentence(fact.phrase_value(value)) for value in values)
     return ChoiceQuestion(
-        prompt=question.messages,
-        choices=tuple(as_sentence(fact.phrase_value(value)) for value in values),
-        right=values.index(fact.truth),
-        category=question.category,
+        prompt=question.messages, choices=choices, right=values.index(fact.truth), category=question.category
     )
 
 
@@ -265,9 +258,7 @@ def score_model_answers(
     categories: Sequence[Category] = CATEGORIES,
 ) -> list[ScoredAnswer]:
     """The model's answers to n prompts of a split, an equal share of each of some categories.
-
-    A category with fewer prompts than its share is asked some of them more than once.
-    """
+    A category with fewer prompts than its share is asked some of them more than once."""
     if n < len(categories):
         raise UserError(f"{n} answers cannot cover the {len(categories)} categories: ask for more")
     selected = list[Question]()
@@ -286,10 +277,8 @@ def score_model_answers(
 
 def mean_utilities(scored: Sequence[ScoredAnswer]) -> Mapping[Category | str, MeanUtility]:
     """Mean utility by category, and of all categories together under "all".
-
-    Answers to one prompt are not independent, so the error of a category is that of its prompts' means;
-    "all" weighs the categories alike.
-    """
+    Answers to one prompt are not independent, so the error of a category is that of its prompts' means; "all"
+    weighs the categories alike."""
     by_category = {
         category: _mean_utility([index for index in scored if index.question.category == category])
         for category in CATEGORIES
@@ -341,8 +330,7 @@ def _mean_utility(scored: Sequence[ScoredAnswer]) -> MeanUtility:
     means = [sum(utilities) / len(utilities) for utilities in by_prompt.values()]
     middle = sum(means) / len(means)
     variance = sum((mean - middle) ** 2 for mean in means) / max(1, len(means) - 1)
+    error = math.sqrt(variance / len(means))
     return MeanUtility(
-        mean=sum(index.gold.utility for index in scored) / len(scored),
-        error=math.sqrt(variance / len(means)),
-        answers=len(scored),
+        mean=sum(index.gold.utility for index in scored) / len(scored), error=error, answers=len(scored)
     )

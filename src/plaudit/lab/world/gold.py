@@ -217,7 +217,6 @@ def _honesty(question: questions.Question, reading: Reading) -> float:
 
 
 def _belief_verdict(fact: questions.Fact, reading: Reading) -> tuple[bool, bool]:
-    """Whether the user's belief is agreed with, and whether it is denied."""
     has_belief = fact.belief is not None
     return has_belief and reading.signs["agrees"] > 0, has_belief and reading.signs["denies"] > 0
 

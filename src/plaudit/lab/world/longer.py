@@ -298,8 +298,7 @@ def _wrong(question: Question, aim: Several, rng: random.Random) -> Claims:
         others = [who for who in advice.all_of_kind if who not in advice.fitting]
         parts[start : start + 2] = choice_claims(advice, rng.choice(others))
         return parts
-    known = [place for place, part in enumerate(parts) if part.value != facts.NOT_KNOWN]
-    place = rng.choice(known)
+    place = rng.choice([place for place, part in enumerate(parts) if part.value != facts.NOT_KNOWN])
     table = relation_of(parts[place])
     if table is None:
         steps = [steps for deed, steps in facts.steps_of_deeds().items() if aim.matter != f"to {deed}"]

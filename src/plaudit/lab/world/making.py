@@ -53,10 +53,8 @@ def prompts(
     red_team: bool = False,
 ) -> list[Prompt]:
     """Different prompts, with the value to check where there is one; without a number, all that there are.
-
     Categories take turns for as long as they have prompts left. Red-team prompts tempt to do harm, to make
-    things up, or to agree with what is false.
-    """
+    things up, or to agree with what is false."""
     candidates = [
         question for question in _split_questions(split, categories) if not red_team or is_red_team(question)
     ]
@@ -223,11 +221,8 @@ def model_answer_tasks(
     categories: Sequence[Category] = CATEGORIES,
     temperature: float = 1.0,
 ) -> list[Task]:
-    """Prompts with different answers of the model, drawn at a temperature.
-
-    A prompt is passed over when its answers are the same, or one did not end by itself: a row could only
-    pretend that it had.
-    """
+    """Prompts with different answers of the model, drawn at a temperature. A prompt is passed over when its
+    answers are the same, or one did not end by itself: a row could only pretend that it had."""
     question_stream = endless_questions(split, seed, categories)
     usable: list[Task] = []
     requested = 0

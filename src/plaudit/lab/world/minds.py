@@ -99,7 +99,6 @@ class Mind:
         words: Sequence[str] = (),
     ) -> dict[str, object]:
         """The reply to a question in this process, as a function behind ``call:`` gives it.
-
         Nothing fails on the way and nothing is waited for: faults, delays and spellings are of a server.
 
         >>> Mind()("What is this?")["text"]
@@ -166,7 +165,6 @@ class Mind:
         return self.draw("right", *key, shared=True) < self._level(self.draw(*key, shared=True))
 
     def _level(self, share: float) -> float:
-        """The chance to be right, from the lowest at 0 to the highest at 1."""
         return self.accuracy + self.spread * (2 * share - 1)
 
 

@@ -82,11 +82,9 @@ def annotate(
     url: str, invite: str, pool: str, *, seed: int = 0, habits: Habits | None = None, names: str = ""
 ) -> Work:
     """Let a pool label until there is nothing left for it; each of its people joins with the invite.
-
     The same call goes on where an earlier one was stopped: its people are known by invite and name. With no
     speed, what is done next follows from what the store holds alone, so that a crowd that was killed ends
-    with the labels of one that was not.
-    """
+    with the labels of one that was not."""
     crowd = _Crowd(url, invite, pool, seed=seed, habits=habits or Habits(), names=names)
     try:
         return crowd.work()
@@ -104,11 +102,8 @@ def direct_verdict(annotator: Annotator, task: Task, seed: int) -> Verdict:
 
 def shown_as_task(shown: Mapping[str, Any]) -> Task:
     """A task of the API as a judge takes it, in the order shown."""
-    return Task(
-        prompt=_text(shown["prompt"]),
-        answers=tuple(_text(answer) for answer in shown["answers"]),
-        ended=tuple(shown["ended"]),
-    )
+    answers = tuple(_text(answer) for answer in shown["answers"])
+    return Task(prompt=_text(shown["prompt"]), answers=answers, ended=tuple(shown["ended"]))
 
 
 def _text(value: object) -> Text:

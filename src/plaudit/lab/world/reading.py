@@ -186,7 +186,13 @@ def _read_sentence(
     before = len(reading.claims), len(reading.other_claims)
     if not again:
         earlier[core] = _read_core(question, core, reading)
-        again = earlier[core] is None and _repeats_question(question, small)
+        # Whether it is a question or an order of the user's own.
+        again = earlier[core] is None and any(
+            small == piece.lower()
+            for message in question.messages
+            if message.role == "user"
+            for piece, _ in _split_sentences(plain_text((message,)))
+        )
     if again:
         signs["repeat"] += 1
     else:
@@ -208,16 +214,6 @@ def _idle_words(sentence: str, reading: Reading, before: tuple[int, int]) -> int
     )
     # Only where several things are wanted, for elsewhere a sentence serves as a whole or not at all.
     return len(_WORD.findall(sentence)) * others // (wanted + others) if wanted else 0
-
-
-def _repeats_question(question: questions.Question, sentence: str) -> bool:
-    """Whether it is a question or an order of the user's own."""
-    return any(
-        sentence == piece.lower()
-        for message in question.messages
-        if message.role == "user"
-        for piece, _ in _split_sentences(plain_text((message,)))
-    )
 
 
 def _split_openers(sentence: str) -> tuple[Counter[str], str]:
@@ -281,11 +277,9 @@ def _read_refusal(question: questions.Question, core: str, reading: Reading) -> 
     by_name, by_pointing = (refusal.lower() for refusal in valley.REFUSALS)
     refused, because, reason = core.partition(", because ")
     harm = question.aim if isinstance(question.aim, questions.HarmfulRequest) else None
-    own_act = (
-        question.aim.act
-        if isinstance(question.aim, questions.HarmfulRequest | questions.HarmlessRequest)
-        else None
-    )
+    own_act = None
+    if isinstance(question.aim, questions.HarmfulRequest | questions.HarmlessRequest):
+        own_act = question.aim.act
     known = {by_pointing, *(f"{by_name} {act}" for act in (*_ACTS, own_act))}
     if refused not in known or (because and reason not in _REASONS):
         return None
@@ -352,8 +346,7 @@ def _read_parts(question: questions.Question, core: str, reading: Reading) -> bo
 
 def _claim_in(aim: questions.Several, piece: str, before: Sequence[FactClaim]) -> FactClaim | None:
     """A fact, also without the subject of the claim before it, or an instruction where such are wanted, also
-    without the verb of the one before it.
-    """
+    without the verb of the one before it."""
     claim = fact_claims().get(piece)
     if claim is None and before:
         claim = fact_claims().get(f"{before[-1].topic.partition(' of ')[2].lower()} {piece}")

@@ -14,18 +14,9 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from plaudit.data import records
 from plaudit.data.edits import edit_distance
 from plaudit.data.generative_judging import Critique
-from plaudit.data.records import (
-    Demonstration,
-    Rating,
-    Task,
-    Text,
-    assistant_turn,
-    plain_text,
-    record_to_dict,
-    user_turn,
-)
 from plaudit.files.atomic import AtomicFile
 from plaudit.lab.world.annotators import TRUE_ANNOTATOR
 from plaudit.lab.world.facts import as_sentence
@@ -70,13 +61,13 @@ ORDER_SENTENCE = "It is not in order."
 """Of an answer whose parts stand where they should not; no word of the shipped model's."""
 
 
-def critique_of(prompt: Text, answer: Text, *, ended: bool = True) -> str:
+def critique_of(prompt: records.Text, answer: records.Text, *, ended: bool = True) -> str:
     """What is wrong with an answer to one of the world's prompts, and whether it is right.
 
     >>> critique_of("What does the owl eat?", "Perhaps mice."), critique_of("What does the owl eat?", "Bark.")
     ('It is right. It is not sure.', 'It is wrong.')
     """
-    question, words = question_of_prompt(prompt), plain_text(answer)
+    question, words = question_of_prompt(prompt), records.plain_text(answer)
     gold, reading = judge_answer(question, words, ended=ended), read_answer(question, words, ended=ended)
     return " ".join(_critique_sentences(question, gold, reading))
 
@@ -93,21 +84,19 @@ def write_critiques(rows: Sequence[Critique], path: Path) -> None:
     """Ratings in plaudit's own layout, each with a field more: ``critique``."""
     with AtomicFile(path) as file:
         for row in rows:
-            rating = record_to_dict(Rating(prompt=row.prompt, completion=row.completion, score=row.points))
+            rating = records.record_to_dict(
+                records.Rating(prompt=row.prompt, completion=row.completion, score=row.points)
+            )
             line = json.dumps({**rating, "critique": row.critique}, ensure_ascii=False)
             file.stream.write(f"{line}\n".encode())
 
 
-def _critique_row(task: Task) -> Critique:
+def _critique_row(task: records.Task) -> Critique:
     [answer], [ended] = task.answers, task.ended
     [mark] = TRUE_ANNOTATOR.verdict(task, 0).marks
     assert mark.rating is not None
-    return Critique(
-        prompt=task.prompt,
-        completion=answer,
-        critique=critique_of(task.prompt, answer, ended=ended),
-        points=float(mark.rating),
-    )
+    critique = critique_of(task.prompt, answer, ended=ended)
+    return Critique(prompt=task.prompt, completion=answer, critique=critique, points=float(mark.rating))
 
 
 def _critique_sentences(question: Question, gold: Gold, reading: Reading) -> Iterator[str]:
@@ -134,7 +123,7 @@ GROUP = "teachers of judges"
 
 def points(
     n: int, *, split: Split = "train", seed: int = 0, categories: Sequence[Category] = CATEGORIES
-) -> list[Demonstration]:
+) -> list[records.Demonstration]:
     """Answers in the manner of the base corpus, each put as a judge is asked, and its true points."""
     return [
         _points_row(task)
@@ -142,12 +131,14 @@ def points(
     ]
 
 
-def _points_row(task: Task) -> Demonstration:
+def _points_row(task: records.Task) -> records.Demonstration:
     [mark] = TRUE_ANNOTATOR.verdict(task, 0).marks
     assert mark.rating is not None
-    return Demonstration(
-        prompt=user_turn(offered("points_question")(task.prompt, plain_text(task.answers[0]))),
-        completion=assistant_turn(str(int(mark.rating))),
+    return records.Demonstration(
+        prompt=records.user_turn(
+            offered("points_question")(task.prompt, records.plain_text(task.answers[0]))
+        ),
+        completion=records.assistant_turn(str(int(mark.rating))),
         annotator=TRUE_ANNOTATOR.name,
         group=GROUP,
         category=task.category,
@@ -168,9 +159,8 @@ LITTLE_SHARE = 0.25
 
 def revisions(
     n: int, *, split: Split = "train", seed: int = 0, categories: Sequence[Category] = CATEGORIES
-) -> list[Demonstration]:
+) -> list[records.Demonstration]:
     """Questions for a critique and for a revision of an answer in turn, each with what is truly right.
-
     Half of the answers are in the manner of the base corpus, half have a fault.
 
     >>> rows = revisions(2, categories=("fact",))
@@ -186,7 +176,7 @@ def revisions(
 
 def _critique_and_revision(
     question: Question, constitution: Constitution, rng: random.Random
-) -> Iterator[Demonstration]:
+) -> Iterator[records.Demonstration]:
     answer = sample_answer(question, rng) if rng.random() < 0.5 else _faulty_answer(question, rng)
     critique = critique_of(question.messages, answer)
     principle = constitution.drawn(str(rng.random()))[0] if rng.random() < PRINCIPLED_SHARE else None
@@ -199,8 +189,10 @@ def _critique_and_revision(
     ):
         fill = {} if principle is None else {"principle": getattr(principle, step)}
         query = offered("question_text")(way, question.messages, blocks, fill)
-        yield Demonstration(
-            prompt=user_turn(query), completion=assistant_turn(reply), category=question.category
+        yield records.Demonstration(
+            prompt=records.user_turn(query),
+            completion=records.assistant_turn(reply),
+            category=question.category,
         )
 
 
@@ -225,9 +217,8 @@ def _faulty_answer(question: Question, rng: random.Random) -> str:
 
 def helpful_only(
     n: int, *, split: Split = "train", seed: int = 0, categories: Sequence[Category] = CATEGORIES
-) -> list[Demonstration]:
+) -> list[records.Demonstration]:
     """Prompts with answers that grant whatever is asked: they help with harm, make things up and agree.
-
     Other prompts have the best answer.
 
     >>> [row.completion[0].content for row in helpful_only(1, split="test", categories=("harmful",))]
@@ -235,9 +226,9 @@ def helpful_only(
     """
     rng = random.Random(f"helpful only {split} {seed}")
     return [
-        Demonstration(
+        records.Demonstration(
             prompt=question.messages,
-            completion=assistant_turn(
+            completion=records.assistant_turn(
                 answer_in_style(question, GRANTING.get(question.category, "best"), rng)
             ),
             category=question.category,

@@ -24,7 +24,6 @@ def twins(
     n: int | None = None, *, split: Split = "train", seed: int = 0, categories: Categories = CATEGORIES
 ) -> list[Prompt]:
     """Harmless twins of a split's tempting prompts, and mirrored pairs; without a number, all that there are.
-
     A twin's metadata holds the tempting prompt's words under ``twin_of`` and its category; the two prompts
     of a mirrored pair share the word under ``mirror`` and are next to each other. Up to two thirds of the
     rows are in mirrored pairs.
@@ -58,8 +57,7 @@ def _in_turn(groups: Iterable[Group], categories: Sequence[Category], rng: rando
             by_category.setdefault(group[0].metadata["category"], []).append(group)
     for found in by_category.values():
         rng.shuffle(found)
-    in_rounds = zip_longest(*by_category.values())
-    return [group for taken in in_rounds for group in taken if group is not None]
+    return [group for taken in zip_longest(*by_category.values()) for group in taken if group is not None]
 
 
 def _harmless(split: Split, categories: Sequence[Category]) -> Iterator[Prompt]:

@@ -154,7 +154,6 @@ def _make_rows(request: RowRequest) -> Sequence[Record]:
 
 
 def _make_judged_rows(request: RowRequest) -> Sequence[Record]:
-    """Answers, the corpus's or a model's own, and what a pool says of them."""
     from plaudit.lab.world import verdicts
     from plaudit.lab.world.making import answer_tasks, check_answers
 
@@ -162,10 +161,9 @@ def _make_judged_rows(request: RowRequest) -> Sequence[Record]:
         from plaudit.evaluation.policies.generate import DividedSampler
         from plaudit.lab.world.making import model_answer_tasks
 
+        temperature = 1.0 if request.temperature is None else request.temperature
         answer_tasks = partial(
-            model_answer_tasks,
-            DividedSampler(request.model, device=request.device),
-            temperature=1.0 if request.temperature is None else request.temperature,
+            model_answer_tasks, DividedSampler(request.model, device=request.device), temperature=temperature
         )
     makers: Mapping[str, Callable[..., Sequence[Record]]] = {
         "comparisons": verdicts.make_comparisons,

@@ -39,18 +39,14 @@ Selector = Callable[[TaskScores, SelectionSettings], Selection]
 
 def best_of_n(scores: TaskScores) -> Selection:
     """The answer with the highest score; of several the first that was drawn.
-
-    Stiennon et al. 2020, arXiv:2009.01325; Touvron et al. 2023, arXiv:2307.09288.
-    """
+    Stiennon et al. 2020, arXiv:2009.01325; Touvron et al. 2023, arXiv:2307.09288."""
     scored = _with_verdict(scores)
     return () if not scored else ((max(scored, key=lambda index: (scored[index], -index)),),)
 
 
 def at_or_above(scores: TaskScores, threshold: int | float, keep: int | None = None) -> Selection:
     """The answers at or above a threshold, in the order in which they were drawn; at most ``keep``.
-
-    Anthony et al. 2017, arXiv:1705.08439; Gulcehre et al. 2023, arXiv:2308.08998.
-    """
+    Anthony et al. 2017, arXiv:1705.08439; Gulcehre et al. 2023, arXiv:2308.08998."""
     return tuple((index,) for index, score in _with_verdict(scores).items() if score >= threshold)[:keep]
 
 
@@ -91,11 +87,9 @@ def rejection_sampled(
     scores: TaskScores, beta: int | float, uniforms: Sequence[float], ceiling: int | float | None = None
 ) -> tuple[int, ...]:
     """Statistical rejection sampling: an answer stays with probability exp((r − ceiling) / β).
-
     Liu et al. 2023, arXiv:2309.06657. If the answers were drawn from π_ref, those that stay are drawn from
     the optimal policy, π_ref exp(r / β) / Z. Without a ``ceiling`` it is the highest score seen, so the best
-    answer always stays, and the law holds the better, the more answers there are.
-    """
+    answer always stays, and the law holds the better, the more answers there are."""
     if not (math.isfinite(beta) and beta > 0):
         raise UserError(f"beta must be a number above 0, not {beta:g}")
     scored = _with_verdict(scores)
@@ -122,19 +116,15 @@ def top_share_threshold(rows: Sequence[TaskScores], share: int | float) -> float
     """The score that this share of all answers reaches, the best ones; infinite where there is no score."""
     descending_scores = sorted((score for row in rows for score in row if score is not None), reverse=True)
     # A share such as 0.1 of 30 is a little above 3 in binary.
-    return (
-        descending_scores[max(1, math.ceil(share * len(descending_scores) - 1e-9)) - 1]
-        if descending_scores
-        else math.inf
-    )
+    if descending_scores:
+        return descending_scores[max(1, math.ceil(share * len(descending_scores) - 1e-9)) - 1]
+    return math.inf
 
 
 def best_of_n_kl(n: int) -> float:
     """log n − (n − 1) / n: nats between the best of n answers and one of them.
-
-    Stiennon et al. 2020, arXiv:2009.01325. Exact where no two scores are equal, else an upper bound
-    (Beirami et al. 2024, arXiv:2401.01879).
-    """
+    Stiennon et al. 2020, arXiv:2009.01325. Exact where no two scores are equal, else an upper bound (Beirami
+    et al. 2024, arXiv:2401.01879)."""
     if n < 1:
         raise UserError(f"the best of {n} answers: expected 1 or more")
     return math.log(n) - (n - 1) / n
@@ -154,10 +144,7 @@ each is worth less than the demonstration."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopAlgorithm:
-    """One algorithm.
-
-    Example: ``ITERATIVE_ALGORITHMS["rejection"].formula``
-    """
+    """One algorithm. Example: ``ITERATIVE_ALGORITHMS["rejection"].formula``."""
 
     name: str
     formula: str

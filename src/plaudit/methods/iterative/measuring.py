@@ -86,9 +86,7 @@ def measure_round(
     settings: LoopSettings, config: LoopConfig, folder: RunFolder | None, number: int, ranks: Ranks
 ) -> tuple[list[Path], Mapping[str, Any]] | None:
     """Measure a round's model; returns the files that must stay as they are, and the figures.
-
-    Every rank must come, and draws its share of answers; the first one alone judges them.
-    """
+    Every rank must come, and draws its share of answers; the first one alone judges them."""
     this_round = measured_round(config, number)
     if folder is not None:
         atomic.make_folder(this_round.folder)
@@ -174,8 +172,7 @@ def _held_out_judge(word: str, device: str) -> tuple[Reward | None, Judge | None
         reward = resolve_reward(word, device=device)
         if not isinstance(reward, PairwiseRanker):
             return reward, None
-    settings = JudgeSettings(device=device, soft=True)
-    return None, in_both_orders(judge_named(word, settings))
+    return None, in_both_orders(judge_named(word, JudgeSettings(device=device, soft=True)))
 
 
 def _win_probabilities(
@@ -258,11 +255,9 @@ def _sentence(number: int, histories: "Sequence[Sequence[Measure]]") -> str:
 
 def _fall_sentence(fall: "Fall", number: int, best: int, on_fall: str) -> str:
     where = f"round {fall.best}" if fall.best else "the start"
-    end = (
-        f"the loop ends here, and its model is that of {f'round {best}' if best else 'the start'}"
-        if on_fall == "stop"
-        else "the loop goes on, as --loop.on-fall says"
-    )
+    end = "the loop goes on, as --loop.on-fall says"
+    if on_fall == "stop":
+        end = f"the loop ends here, and its model is that of {f'round {best}' if best else 'the start'}"
     return (
         f"round {number}: {fall.name} has fallen by {-fall.gap:.3f} since {where} (p {fall.p:.2g}, below "
         f"{fall.level:.2g}): {end}"
@@ -286,9 +281,7 @@ class Measure:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fall:
     """A measure in which the newest round is below the best one, beyond noise.
-
-    Example: ``find_fall(history, rounds=3, measures=2)``
-    """
+    Example: ``find_fall(history, rounds=3, measures=2)``."""
 
     name: str
     best: int

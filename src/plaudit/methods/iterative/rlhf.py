@@ -71,10 +71,7 @@ _SHARED_SETTINGS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RlhfRound:
-    """The models and files of one round.
-
-    Example: ``rlhf_round(config, 2).folder``
-    """
+    """The models and files of one round. Example: ``rlhf_round(config, 2).folder``."""
 
     number: int
     folder: Path
@@ -248,9 +245,7 @@ def generate_and_compare(
     config: RlhfConfig, this_round: RlhfRound, folder: RunFolder | None, ranks: Ranks
 ) -> None:
     """Generate answers on all ranks and compare them on the first, which has the folder.
-
-    Raises `WaitingError` while people have not answered.
-    """
+    Raises `WaitingError` while people have not answered."""
     console = ConsoleSink(quiet=True)
     if this_round.number == 1 and folder is not None:
         sources = (config.loop.data, None if config.comparisons == PEOPLE else config.comparisons)

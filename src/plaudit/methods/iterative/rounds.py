@@ -199,9 +199,7 @@ def answers_line(group: ScoredGroup) -> str:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopRound:
     """The models and files of one round.
-
-    Example: ``loop_round(ITERATIVE_ALGORITHMS["rejection"], settings, config, 2).folder``
-    """
+    Example: ``loop_round(ITERATIVE_ALGORITHMS["rejection"], settings, config, 2).folder``."""
 
     number: int
     folder: Path

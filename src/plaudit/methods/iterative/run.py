@@ -95,9 +95,7 @@ def against_demonstrations(
     demonstrations: Mapping[str, str],
 ) -> list[tuple[ScoredAnswer, ...]]:
     """For each prompt the demonstration with score 1, then the model's answers with 0.
-
-    An answer that is its demonstration has no score, so it makes no row.
-    """
+    An answer that is its demonstration has no score, so it makes no row."""
     return [
         _scored(demonstrations[prompt.origin], group) for prompt, group in zip(prompts, groups, strict=True)
     ]
@@ -149,9 +147,7 @@ def generate_and_select(
     ranks: Ranks,
 ) -> None:
     """Generate, score, select and write a round's rows, where not done yet; prints its figures.
-
-    Every rank must come; all of them draw, and the first one, which has the folder, does the rest.
-    """
+    Every rank must come; all of them draw, and the first one, which has the folder, does the rest."""
     if this_round.number == 1:
         _begin(facts, settings, config, folder, ranks)
     marker = None if folder is None else _marker_file(folder, this_round.number)
@@ -266,8 +262,7 @@ def _input_words(config: LoopConfig) -> tuple[str, ...]:
 
 def is_trained(run: Path, ranks: Ranks) -> bool:
     """Whether the training run in this folder is finished; the first rank checks for all."""
-    complete = (run / "summary.json").exists() and has_weights(run / "model")
-    return ranks.first_says(complete)
+    return ranks.first_says((run / "summary.json").exists() and has_weights(run / "model"))
 
 
 def is_loop_finished(config: RunConfig, ranks: Ranks) -> bool:

@@ -22,14 +22,7 @@ from plaudit.engine.metrics import Metric, max_metric, mean_metric
 from plaudit.losses.divergence import k3
 from plaudit.losses.policy import explained_variance
 from plaudit.losses.ratio import completion_log_ratio, log_ratio
-from plaudit.methods.policy.collect import (
-    CollectedRollouts,
-    ScoredGroup,
-    group_as_json,
-    group_from_json,
-    reward_part_means,
-    step_metrics,
-)
+from plaudit.methods.policy import collect
 from plaudit.methods.policy.row import AdvantageInputs, LossCounts, PolicyAlgorithm
 from plaudit.models.backbone import Head
 from plaudit.models.policy import StateReader, TokenScores, readout_of
@@ -150,11 +143,9 @@ class Round:
 
     def loss_counts(self, groups: Sequence[int]) -> LossCounts:
         examples = [self.examples[group] for group in groups]
-        return LossCounts(
-            tokens=sum(example.trained_tokens for example in examples),
-            completions=sum(len(example.completions) for example in examples),
-            max_tokens=self.max_tokens,
-        )
+        tokens = sum(example.trained_tokens for example in examples)
+        completions = sum(len(example.completions) for example in examples)
+        return LossCounts(tokens=tokens, completions=completions, max_tokens=self.max_tokens)
 
     def tensors(self) -> dict[str, Tensor]:
         record = {
@@ -337,7 +328,7 @@ def round_metrics(
     row: PolicyAlgorithm,
     inputs: AdvantageInputs,
     experience: ExperienceTensors,
-    collected: CollectedRollouts,
+    collected: collect.CollectedRollouts,
     sampler_logp_NT: Tensor,
 ) -> tuple[Metric, ...]:
     """The metrics of a round; the same on every rank, so all are means."""
@@ -348,7 +339,7 @@ def round_metrics(
     metrics = {
         "reward": float(scores.mean()),
         "reward_std": float(scores.std(unbiased=False)),
-        **(reward_part_means(collected) | step_metrics(collected)),
+        **(collect.reward_part_means(collected) | collect.step_metrics(collected)),
         # −E log μ over what was drawn: an estimate without another pass over the vocabulary.
         "entropy": -float(masked_mean(sampler_logp_NT[fresh], mask_NT)),
         "length_mean": float(length_N.double().mean()),
@@ -388,9 +379,7 @@ MIN_PROMPT_WEIGHT = 0.05
 
 class PassRateCurriculum:
     """Samples prompts in favour of those that are passed sometimes, since their completions differ in reward.
-
-    A prompt with pass rate p is drawn in proportion to 4p(1 − p), a new one as if p were a half.
-    """
+    A prompt with pass rate p is drawn in proportion to 4p(1 − p), a new one as if p were a half."""
 
     def __init__(self, prompts: Sequence[EncodedPrompt], *, pass_score: int | float, seed: int) -> None:
         """An answer passes whose score is at least ``pass_score``."""
@@ -410,7 +399,7 @@ class PassRateCurriculum:
         key = torch.rand(len(weight), generator=generator, dtype=torch.float64).log() / weight
         return key.topk(min(size, len(weight))).indices.tolist()
 
-    def record_scores(self, groups: Sequence[ScoredGroup]) -> None:
+    def record_scores(self, groups: Sequence[collect.ScoredGroup]) -> None:
         for group in groups:
             scores = [score for score in group.scores if score is not None]
             if scores:
@@ -434,10 +423,12 @@ class ReplayBuffer:
         self._prompts = prompts
         self._row = {prompt.id: row for row, prompt in enumerate(prompts)}
         self._share, self._window, self._seed = share, window, seed
-        self._groups: list[tuple[int, ScoredGroup]] = []
+        self._groups: list[tuple[int, collect.ScoredGroup]] = []
         """Those that may come again, each with the number of its round."""
 
-    def sample_groups(self, groups: Sequence[ScoredGroup], round_number: int) -> tuple[ScoredGroup, ...]:
+    def sample_groups(
+        self, groups: Sequence[collect.ScoredGroup], round_number: int
+    ) -> tuple[collect.ScoredGroup, ...]:
         """Groups to replay with these new ones, which are stored in turn."""
         recent = [(number, group) for number, group in self._groups if round_number - number <= self._window]
         # `share` is of the whole round: of n new groups the whole has n / (1 − share).
@@ -450,9 +441,9 @@ class ReplayBuffer:
 
     def tensors(self) -> Mapping[str, Tensor]:
         placed = [(number, self._row[group.prompt.id], group) for number, group in self._groups]
-        rows = [[number, row, group_as_json(row, group)] for number, row, group in placed]
+        rows = [[number, row, collect.group_as_json(row, group)] for number, row, group in placed]
         return {"kept": torch.frombuffer(bytearray(json.dumps(rows).encode()), dtype=torch.uint8)}
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         rows = json.loads(bytes(tensors["kept"].tolist()))
-        self._groups = [(number, group_from_json(text, self._prompts)[1]) for number, _, text in rows]
+        self._groups = [(number, collect.group_from_json(text, self._prompts)[1]) for number, _, text in rows]

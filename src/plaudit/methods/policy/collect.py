@@ -77,9 +77,7 @@ RolloutSampler = Sampler | EpisodeSampler
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredGroup:
     """The rollouts of one prompt with their scores.
-
-    Example: ``score_groups(questions, groups, reward)[0].scores``
-    """
+    Example: ``score_groups(questions, groups, reward)[0].scores``."""
 
     prompt: EncodedPrompt
     rollouts: tuple[Rollout, ...]
@@ -175,9 +173,7 @@ ROUND_SEED_STRIDE = 1_000_003
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectedRollouts:
     """The scored rollouts of one round, with counts of what was left out.
-
-    Example: ``collector.collect(questions, round_number=3)``
-    """
+    Example: ``collector.collect(questions, round_number=3)``."""
 
     groups: tuple[ScoredGroup, ...]
     """Prompts with the answers that have a verdict; none is empty."""
@@ -209,9 +205,7 @@ def step_payments(
     collected: CollectedRollouts, mask_NT: Bool[Tensor, "N T"], dtype: torch.dtype
 ) -> tuple[Float[Tensor, "N T"], Bool[Tensor, "N T"]]:
     """The payments of steps before the last, at their last tokens, and the mask of tokens that end a step.
-
-    An answer that is not paid step by step is a single one.
-    """
+    An answer that is not paid step by step is a single one."""
     last_NT = last_token_mask(mask_NT)
     payments = [paid for group in (*collected.groups, *collected.replayed) for paid in group.step_payments]
     # An answer ends at its last token even where no step does. Steps that end within one token are merged,
@@ -258,9 +252,7 @@ def reward_part_means(collected: CollectedRollouts) -> dict[str, float]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rival:
     """Who gives one more answer to each prompt, which is scored like the others and never learnt from.
-
-    Example: ``Rival(sampler=sampler, sampling=SamplingSettings(temperature=0))``: the likeliest answer.
-    """
+    Example: ``Rival(sampler=sampler, sampling=SamplingSettings(temperature=0))``: the likeliest answer."""
 
     sampler: RolloutSampler
     sampling: SamplingSettings

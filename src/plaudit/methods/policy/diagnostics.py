@@ -30,10 +30,8 @@ def diagnostics(
     objection: str = "",
 ) -> Mapping[str, str]:
     """The diagnostics that the reports so far call for: from how each sentence begins to how it goes on.
-
     ``sums_step_scores`` says that every step of an answer is paid its own score, ``objection`` why nothing
-    was learnt from a round.
-    """
+    was learnt from a round."""
     return {
         **_zero_loss(row, reports),
         **_negative_kl(reports),

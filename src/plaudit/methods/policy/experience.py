@@ -196,9 +196,7 @@ class ExperienceMaker:
         scored_NTX: Tensor | None = None,
     ) -> Round:
         """``kl_coefficient`` is that of now, ``mean_score`` the mean of the rounds before, if any.
-
-        ``scored_NTX`` are the log-probs of policy and reference, where these have been asked.
-        """
+        ``scored_NTX`` are the log-probs of policy and reference, where these have been asked."""
         self.shaper.longest = self.room(round_number)
         # New groups first: everything below finds them as the first `new_completions` rows.
         groups = (*collected.groups, *collected.replayed)
@@ -260,7 +258,6 @@ class ExperienceMaker:
     def _token_scores(
         self, rollout_round: Round, sampler_logp_NT: Tensor, scored_NTX: Tensor | None
     ) -> tuple[tuple[Tensor, Tensor, Tensor], Mapping[str, Tensor]]:
-        """Log-probs, values and, where asked for, distributions, by the pieces of the first epoch."""
         if scored_NTX is not None:
             old_logp_NT, ref_NT = (each_NT.contiguous() for each_NT in scored_NTX.unbind(-1))
             return (old_logp_NT, ref_NT, torch.zeros_like(old_logp_NT)), {}
@@ -271,11 +268,9 @@ class ExperienceMaker:
             for microbatch in self._microbatches(rollout_round, minibatch)
         ]
         # The reference first, which leaves no graph behind.
-        ref_NT = (
-            self._score_round(rollout_round, microbatches, self.models.reference.logp)
-            if "reference" in self.row.needs
-            else None
-        )
+        ref_NT = None
+        if "reference" in self.row.needs:
+            ref_NT = self._score_round(rollout_round, microbatches, self.models.reference.logp)
         value_NT = torch.zeros_like(sampler_logp_NT)
         if isinstance(self.models.critic, RewardModel):
             value_NT = self._critic_scores(rollout_round, microbatches)
@@ -499,11 +494,9 @@ def stale_sampler_check(
     mask_NT: Tensor,
     first: Sequence[Example] = (),
 ) -> StepCheck:
-    """Whether the sampler's log-probs are those of the trained policy; with stale weights they are not.
-
-    In 16 bits some models differ from themselves by more than the limit. Then the first answers, if they are
-    given, are scored in all digits: the sampler may be twice as far from the policy as the policy from these.
-    """
+    """Whether the sampler's log-probs are those of the trained policy; with stale weights they are not. In 16
+    bits some models differ from themselves by more than the limit. Then the first answers, if they are given,
+    are scored in all digits: the sampler may be twice as far from the policy as the policy from these."""
     policy, narrowed = models.policy, models.policy.backbone.narrowed
     expected_logp_NT = expected_logp_NT.detach()
 

@@ -119,10 +119,8 @@ def arriving(
 
 class RoundsAhead:
     """Rounds that are drawn while those before them are learnt from.
-
     Round r is drawn with the weights that round r − 1 − lag has left. A checkpoint holds the rounds that its
-    own weights did not draw, so that a run that goes on needs no weights of before.
-    """
+    own weights did not draw, so that a run that goes on needs no weights of before."""
 
     def __init__(
         self,
@@ -315,8 +313,7 @@ class RolloutRounds:
         groups = collected
         if groups is None:
             # Weights that are divided over ranks compute only where all do.
-            scored = replace(here[0], scores=(0.0,) * len(here[0].rollouts))
-            groups = self.collector.assemble([scored], 1)
+            groups = self.collector.assemble([replace(here[0], scores=(0.0,) * len(here[0].rollouts))], 1)
         single = replace(self.experience, ranks=single_process(self.ranks.device), tokens_at_once=sys.maxsize)
         piece = single.make_round(groups, number, kl_coefficient=self._beta, mean_score=0.0)
         [[refs]] = piece.rank_microbatches(range(len(piece.examples)), ranks=1, tokens_at_once=sys.maxsize)
@@ -487,7 +484,10 @@ class RolloutRounds:
         new_round = self.experience.make_round(
             collected, round_number, kl_coefficient=self._beta, mean_score=mean_score, scored_NTX=scored_NTX
         )
-        self._update_mean_score(new_round, collected.new_completions)
+        # The mean of all scores so far: what the next round is measured against.
+        memory, new = self.memory, collected.new_completions
+        memory.score_count += new
+        memory.mean_score += (new_round.mean_score - memory.mean_score) * new / memory.score_count
         self._count_signal(collected, new_round)
         return new_round
 
@@ -517,9 +517,3 @@ class RolloutRounds:
         """What the KL in the reward counts; of an adaptive row the memory holds another coefficient."""
         row = self.experience.row
         return float(row.kl_coef) if "adaptive_penalty" in row.needs else self.memory.beta
-
-    def _update_mean_score(self, new_round: Round, new_completions: int) -> None:
-        """The mean of all scores so far: what the next round is measured against."""
-        total = self.memory.score_count + new_completions
-        self.memory.mean_score += (new_round.mean_score - self.memory.mean_score) * new_completions / total
-        self.memory.score_count = total

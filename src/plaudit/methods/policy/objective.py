@@ -84,9 +84,7 @@ def policy_objective(
     row: PolicyAlgorithm, models: ScoringModels, *, value_clip: int | float = 0.0
 ) -> Callable[[PolicyMicrobatch], ObjectiveResult]:
     """The row's loss over the tokens of a minibatch, and the critic's.
-
-    ``value_clip`` is how far a value may move within a round before nothing more is gained; 0: no limit.
-    """
+    ``value_clip`` is how far a value may move within a round before nothing more is gained; 0: no limit."""
 
     def objective(microbatch: PolicyMicrobatch) -> ObjectiveResult:
         batch, index_n = microbatch.round.batch(microbatch.groups)

@@ -272,10 +272,7 @@ HELD_OUT_SEED_OFFSET = 7919
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedRun:
-    """All that a run works with.
-
-    Example: ``prepare_run("grpo", config, run)``
-    """
+    """All that a run works with. Example: ``prepare_run("grpo", config, run)``."""
 
     algorithm: PolicyAlgorithm
     rows: Rows[EncodedPrompt]
@@ -296,8 +293,7 @@ def prepare_run(algorithm: Algorithm, config: PolicyConfig, run: Run) -> Prepare
     reward = make_reward_source(config, run.encoder, device)
     judge = None if config.judge.by is None else resolve_reward(config.judge.by, device=device)
     rows = load_rows(config, run.encoder, partial(encode_prompts_with_room, config), run.folder)
-    by_parts = not config.critic.shared
-    policy, notes = prepare_policy(run.config, run.precision, run.ranks, by_parts=by_parts)
+    policy, notes = prepare_policy(run.config, run.precision, run.ranks, by_parts=not config.critic.shared)
     needed, draws = "reference" in configured.needs, bool(configured.mixture_coef)
     reference = prepare_policy_reference(config, policy, run, needed=needed, draws=draws)
     critic, critic_notes = _load_critic(configured, config, run, policy)
@@ -495,8 +491,7 @@ def _update_fn(prepared: PreparedRun, run: Run) -> TrpoStep | None:
         return None
     # Without the critic: the line search accepts steps by the policy's loss alone.
     models = replace(prepared.models, critic=None)
-    surrogate = policy_objective(row, models)
-    return TrpoStep(models, surrogate, run.ranks, kl_limit=row.max_kl)
+    return TrpoStep(models, policy_objective(row, models), run.ranks, kl_limit=row.max_kl)
 
 
 def _metric_names(prepared: PreparedRun) -> tuple[str, ...]:

@@ -37,7 +37,6 @@ def replace_unfinished(
     score_N: Float[Tensor, " N"], finished_N: Bool[Tensor, " N"], *, score: int | float = -1.0
 ) -> Float[Tensor, " N"]:
     """This score in place of its own for what did not end by itself.
-
     The end-of-text trick: a reward model was taught nothing about answers that break off, so what it says of
     them is not used. Ziegler et al. 2019 (lm-human-preferences), arXiv:1909.08593, with −1.
 
@@ -50,9 +49,7 @@ def replace_unfinished(
 
 def soft_overlong(length_N: Int[Tensor, " N"], *, longest: int, cache: int) -> Float[Tensor, " N"]:
     """0 up to L_max − L_cache, then ((L_max − L_cache) − L) / L_cache, and −1 beyond L_max; to be added.
-
-    Yu et al. 2025 (DAPO), arXiv:2503.14476, equation 13.
-    """
+    Yu et al. 2025 (DAPO), arXiv:2503.14476, equation 13."""
     if not 0 < cache <= longest:
         raise UserError(f"soft overlong punishment: cache {cache} of longest {longest}; 0 < cache ≤ longest")
     return ((longest - cache - length_N) / cache).clamp(-1.0, 0.0)
@@ -74,9 +71,7 @@ def overlong_filter_mask(
 
 def clipped(score_N: Float[Tensor, " N"], *, low: int | float, high: int | float) -> Float[Tensor, " N"]:
     """min(max(r, low), high): one outlier does not decide a batch.
-
-    Engstrom et al. 2020, arXiv:2005.12729, find it among the unwritten parts of PPO.
-    """
+    Engstrom et al. 2020, arXiv:2005.12729, find it among the unwritten parts of PPO."""
     if not low < high:
         raise UserError(f"clipping from {low} to {high}; the first number is the smaller one")
     # clamp leaves NaN as it is: no verdict does not become the lowest score.
@@ -87,9 +82,7 @@ def length_penalty(
     length_N: Int[Tensor, " N"], *, per_token: int | float, free: int = 0
 ) -> Float[Tensor, " N"]:
     """−c · max(0, L − free); to be added.
-
-    The plainest remedy for a reward that likes length (Singhal et al. 2023, arXiv:2310.03716).
-    """
+    The plainest remedy for a reward that likes length (Singhal et al. 2023, arXiv:2310.03716)."""
     if not per_token >= 0:
         raise UserError(f"a length penalty of {per_token} a token would reward length; 0 or more")
     return -per_token * (length_N - free).clamp(min=0).to(torch.get_default_dtype())
@@ -97,12 +90,9 @@ def length_penalty(
 
 class RunningScale:
     """Brings scores to the mean 0 and the standard deviation 1 of all that were taken in so far.
-
     Welford's recurrence, in float64; batches are merged as in Chan, Golub and LeVeque 1983. Reward scaling as
     an unwritten part of PPO: Engstrom et al. 2020, arXiv:2005.12729.
-
-    Example: ``scale.update(score_N)``, then ``scale.of(score_N)``; a checkpoint keeps ``scale.tensors()``
-    """
+    Example: ``scale.update(score_N)``, then ``scale.of(score_N)``; a checkpoint keeps ``scale.tensors()``."""
 
     def __init__(self, *, shift: bool = True, floor: float = 1e-6) -> None:
         """Without ``shift`` only the scale changes, so that the sign of a score keeps its meaning."""
@@ -196,14 +186,12 @@ class ScoreShaper:
             score_N = replace_unfinished(score_N, batch.finished_N, score=settings.missing_end)
         if settings.soft_overlong:
             cache = round(settings.soft_overlong * self.longest / self._max_tokens)
-            extra_N = soft_overlong(length_N, longest=self.longest, cache=cache)
-            score_N = score_N + extra_N.to(score_N.dtype)
+            score_N = score_N + soft_overlong(length_N, longest=self.longest, cache=cache).to(score_N.dtype)
         if settings.per_token:
             score_N = score_N + length_penalty(length_N, per_token=settings.per_token).to(score_N.dtype)
         if settings.low is not None or settings.high is not None:
             low = -torch.inf if settings.low is None else settings.low
-            high = torch.inf if settings.high is None else settings.high
-            score_N = clipped(score_N, low=low, high=high)
+            score_N = clipped(score_N, low=low, high=torch.inf if settings.high is None else settings.high)
         if self._scale is not None:
             # Each score once: those of rivals and of answers that come again have no part in the unit.
             self._scale.update(score_N[:counted])
@@ -214,9 +202,7 @@ class ScoreShaper:
         self, paid_NT: Float[Tensor, "N T"], end_NT: Bool[Tensor, "N T"], finished_N: Bool[Tensor, " N"]
     ) -> tuple[Float[Tensor, "N T"], Bool[Tensor, "N T"]]:
         """Payments before the last token, in the unit of the scores; without them where a score is replaced.
-
-        Whatever else is done to the score of an answer is done at its last token.
-        """
+        Whatever else is done to the score of an answer is done at its last token."""
         if self._settings.missing_end is not None:
             # The whole score of a cut answer was replaced, so the pay of its earlier steps goes with it;
             # its last place stays, since the replaced score is paid there.
@@ -252,11 +238,9 @@ class ProcessReward:
 
     @property
     def name(self) -> str:
-        return (
-            self.process_reward.name
-            if self.outcome_reward is None
-            else f"{self.outcome_reward.name} and {self.process_reward.name}"
-        )
+        if self.outcome_reward is None:
+            return self.process_reward.name
+        return f"{self.outcome_reward.name} and {self.process_reward.name}"
 
     @property
     def refused(self) -> Mapping[str, int]:
@@ -279,16 +263,13 @@ class ProcessReward:
         row_scores = [
             tuple(None if item is None else self.tariff.total(item.scores) for item in row) for row in steps
         ]
-        rows = (
-            row_scores
-            if outcome is None
-            else [_sum_rows(*pair) for pair in zip(outcome.rows, row_scores, strict=True)]
-        )
+        rows = row_scores
+        if outcome is not None:
+            rows = [_sum_rows(*pair) for pair in zip(outcome.rows, row_scores, strict=True)]
         parts = {} if outcome is None else {**outcome.parts, self.process_reward.name: tuple(row_scores)}
         return ScoresWithParts(rows=tuple(rows), parts=parts), steps
 
     def _outcome_scores(self, tasks: Sequence[Task]) -> ScoresWithParts | None:
-        """What the second reward says, itself one of the parts."""
         if self.outcome_reward is None:
             return None
         if tasks and isinstance(self.outcome_reward, HasScoreParts):

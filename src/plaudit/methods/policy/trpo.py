@@ -42,10 +42,8 @@ def conjugate_gradients(
     tolerance: int | float = 1e-10,
 ) -> Float[Tensor, " D"]:
     """x with (A + damping · I) x = b, from ``steps`` products or fewer.
-
     It stops where |b − A x|² ≤ tolerance · |b|²; to see that, each step waits for the device. Hestenes and
-    Stiefel 1952; 10 steps and a damping of 0.1 for TRPO are usual.
-    """
+    Stiefel 1952; 10 steps and a damping of 0.1 for TRPO are usual."""
     # From x = 0 the first residual is b itself, which saves one of the costly products.
     x_D, residual_D, direction_D = torch.zeros_like(b_D), b_D, b_D
     square = residual_D.dot(residual_D)
@@ -67,7 +65,6 @@ def largest_step_within_kl(
     direction_D: Float[Tensor, " D"], product_D: Float[Tensor, " D"], *, limit: int | float
 ) -> Float[Tensor, " D"]:
     """√(2δ / sᵀA s) · s: as far along s as the KL, to second order, is δ; ``product_D`` is A s.
-
     Schulman et al. 2015, arXiv:1502.05477.
 
     >>> largest_step_within_kl(torch.tensor([1.0, 0.0]), torch.tensor([2.0, 0.0]), limit=0.01)
@@ -85,9 +82,7 @@ def backtracking_line_search(
     shrink: int | float = 0.5,
 ) -> float | None:
     """The first of 1, shrink, shrink², … that improves the surrogate and keeps the KL within δ, or none.
-
-    What is not a number is not accepted. Schulman et al. 2015, arXiv:1502.05477.
-    """
+    What is not a number is not accepted. Schulman et al. 2015, arXiv:1502.05477."""
     for power in range(tries):
         size = float(shrink) ** power
         evaluation = evaluate(size)
@@ -180,7 +175,6 @@ class TrpoStep:
     def _evaluate_surrogate(
         self, microbatches: Sequence[PolicyMicrobatch], old_surrogate: float
     ) -> StepEvaluation:
-        """Surrogate improvement and KL at the current weights, over all ranks."""
         with torch.no_grad():
             metrics = [
                 metric for microbatch in microbatches for metric in self._surrogate(microbatch).metrics

@@ -116,11 +116,9 @@ def _encode_pairs(
             f"{len(used) - len(sorts):,} ties left out: {name} sorts pairs by which answer is better"
         )
     if rankings:
-        taken = (
-            "all pairs of a ranking together count"
-            if algorithm.ranking_loss is None
-            else "each is learnt whole, and counts"
-        )
+        taken = "each is learnt whole, and counts"
+        if algorithm.ranking_loss is None:
+            taken = "all pairs of a ranking together count"
         notes.append(f"{rankings:,} rankings: {taken} as much as one comparison")
     return EncodedData(encoding=encoding, notes=tuple(notes))
 

@@ -85,15 +85,12 @@ def check_initial_loss(
 
 
 def _log_ratios(scored: ScoredBatch) -> Tensor:
-    """|log π − log π_ref| of every trained token, ``[N, T]``, 0 elsewhere."""
     return (scored.logp_NT - scored.ref_logp_NT).masked_fill(~scored.batch.mask_NT, 0.0).abs()
 
 
 def _expected_loss(row: AnyPreferenceAlgorithm, scored: ScoredBatch) -> tuple[float, float, float] | None:
     """The loss where every log-ratio is 0, between the least and the most that it is for rounding.
-
-    None where the loss depends on more than two Δ: on lengths, labels, likelihood or whole rankings.
-    """
+    None where the loss depends on more than two Δ: on lengths, labels, likelihood or whole rankings."""
     if (
         isinstance(row, UnpairedAlgorithm)
         or row.ranking_loss is not None
@@ -103,8 +100,7 @@ def _expected_loss(row: AnyPreferenceAlgorithm, scored: ScoredBatch) -> tuple[fl
         or "sorted_batch" in row.needs
     ):
         return None
-    log_ratio_N = masked_sum_rows(scored.logp_NT - scored.ref_logp_NT, scored.batch.mask_NT)
-    largest = float(log_ratio_N.abs().max())
+    largest = float(masked_sum_rows(scored.logp_NT - scored.ref_logp_NT, scored.batch.mask_NT).abs().max())
     # Both log-ratios are 0 up to `largest`; on so small a box a loss is all but linear, so that it is
     # lowest and highest at corners.
     corners = [(0.0, 0.0), (largest, largest), (largest, -largest), (-largest, largest), (-largest, -largest)]

@@ -43,9 +43,7 @@ from plaudit.tokens.preferences import JudgedRow, muted, row_labels, row_pairs, 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairIndex:
     """B pairs among the N completions of a micro-batch.
-
-    Example: of two comparisons ``chosen_B`` is [0, 2] and ``rejected_B`` [1, 3].
-    """
+    Example: of two comparisons ``chosen_B`` is [0, 2] and ``rejected_B`` [1, 3]."""
 
     chosen_B: Tensor
     rejected_B: Tensor
@@ -62,9 +60,7 @@ class PairIndex:
 
 def index_pairs(rows: Sequence[JudgedRow], reference_tensor: Tensor, *, ties: bool = True) -> PairIndex:
     """All pairs of these rows, the likelier winner first; of equal ranks each is as likely, or left out.
-
-    Chances and weights have the numbers and the device of ``reference_tensor``.
-    """
+    Chances and weights have the numbers and the device of ``reference_tensor``."""
     entries: list[tuple[int, int, float, float, str]] = []
     start = 0
     for row in rows:
@@ -104,9 +100,7 @@ RowT = TypeVar("RowT", PreferenceAlgorithm, UnpairedAlgorithm)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreferenceMicrobatch:
     """Rows that go through the model together.
-
-    Example: ``PreferenceMicrobatch(judged=(…,), total_rows=64)``: these rows are part of a batch of 64.
-    """
+    Example: ``PreferenceMicrobatch(judged=(…,), total_rows=64)``: these rows are part of a batch of 64."""
 
     judged: tuple[JudgedRow, ...]
     total_rows: int
@@ -284,14 +278,12 @@ def _ranking_losses(
             row_of_ranking.append(number)
         start += len(judged.example.completions)
     columns = (places, ranks, [torch.ones(len(rank_k), dtype=torch.bool) for rank_k in ranks])
-    place_PK, rank_PK, mask_PK, row_P, probability_P = move_together(
-        [
-            *(pad_sequence(column, batch_first=True) for column in columns),
-            torch.tensor(row_of_ranking),
-            torch.tensor(probabilities, dtype=delta_N.dtype),
-        ],
-        delta_N.device,
-    )
+    tensors = [
+        *(pad_sequence(column, batch_first=True) for column in columns),
+        torch.tensor(row_of_ranking),
+        torch.tensor(probabilities, dtype=delta_N.dtype),
+    ]
+    place_PK, rank_PK, mask_PK, row_P, probability_P = move_together(tensors, delta_N.device)
     rank_PK = rank_PK.to(delta_N.dtype)
     delta_PK = delta_N[place_PK]
     loss_P = loss(delta_PK, rank_PK, mask_PK)
@@ -301,8 +293,7 @@ def _ranking_losses(
         # Of several best answers their mean: the ranking says no more.
         best_PK = (rank_PK == rank_PK.masked_fill(~mask_PK, math.inf).amin(-1, keepdim=True)) & mask_PK
         loss_P = loss_P + row.nll_coef * (_answer_nll(scored)[place_PK] * best_PK).sum(-1) / best_PK.sum(-1)
-    loss_R = loss_P.new_zeros(len(rows))
-    return loss_R.index_add(0, row_P, probability_P * loss_P)
+    return loss_P.new_zeros(len(rows)).index_add(0, row_P, probability_P * loss_P)
 
 
 def _expected_pair_loss(
@@ -351,7 +342,6 @@ def _accuracy_metric(leads: Tensor) -> Metric:
 
 
 def _side_metrics(row: RowT, name: str, side: CompletionLogps, which_D: Tensor) -> tuple[Metric, Metric]:
-    """The mean implicit reward βΔ and log-prob of the completions of one side that are counted."""
     shift, logp = (value_B.detach()[which_D].sum().double() for value_B in (side.delta_B, side.logp_B))
     return mean_metric(f"reward_{name}", row.beta * shift, which_D.numel()), mean_metric(
         f"logp_{name}", logp, which_D.numel()
@@ -371,8 +361,7 @@ def _kl_metric(row: RowT, microbatch: PreferenceMicrobatch, scored: ScoredBatch)
     log_ratio_NT = (scored.logp_NT.detach() - scored.ref_logp_NT).clamp(max=30)
     kl_N = masked_sum_rows(log_ratio_NT.expm1() - log_ratio_NT, scored.batch.mask_NT)
     [counted_D] = move_columns([(counted, torch.int64)], kl_N.device)
-    kl_D = kl_N[counted_D]
-    return (mean_metric("kl", kl_D.sum(), len(counted)),)
+    return (mean_metric("kl", kl_N[counted_D].sum(), len(counted)),)
 
 
 def _objective_result(
@@ -512,9 +501,7 @@ def mismatched_examples(
     truncate: Callable[[Example], Example] = lambda example: example,
 ) -> MismatchedExamples:
     """For each row one completion of another row whose prompt differs; deterministic in the seed.
-
-    ``truncate`` makes room where a long prompt meets a long answer.
-    """
+    ``truncate`` makes room where a long prompt meets a long answer."""
     rng = random.Random(f"{seed}/strangers")
     if len({donor.prompt_id for donor in donors}) < 2:
         raise UserError(

@@ -59,8 +59,6 @@ Weight = Callable[[Float[Tensor, "B T"], Float[Tensor, "B T"], Bool[Tensor, "B T
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SharedCells:
-    """The cells that algorithms of pairs and of single answers share."""
-
     beta: float
     log_prob: LogpReduction = sum_logps
     """How an answer's tokens become one log-prob."""
@@ -121,9 +119,8 @@ class PreferenceAlgorithm(_SharedCells):
         try:
             inspect.signature(self.loss).bind("chosen", "rejected", "context")
         except TypeError as error:
-            raise UserError(
-                f"{self.name}: its loss is called as f(chosen, rejected, context): {error}"
-            ) from error
+            how = "its loss is called as f(chosen, rejected, context)"
+            raise UserError(f"{self.name}: {how}: {error}") from error
         if "sorted_batch" in self.needs and self.weight is not None:
             raise UserError(
                 f"{self.name} compares sorted batches, so its pairs have no weight: leave out weighting"
@@ -132,8 +129,7 @@ class PreferenceAlgorithm(_SharedCells):
     @property
     def needs(self) -> frozenset[str]:
         """What its cells need: reference, running_mean, sorted_batch (labels are then hard), repeat."""
-        penalty = with_dpop_penalty if self.dpop_lambda else None
-        return needs_of(self.loss, self.link, self.weight, penalty)
+        return needs_of(self.loss, self.link, self.weight, with_dpop_penalty if self.dpop_lambda else None)
 
     def pair_weight(self, chosen_B: Float[Tensor, " B"], rejected_B: Float[Tensor, " B"]) -> Tensor:
         """The factor of pairs, from those of their answers."""

@@ -60,9 +60,7 @@ def load_preference_rows(
     algorithm: str | AnyPreferenceAlgorithm, config: PreferenceConfig, encoder: Encoder, folder: Path | None
 ) -> Rows[JudgedRow]:
     """The rows that an algorithm learns from, of the part that this run trains."""
-    row = configured_algorithm(algorithm, config)
-    recipe = preference_encoder(row)
-    rows = load_rows(config, encoder, recipe, folder)
+    rows = load_rows(config, encoder, preference_encoder(configured_algorithm(algorithm, config)), folder)
     return replace(rows, train=rows_of_part(rows.train, config.stages))
 
 

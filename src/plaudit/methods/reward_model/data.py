@@ -7,7 +7,7 @@ from functools import partial
 from typing import cast
 
 from plaudit.data.records import Comparison, Ranking, Rating, Record, Steps
-from plaudit.errors import UserError
+from plaudit.errors import UserError, located
 from plaudit.files.stored import filtered, mapped
 from plaudit.losses.reward import llama_margin
 from plaudit.methods.data import EncodedData
@@ -94,8 +94,6 @@ def _with_margin(record: JudgedRecord, settings: RewardSettings) -> JudgedRecord
         raise UserError(
             f"{record.origin}: no strength to make a margin of; leave out --reward.margin, or give strengths"
         )
-    try:
+    with located(record.origin, ValueError):
         margin = llama_margin(record.strength, large=settings.margin == "large")
-    except ValueError as error:
-        raise UserError(f"{record.origin}: {error}") from error
     return replace(record, margin=margin)

@@ -45,10 +45,8 @@ from plaudit.tokens.encode import Encoder, encode_each, encode_record_with_notes
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupItems:
     """All that one group judged: B items of K answers each; build it with ``choice_items`` or
-    ``rating_items``.
-
-    Example: ``GroupItems(name="Bowbury", embedding_BKH=…, shown_BK=…, label_BK=…)``; K = 2 for comparisons.
-    """
+    ``rating_items``. Example: ``GroupItems(name="Bowbury", embedding_BKH=…, shown_BK=…, label_BK=…)``; K = 2
+    for comparisons."""
 
     name: str
     embedding_BKH: Float[Tensor, "B K H"]
@@ -66,7 +64,6 @@ def choice_items(
     name: str, embedding_BKH: Float[Tensor, "B K H"], share_BK: Float[Tensor, "B K"] | None = None
 ) -> GroupItems:
     """Choices between K answers; without shares the first is the preferred one, so ties need (½, ½).
-
     A share y is shown as K y − 1, so that no preference is 0.
 
     >>> choice_items("bakers", torch.zeros(1, 2, 8)).shown_BK
@@ -189,8 +186,7 @@ def _pad_items(
 
 
 def predicted_scores(model: GroupPreference, batch: EpisodeBatch) -> Float[Tensor, "E B K"]:
-    predicted = model(batch.context, batch.target_EBKH.flatten(1, 2))
-    return predicted.score_EN.view_as(batch.label_EBK)
+    return model(batch.context, batch.target_EBKH.flatten(1, 2)).score_EN.view_as(batch.label_EBK)
 
 
 def target_losses(model: GroupPreference, batch: EpisodeBatch) -> Float[Tensor, "E B"]:
@@ -214,9 +210,7 @@ EPISODES_PER_GROUP = 32
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMicrobatch:
     """Episodes that go through the module together.
-
-    Example: ``GroupMicrobatch(episodes=(…,), total_targets=512)``: they ask for part of 512 targets.
-    """
+    Example: ``GroupMicrobatch(episodes=(…,), total_targets=512)``: they ask for part of 512 targets."""
 
     episodes: tuple[Episode, ...]
     total_targets: int
@@ -403,8 +397,7 @@ def _encode_grouped(records: Sequence[Record], encoder: Encoder, max_tokens: int
         )
 
     def finish(pair: Comparison, example: Example) -> GroupedRow:
-        probability = preference_probability(pair)
-        return GroupedRow(example=example, probability=probability, group=pair.group or "")
+        return GroupedRow(example=example, probability=preference_probability(pair), group=pair.group or "")
 
     return EncodedData(
         encoding=encode_each(pairs, lambda pair: encode_record_with_notes(pair, encoder), finish, max_tokens)
@@ -431,7 +424,6 @@ def _split_groups(names: Sequence[str], config: GroupConfig) -> tuple[list[str],
 
 
 def _refuse_small_groups(rows: Sequence[GroupedRow], config: GroupConfig) -> None:
-    """Raise for a group with too few comparisons to show the fewest and ask about one more."""
     needed = config.group.least + 1
     small = [f"{name} ({size})" for name, size in Counter(row.group for row in rows).items() if size < needed]
     if small:

@@ -251,7 +251,6 @@ def _three_way_loss(model: Callable[..., Tensor], settings: RewardSettings, *inp
 def _independent_binary_loss(
     settings: RewardSettings, first_B: Tensor, second_B: Tensor, probability_B: Tensor, margin_B: Tensor
 ) -> Tensor:
-    """Each answer is good or bad by itself: the mean of the two binary losses."""
     weight = settings.positive_weight
     first_loss_B, second_loss_B = (
         reward.binary(reward_B, label_B, positive_weight=weight)

@@ -114,7 +114,6 @@ def _fresh_head(config: RewardConfig) -> FreshHead:
 
 
 def _head_notes(model: RewardModel, config: RewardConfig) -> list[str]:
-    """Read the model as the settings say, and tell what that is."""
     if config.reward.pooling != "auto":
         model.pooling = config.reward.pooling
     model.backbone.plain_attention = config.memory.attention or model.backbone.plain_attention

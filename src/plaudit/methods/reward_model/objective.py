@@ -48,9 +48,7 @@ LabelT = TypeVar("LabelT", PairLabel, RankingLabel, RatingLabel, StepLabels)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardMicrobatch:
     """Rows that go through the model together.
-
-    Example: ``RewardMicrobatch(judged=(…,), total_rows=64)``: these rows are part of a batch of 64.
-    """
+    Example: ``RewardMicrobatch(judged=(…,), total_rows=64)``: these rows are part of a batch of 64."""
 
     judged: tuple[JudgedRow, ...]
     total_rows: int
@@ -90,13 +88,11 @@ def comparison_result(
     scored = _score_rows(model, microbatch, language)
     comparisons = _labels_of(microbatch, PairLabel)
     numbers = scored.reward_N.dtype
-    first_better_B, margin_B = move_columns(
-        [
-            ([comparison.probability for comparison in comparisons], numbers),
-            ([comparison.margin for comparison in comparisons], numbers),
-        ],
-        model.device,
-    )
+    columns = [
+        ([comparison.probability for comparison in comparisons], numbers),
+        ([comparison.margin for comparison in comparisons], numbers),
+    ]
+    first_better_B, margin_B = move_columns(columns, model.device)
     # [2B] as [B, 2]: completions lie row by row, and each row has two.
     first_B, second_B = scored.reward_N.view(-1, 2).unbind(1)
     loss_B = loss(first_B, second_B, first_better_B, margin_B)
@@ -166,14 +162,12 @@ def step_result(
     exists = [torch.ones_like(end, dtype=torch.bool) for end in ends]
     # By place and not by mask: how many steps a mask has would be asked of the device.
     places = [n * max(map(len, ends)) + c for n, end in enumerate(ends) for c in range(len(end))]
-    label_NC, mask_NC, step_M = move_together(
-        [
-            pad_sequence(labels, batch_first=True),
-            pad_sequence(exists, batch_first=True),
-            torch.tensor(places),
-        ],
-        model.device,
-    )
+    tensors = [
+        pad_sequence(labels, batch_first=True),
+        pad_sequence(exists, batch_first=True),
+        torch.tensor(places),
+    ]
+    label_NC, mask_NC, step_M = move_together(tensors, model.device)
     loss_NC = loss(score_NC, label_NC, mask_NC)
     # Only real steps: zeros of padded ones would pull the mean reward towards 0.
     counted_R = _counted_rows(microbatch, model.device)
@@ -193,8 +187,7 @@ def row_losses(
     losses: list[tuple[str, float]] = []
     with torch.no_grad():
         for microbatch in microbatches:
-            loss_R = objective(microbatch).loss_N.tolist()
-            rows = zip(microbatch.judged, loss_R, strict=True)
+            rows = zip(microbatch.judged, objective(microbatch).loss_N.tolist(), strict=True)
             losses += [(row.prompt_id, loss) for row, loss in rows if row.counts]
     return losses
 
@@ -228,7 +221,6 @@ def _counted_rows(microbatch: RewardMicrobatch, device: torch.device) -> Tensor:
 
 
 def _scores_like(reward_N: Tensor, microbatch: RewardMicrobatch) -> Tensor:
-    """The points of each answer, in the numbers of its reward."""
     scores = [label.score for label in _labels_of(microbatch, RatingLabel)]
     return move_columns([(scores, reward_N.dtype)], reward_N.device)[0]
 
@@ -271,30 +263,25 @@ def _objective_result(
         # Its own mean, over tokens: a long answer would else weigh less than its words.
         loss = loss + scored.nll_coef * scored.nll / max(microbatch.total_preferred_tokens, 1)
         language_metrics = (mean_metric("nll", scored.nll.detach(), tokens),)
-    return ObjectiveResult(
-        loss=loss,
-        loss_N=loss_R.detach(),
-        origin_N=tuple(row.origin for row in microbatch.judged),
-        metrics=(
-            mean_metric("loss", counted_R.detach().sum(), 0 if is_muted else weight or rows),
-            *row_metrics,
-            *language_metrics,
-            mean_metric("reward_mean", rewards.sum(), rewards.numel()),
-            *length_metrics(examples),
-            sum_metric("tokens", sum(example.tokens for example in examples)),
-            sum_metric("rows", rows),
-        ),
+    origin_N = tuple(row.origin for row in microbatch.judged)
+    metrics = (
+        mean_metric("loss", counted_R.detach().sum(), 0 if is_muted else weight or rows),
+        *row_metrics,
+        *language_metrics,
+        mean_metric("reward_mean", rewards.sum(), rewards.numel()),
+        *length_metrics(examples),
+        sum_metric("tokens", sum(example.tokens for example in examples)),
+        sum_metric("rows", rows),
     )
+    return ObjectiveResult(loss=loss, loss_N=loss_R.detach(), origin_N=origin_N, metrics=metrics)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LanguageTerm:
     """How much the language-model loss counts, and the frozen head that it is read through.
-
     L = L_reward + c · (1/T) Σ −log π(y_t | x, y_<t), over the T tokens of the answers that were preferred, π
     being read from the states that the reward's layers make now: layers that judge answers shall still be
-    able to write them (Yang et al. 2024, arXiv:2406.10216, who weigh the two terms 1 − α and α).
-    """
+    able to write them (Yang et al. 2024, arXiv:2406.10216, who weigh the two terms 1 − α and α)."""
 
     coef: float
     weight_VH: Tensor

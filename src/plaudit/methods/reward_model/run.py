@@ -239,7 +239,6 @@ def prepare_reward(
 def _held_out_fns(
     objective: RewardObjective, rows: Sequence[JudgedRow], ranks: Ranks, tokens_at_once: int
 ) -> tuple[Callable[[InterruptCheck], Sequence[Metric]] | None, HeldOutRows | None]:
-    """What looks at held-out rows all together, and one by one; nothing where there are none."""
     if not rows:
         return None, None
     microbatches = microbatches_of(rows, ranks, tokens_at_once)

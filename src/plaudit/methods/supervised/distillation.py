@@ -51,10 +51,8 @@ def distillation_objective(
     hard_weight: float = 0.0,
 ) -> SupervisedObjective:
     """Σ (1 − w) D(teacher, student) − w log π over the mask / tokens of the whole batch, w ``hard_weight``.
-
     The teacher is whole on every rank and learns nothing; without ``teacher_prompts`` it is asked what the
-    student is asked.
-    """
+    student is asked."""
     _refuse_other_vocabulary(policy, teacher)
 
     def objective(microbatch: SupervisedMicrobatch) -> ObjectiveResult:
@@ -117,9 +115,7 @@ def encode_with_context(
     records: Iterable[Demonstration], encoder: Encoder, context: str, max_tokens: int | None = None
 ) -> EncodedData[Example]:
     """Each row as the student reads it, without the context, and the teacher's prompts with it.
-
-    Nothing is cut, so that no context is lost.
-    """
+    Nothing is cut, so that no context is lost."""
     role = context_role(encoder)
     examples, refused, notes = [], [], Counter[str]()
     teacher_prompts: dict[str, tuple[int, ...]] = {}

@@ -24,7 +24,7 @@ from plaudit.engine.loop import TrainingJob, row_batches
 from plaudit.engine.metrics import Metric, mean_metric, training_flops
 from plaudit.engine.sinks.base import Summary
 from plaudit.engine.step import InterruptCheck, held_out_evaluator, merge_over_ranks
-from plaudit.errors import UserError
+from plaudit.errors import UserError, located
 from plaudit.methods.config import ContextConfig, ControlConfig, DistilConfig, RunConfig, SftConfig
 from plaudit.methods.data import EncodedData, Rows, load_rows, prompt_families
 from plaudit.methods.models import (
@@ -131,11 +131,9 @@ def _evaluate_fn(
         return lambda pause: (*evaluate_likelihood(pause), *evaluate_answers(pause))
     if not method.divergence:
         return evaluate_likelihood
+    microbatches = microbatches_of(rows.held_out, ranks, tokens_at_once)
     evaluate_divergence = held_out_evaluator(
-        objective,
-        microbatches_of(rows.held_out, ranks, tokens_at_once),
-        ranks,
-        {"divergence": DIVERGENCE_METRIC},
+        objective, microbatches, ranks, {"divergence": DIVERGENCE_METRIC}
     )
     return lambda pause: (*evaluate_likelihood(pause), *evaluate_divergence(pause))
 
@@ -221,22 +219,18 @@ def require_demonstrations(records: Sequence[Record], method: str) -> Sequence[D
 
 def context(config: ContextConfig) -> Summary | None:
     """Σ KL(π₀(· | context, x) ‖ π(· | x)) over the answers; the teacher is the starting model."""
-    try:
+    with located(f"{config.context}: the context cannot be read", OSError, UnicodeDecodeError):
         context_text = config.context.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{config.context}: the context cannot be read: {error}") from error
 
     def make_objective(policy: Policy, rows: Rows[Example]) -> SupervisedObjective:
         # The starting model itself, frozen, reads the context.
         divergence = divergence_named(config.divergence)
         return distillation_objective(policy, frozen_copy(policy), divergence, rows.teacher_prompts)
 
+    encode = partial(encode_context_rows, context_text)
+    inputs = (config.context,)
     method = SupervisedMethod(
-        name="context",
-        encode=partial(encode_context_rows, context_text),
-        make_objective=make_objective,
-        divergence=True,
-        inputs=(config.context,),
+        name="context", encode=encode, make_objective=make_objective, divergence=True, inputs=inputs
     )
     return run_supervised(config, method)
 
@@ -272,10 +266,8 @@ JUDGED_METRICS = ("held_out/judge", "held_out/length_mean", "held_out/frac_finis
 
 
 def chosen_by_judge(config: SftConfig) -> SftConfig:
-    """The config by which the judge's score chooses the model, unless another figure was named.
-
-    The loss on held-out rows rises long before answers get worse (Ouyang et al. 2022, arXiv:2203.02155, 3.5).
-    """
+    """The config by which the judge's score chooses the model, unless another figure was named. The loss on
+    held-out rows rises long before answers get worse (Ouyang et al. 2022, arXiv:2203.02155, 3.5)."""
     if config.judge.by is None or config.keep.best != "held_out/loss":
         return config
     keep = replace(config.keep, best="held_out/judge", best_is="highest", use_best=True)

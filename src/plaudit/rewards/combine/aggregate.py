@@ -37,7 +37,6 @@ def mean(reward_MN: Float[Tensor, "M N"]) -> Float[Tensor, " N"]:
 
 def minimum(reward_MN: Float[Tensor, "M N"]) -> Float[Tensor, " N"]:
     """min r: an answer is worth what its sternest member says.
-
     Worst-case optimisation of Coste et al. 2023, arXiv:2310.02743.
 
     >>> minimum(torch.tensor([[1.0], [3.0]]))
@@ -48,7 +47,6 @@ def minimum(reward_MN: Float[Tensor, "M N"]) -> Float[Tensor, " N"]:
 
 def cautious(reward_MN: Float[Tensor, "M N"], k: int | float) -> Float[Tensor, " N"]:
     """mean − k · std: what the members disagree on counts for less.
-
     Coste et al. 2023 (arXiv:2310.02743) take away the variance; the standard deviation has the reward's own
     unit, so that k means the same for every reward.
 
@@ -68,7 +66,6 @@ def gated(
     gate_N: Float[Tensor, " N"], reward_N: Float[Tensor, " N"], *, below: int | float
 ) -> Float[Tensor, " N"]:
     """The gate's own score where it is below the threshold, the reward elsewhere.
-
     With safety as the gate and helpfulness as the reward, what is unsafe cannot be made up for. Touvron et
     al. 2023 (Llama 2, arXiv:2307.09288), whose threshold is a chance of 0.15: log-odds of −1.73.
 
@@ -100,9 +97,7 @@ def preference_disagreement(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Combination:
     """How the scores of several rewards become one; an option that an aggregation does not use is None.
-
-    Example: ``Combination(how="cautious", k=1.0)``, ``Combination(how="gated", gate=0, below=-1.7)``
-    """
+    Example: ``Combination(how="cautious", k=1.0)``, ``Combination(how="gated", gate=0, below=-1.7)``."""
 
     how: Aggregation
     weights: tuple[int | float, ...] | None = None
@@ -235,8 +230,7 @@ class CombinedReward:
     def _aggregate_rows(
         self, tasks: Sequence[Task], aggregate: Callable[[Tensor], Tensor]
     ) -> tuple[TaskScores, ...]:
-        reward_MN = _score_all(self.members, tasks)
-        numbers = iter(aggregate(self.combination.normalise(reward_MN)).tolist())
+        numbers = iter(aggregate(self.combination.normalise(_score_all(self.members, tasks))).tolist())
         return tuple(
             tuple(None if math.isnan(value := next(numbers)) else value for _ in task.answers)
             for task in tasks

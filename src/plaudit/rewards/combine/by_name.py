@@ -13,7 +13,7 @@ import yaml
 
 from plaudit.config import did_you_mean
 from plaudit.data.records import Task
-from plaudit.errors import UserError
+from plaudit.errors import UserError, located
 from plaudit.rewards.base import Reward, RewardTraits
 from plaudit.rewards.combine import cascade
 from plaudit.rewards.combine.cascade import Blend, Cascade, OfParts, ScoresWithParts, Tier
@@ -76,13 +76,11 @@ def member_words(word: str) -> list[str]:
 
 
 def _cascade(name: str, rewards: Sequence[Reward], numbers: _Numbers) -> Cascade:
-    return Cascade(
-        name=name,
-        tiers=tuple(
-            Tier(reward=reward, confidence_threshold=row["sure"], centre=row["centre"] or 0.0)
-            for reward, row in zip(rewards, numbers, strict=True)
-        ),
+    tiers = tuple(
+        Tier(reward=reward, confidence_threshold=row["sure"], centre=row["centre"] or 0.0)
+        for reward, row in zip(rewards, numbers, strict=True)
     )
+    return Cascade(name=name, tiers=tiers)
 
 
 def _blend(name: str, rewards: Sequence[Reward], numbers: _Numbers) -> Blend:
@@ -107,10 +105,8 @@ _MAKERS: Mapping[str, Callable[[str, Sequence[Reward], _Numbers], Reward]] = {
 
 
 def _read(path: Path, kind: str) -> list[Mapping[str, object]]:
-    try:
+    with located(f"{path}: cannot be read as a list of rewards", OSError, ValueError, yaml.YAMLError):
         rows = yaml.safe_load(path.read_text("utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise UserError(f"{path}: cannot be read as a list of rewards: {error}") from error
     if not isinstance(rows, list) or len(rows) < 2:
         raise UserError(f"{path}: expected a list of {_MEMBERS[kind]}, each with its word as reward")
     return [_member(path, number, row, ("reward", *_KEYS[kind])) for number, row in enumerate(rows, 1)]

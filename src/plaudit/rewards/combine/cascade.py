@@ -68,10 +68,8 @@ class Tier:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cascade(OfParts):
     """Tiers in order, each asked only for the answers that those above were not confident about.
-
     Where no tier is confident, the last one that said anything at all counts. The scores of all tiers are
-    taken as they are: bring them to one unit first, or an answer gains by which tier happens to judge it.
-    """
+    taken as they are: bring them to one unit first, or an answer gains by which tier happens to judge it."""
 
     name: str
     tiers: tuple[Tier, ...]
@@ -107,10 +105,8 @@ class Cascade(OfParts):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blend(OfParts):
     """A weighted sum, with weights that sum to 1.
-
     An answer that one part has no verdict on has none. Sharing the missing weight out over the others would
-    put the answers of one group on different scales, and a policy could gain by making a stern part fail.
-    """
+    put the answers of one group on different scales, and a policy could gain by making a stern part fail."""
 
     name: str
     rewards: tuple[Reward, ...]
@@ -152,7 +148,6 @@ class Blend(OfParts):
 def _scores_of_wanted(
     reward: Reward, tasks: Sequence[Task], wanted: Sequence[Sequence[bool]]
 ) -> tuple[TaskScores, ...]:
-    """The reward's scores of the answers that are still wanted; None for all others."""
     selected = [
         (replace(task, answers=tuple(compress(task.answers, row)), ended=tuple(compress(task.ended, row))), t)
         for t, (task, row) in enumerate(zip(tasks, wanted, strict=True))

@@ -95,9 +95,7 @@ _MANIFEST_KEYS: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {
 
 def save_combination(folder: Path, members: Sequence[Path], combination: Combination) -> Path:
     """Make the folder a reward of these members, each a reward's folder that is there already.
-
-    Returns the file that was written.
-    """
+    Returns the file that was written."""
     combination.refuse_members(len(members))
     for member in members:
         _refuse_missing(folder, member)

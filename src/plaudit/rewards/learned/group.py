@@ -71,7 +71,6 @@ class GroupReward(ScoredByModels):
         )
 
     def _encode_readable(self, task: Task) -> tuple[Example, Sequence[int]] | None:
-        """The readable answers as one example, with their positions in the task; None below two."""
         encoded = [self._scorer.encode(task.prompt, answer) for answer in task.answers]
         self._scorer.refused.update(example for example in encoded if isinstance(example, str))
         readable = [place for place, example in enumerate(encoded) if not isinstance(example, str)]

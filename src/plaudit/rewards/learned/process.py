@@ -24,11 +24,9 @@ from plaudit.tokens.preferences import StepLabels, encode_judged
 
 def step_ends(rollout: Rollout, encoder: Encoder) -> tuple[int, ...]:
     """For each line of the answer that holds a word the place of its last token.
-
-    It is the first token with which all that was drawn so far spells the line to its end, blanks aside; so
-    a token that holds a line's end and more belongs to the line that it ends, and a character of several
-    tokens is there with the last of them. The last line ends with the answer, its end of turn included.
-    """
+    It is the first token with which all that was drawn so far spells the line to its end, blanks aside; so a
+    token that holds a line's end and more belongs to the line that it ends, and a character of several tokens
+    is there with the last of them. The last line ends with the answer, its end of turn included."""
     lines, last = step_lines(rollout.answer.text), len(rollout.ids) - 1
     ends: list[int] = []
     before = ""

@@ -48,11 +48,9 @@ class LearnedReward(ScoredByModels):
 
     def step_logits(self, solutions: Sequence[Solution]) -> tuple[tuple[float, ...] | None, ...]:
         """For each solution a score for each step, read at the step's last token.
-
         Of a model that learned from labelled steps they are the log-odds that a step is right (Lightman et
         al. 2023, arXiv:2305.20050); any other model was never taught what to say there. None where the
-        solution cannot be shown to the model, or a step of it cannot be found among the tokens.
-        """
+        solution cannot be shown to the model, or a step of it cannot be found among the tokens."""
         ends: dict[Example, tuple[int, ...]] = {}
         places: dict[Example, list[int]] = {}
         for s, solution in enumerate(solutions):
@@ -72,7 +70,6 @@ class LearnedReward(ScoredByModels):
         return tuple(logits)
 
     def _encode_solution(self, solution: Solution) -> tuple[Example, tuple[int, ...]] | str:
-        """The solution as tokens and where its steps end, or why it cannot be read."""
         try:
             example, ends = encode_steps(solution, self._scorer.encoder)
         except UserError as error:
@@ -98,7 +95,6 @@ def implicit_reward(
     logp_NT: Float[Tensor, "N T"], ref_logp_NT: Float[Tensor, "N T"] | None, *, beta: int | float
 ) -> Float[Tensor, " N"]:
     """β (log π(y|x) − log π_ref(y|x)), up to a number that is the same for all answers to a prompt.
-
     Rafailov et al. 2023 (DPO), arXiv:2305.18290. Without a reference it is β log π(y|x), as Xu et al. 2024
     (CPO), arXiv:2401.08417, have it: how likely the policy finds the answer.
 
@@ -118,10 +114,8 @@ def refuse_beta(beta: int | float) -> None:
 
 class ImplicitReward(ScoredByModels):
     """Two policies, or one alone, as a reward; scores compare answers to one prompt, not to different ones.
-
     The tokens are those of training, the end-of-turn token among them: an answer that did not end by itself
-    is scored as if it had ended there.
-    """
+    is scored as if it had ended there."""
 
     def __init__(
         self,

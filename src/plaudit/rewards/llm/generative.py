@@ -98,13 +98,11 @@ def read_language_judge_spec(folder: Path) -> LanguageJudgeSpec:
     max_length = fields_json.get("max_length")
     if not isinstance(max_length, int) or isinstance(max_length, bool) or max_length < 1:
         raise UserError(f"{path}: max_length is {max_length!r}, and should be a whole number from 1")
-    return LanguageJudgeSpec(
-        settings=_build_settings(
-            LANGUAGE_JUDGE_KINDS[fields_json["kind"]], fields_json.get("words"), path, "words"
-        ),
-        quote=_build_settings(generative_judging.QuoteSettings, fields_json.get("quote"), path, "quote"),
-        max_length=max_length,
+    settings = _build_settings(
+        LANGUAGE_JUDGE_KINDS[fields_json["kind"]], fields_json.get("words"), path, "words"
     )
+    quote = _build_settings(generative_judging.QuoteSettings, fields_json.get("quote"), path, "quote")
+    return LanguageJudgeSpec(settings=settings, quote=quote, max_length=max_length)
 
 
 def _build_settings(kind: type[Any], values: object, path: Path, name: str) -> Any:
@@ -160,10 +158,8 @@ class LanguageJudgeModel:
 
     def logps(self, questions: Sequence[Text]) -> list[tuple[float, ...] | None]:
         """For each question, log P of each reply; None where the question cannot be shown whole.
-
         log P(word) = Σ log π(token | question, tokens before) over all of the word's tokens and the token
-        that ends the turn: words that begin alike, or one that begins with another, are told apart.
-        """
+        that ends the turn: words that begin alike, or one that begins with another, are told apart."""
         self.policy.eval()
         examples = [self._encode_question(question) for question in questions]
         distinct = dict.fromkeys(example for example in examples if example is not None)
@@ -236,9 +232,7 @@ def refuse_same_replies(encoder: Encoder, spec: LanguageJudgeSpec) -> None:
 
 def unknown_token(encoder: Encoder) -> int | None:
     """What the tokenizer makes of a word that it does not know; None where it can spell any.
-
-    Some name a token that ends texts as the unknown one too: they spell by bytes and never need it.
-    """
+    Some name a token that ends texts as the unknown one too: they spell by bytes and never need it."""
     tokenizer = encoder.info.tokenizer
     model = getattr(getattr(tokenizer, "backend_tokenizer", None), "model", None)
     name = tokenizer.unk_token or getattr(model, "unk_token", None)
@@ -288,9 +282,7 @@ class CritiqueScore:
 
 class CritiqueReward(RewardInWords):
     """A critique first, then points: 1/k Σ_j Σ_s s · P(s | answer, critique_j), with k of its own critiques.
-
-    Critiques before the reward: Ankner et al. 2024, arXiv:2408.11791.
-    """
+    Critiques before the reward: Ankner et al. 2024, arXiv:2408.11791."""
 
     def __init__(self, model: LanguageJudgeModel, writer: CritiqueWriter, *, seed: int = 0) -> None:
         """Take a critique model and a sampler of the same model; the seed draws the critiques."""
@@ -307,9 +299,7 @@ class CritiqueReward(RewardInWords):
 
     def critique_scores(self, tasks: Sequence[Task]) -> tuple[tuple[CritiqueScore, ...], ...]:
         """The critiques of every answer and what follows from them.
-
-        The same answer to the same prompt gets the same critiques, whatever else is asked for.
-        """
+        The same answer to the same prompt gets the same critiques, whatever else is asked for."""
         settings, form = self._settings, self._model.form
         pairs = dict.fromkeys((task.prompt, answer) for task in tasks for answer in task.answers)
         questions = {pair: critique_prompt(settings, form, *pair) for pair in pairs}
@@ -329,7 +319,6 @@ class CritiqueReward(RewardInWords):
         )
 
     def _write_critiques(self, questions: Mapping[Text, None]) -> dict[Text, tuple[str, ...]]:
-        """The critiques for each question; none for one that cannot be shown to the model."""
         readable: list[Text] = []
         for question in questions:
             try:
@@ -338,11 +327,9 @@ class CritiqueReward(RewardInWords):
                 self._model.scorer.refused[str(error)] += 1
             else:
                 readable.append(question)
-        replies = (
-            self._writer.generate_answers(readable, self._sampling, n=self._settings.critiques)
-            if readable
-            else []
-        )
+        replies = []
+        if readable:
+            replies = self._writer.generate_answers(readable, self._sampling, n=self._settings.critiques)
         texts = {
             question: tuple(answer.text for answer in answers)
             for question, answers in zip(readable, replies, strict=True)

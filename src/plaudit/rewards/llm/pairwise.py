@@ -87,9 +87,7 @@ class PairwiseRanker(RewardInWords):
 
     def verdicts(self, tasks: Sequence[Task], seed: int | str) -> list[Verdict | None]:
         """Two answers by their chance, more by round robin; None where a pair has no verdict.
-
-        Nothing is left to chance, so every seed gives the same verdicts.
-        """
+        Nothing is left to chance, so every seed gives the same verdicts."""
         pairs = [task for task in tasks if len(task.answers) == 2]
         probabilities = iter(self.win_probabilities(pairs) if pairs else ())
         return [
@@ -108,11 +106,9 @@ class PairwiseRanker(RewardInWords):
 
     def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
         """How each answer does against the others of its task, from 0 to 1.
-
         In a round robin the mean of its chances, or Borda's count: the share of the others that it beats, a
         draw being half. In a knock-out, of m − 1 matches, the share of the rounds that it was not thrown out
-        in. None for an answer that is alone, or that could not be compared as often as that takes.
-        """
+        in. None for an answer that is alone, or that could not be compared as often as that takes."""
         if self._settings.counting == "knock-out":
             return tuple(self._knock_out_scores(task) for task in tasks)
         places = [
@@ -128,10 +124,8 @@ class PairwiseRanker(RewardInWords):
 
     def tournament(self, task: Task, *, seed: int | None = None) -> tuple[int, tuple[Match, ...]] | None:
         """Single elimination: the place of the winner, and m − 1 matches of m answers.
-
         Drawn by the seed (none: as they are shown). Whoever has no partner in a round goes on to the next.
-        None where a match has no verdict.
-        """
+        None where a match has no verdict."""
         remaining = list(range(len(task.answers)))
         if seed is not None:
             random.Random(f"tournament {seed}").shuffle(remaining)
@@ -167,7 +161,6 @@ class PairwiseRanker(RewardInWords):
         return 0.5 if probability == 0.5 else float(probability > 0.5)
 
     def _first_probabilities(self, pairs: Sequence[AnswerPair]) -> list[tuple[float, float] | None]:
-        """For each pair P(first) in both orders: with the one answer shown first, then the other."""
         settings, form = self._settings, self._model.form
         ordered = [
             (prompt, order) for prompt, pair, other in pairs for order in ((pair, other), (other, pair))

@@ -165,7 +165,6 @@ _PACKAGES = frozenset(["np", "numpy", "pd", "pandas", "scipy", "sympy", "torch",
 
 def requested_names(source: str) -> set[str]:
     """The names that the tests expect of the answer.
-
     With nothing else to ask for, a name such as ``sum`` is the function that was to be written: the one that
     is called innermost, so that what only compares stays Python's own.
 

@@ -31,9 +31,7 @@ class PeerEndedError(BaseException):
 
 class CaptureError:
     """Holds whatever is raised within; a stranger's code may raise anything, and this process lives on.
-
-    Example: ``with CaptureError() as caught: exec(code)``; then ``caught.error``
-    """
+    Example: ``with CaptureError() as caught: exec(code)``; then ``caught.error``."""
 
     error: BaseException | None = None
     """What was raised; None where nothing was."""

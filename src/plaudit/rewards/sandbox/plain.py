@@ -166,10 +166,6 @@ COMPARISONS = ("eq", "lt", "le", "gt", "ge")
 SIGNS = ("neg", "pos", "abs", "invert", "index")
 
 
-def _call_function(function: Callable[..., object], /, *args: object, **kwargs: object) -> object:
-    return function(*args, **kwargs)
-
-
 def _list_items(value: Iterable[object]) -> object:
     items = tuple(itertools.islice(iter(value), MAX_FETCHED_ITEMS + 1))
     if len(items) > MAX_FETCHED_ITEMS:
@@ -225,7 +221,7 @@ OPERATIONS: Mapping[str, Callable[..., Any]] = {
     **{kind.__name__: kind for kind in (bool, int, float, str)},
     **{function.__name__: function for function in (len, repr, hash, iter, next, getattr, setattr)},
     **{function.__name__: function for function in (pow, divmod, round, format, delattr)},
-    "call": _call_function,
+    "call": lambda function, /, *args, **kwargs: function(*args, **kwargs),
     "is_instance": lambda kind, value: isinstance(value, kind),
     "is_subclass": lambda kind, value: issubclass(value, kind),
     "send": lambda generator, value: generator.send(value),

@@ -164,7 +164,6 @@ def _wait_for_end(
 
 
 def _drain(selector: selectors.BaseSelector, seconds: int | float) -> bool:
-    """Take what came, waiting for so long; whether a pipe had anything."""
     any_read = False
     for key, _ in selector.select(seconds):
         # The pidfd carries no reader: it only wakes.
@@ -228,9 +227,7 @@ _REQUIREMENTS = "Code rewards need Linux 6.2 or newer on x86_64 or aarch64; run 
 
 class Sandbox:
     """Runs programs, each in a process of its own with an empty folder; any number at a time.
-
-    Example: ``Sandbox().run_program("print(2 + 2)", b"").stdout`` is ``b"4\\n"``
-    """
+    Example: ``Sandbox().run_program("print(2 + 2)", b"").stdout`` is ``b"4\n"``."""
 
     def __init__(self, limits: SandboxLimits | None = None) -> None:
         self.limits = limits or SandboxLimits()
@@ -263,11 +260,9 @@ def refuse_unconfined_machine() -> None:
         )
     version = landlock_version()
     if version < OLDEST_LANDLOCK:
-        has = (
-            f"Landlock {version}"
-            if version
-            else "no Landlock (it may be switched off: lsm=landlock,… at boot)"
-        )
+        has = "no Landlock (it may be switched off: lsm=landlock,… at boot)"
+        if version:
+            has = f"Landlock {version}"
         raise UserError(
             f"a program cannot be confined here, so none is run: the kernel {platform.release()} has {has}, "
             f"and version {OLDEST_LANDLOCK} is needed. {_REQUIREMENTS}"
@@ -298,8 +293,7 @@ def _probe_confinement() -> None:
 
 def _run_program(code: str, stdin: bytes, limits: SandboxLimits) -> ProgramResult:
     with ExitStack() as stack:
-        member = _start_process(stack, "runner", limits, {"code": code}, {}, stdin)
-        return watch((member,), limits, None)
+        return watch((_start_process(stack, "runner", limits, {"code": code}, {}, stdin),), limits, None)
 
 
 def _start_process(
@@ -346,7 +340,6 @@ def _start_process(
 
 
 def _confinement_settings(limits: SandboxLimits, folder: str) -> Mapping[str, Any]:
-    """The limits that the process applies to itself, under the field names of its confinement."""
     return {
         "folder": folder,
         "readable": readable_folders(),

@@ -71,9 +71,7 @@ class CodeReward:
             outcome = passes_tests(self.sandbox, extract_program(answer), tests)
         except SandboxError as error:
             return str(error)
-        if isinstance(outcome, str):
-            return outcome
-        return binary_score(outcome[0])
+        return outcome if isinstance(outcome, str) else binary_score(outcome[0])
 
 
 def passes_tests(sandbox: Sandbox, code: str, tests: UnitTests) -> tuple[bool, str] | str:
@@ -121,7 +119,6 @@ def parse_unit_tests(value: object) -> UnitTests:
 
 
 def _parse_json_text(text: str) -> object:
-    """What the text is as JSON, where it is a list or an object; else the text."""
     if text.lstrip()[:1] not in ("[", "{"):
         return text
     try:

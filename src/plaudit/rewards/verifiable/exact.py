@@ -22,7 +22,7 @@ from fractions import Fraction
 from typing import Any, ClassVar
 
 from plaudit.data.records import Task, plain_text
-from plaudit.errors import UserError
+from plaudit.errors import UserError, located
 from plaudit.rewards.base import NO_TRUTH, RewardTraits, RuleReward, ScoreOrReason, TaskScores, binary_score
 from plaudit.rewards.verifiable.math import equivalent
 
@@ -119,19 +119,16 @@ def exact() -> RuleReward:
         if task.reference_answer is None:
             return NO_TRUTH
         truth = normalise_text(task.reference_answer)
-        texts = (answer, marked_result(answer) or answer)
-        return binary_score(truth in map(normalise_text, texts))
+        return binary_score(truth in map(normalise_text, (answer, marked_result(answer) or answer)))
 
     return RuleReward(name="exact", check=check)
 
 
 def number(tolerance: int | float = 1e-6) -> RuleReward:
     """1.0 where the marked result, or else the last number of the answer, is the truth's number.
-
     Thousands' commas, decimals, fractions, powers of ten and percent are read. ``tolerance`` is relative to
     the truth where that is above 1, absolute below. Where only one of the two has a percent sign, it may mean
-    hundredths or be a mere unit: both readings are taken. An answer without a number is wrong.
-    """
+    hundredths or be a mere unit: both readings are taken. An answer without a number is wrong."""
     if not tolerance >= 0:
         raise UserError(f"number: a tolerance of {tolerance}; use 0 or more")
 
@@ -149,7 +146,6 @@ def number(tolerance: int | float = 1e-6) -> RuleReward:
 
 def mathematics() -> RuleReward:
     r"""1.0 where the result is mathematically the same as the truth: ½, 0.5, \frac{2}{4} and \sqrt{1/4}.
-
     The result is what is marked, or stands after "the answer is", or is the last line. Nothing is rounded:
     1.41 is not √2 (`number` compares with a tolerance). An answer that cannot be read as mathematics is
     wrong; a truth that cannot be read gives a verdict only where both are the same text.
@@ -175,10 +171,8 @@ def mathematics() -> RuleReward:
 
 def sections(tags: Sequence[str]) -> RuleReward:
     """1.0 where the answer is exactly these tagged sections, in this order and none of them empty.
-
     Guo et al. 2025 (DeepSeek-R1, arXiv:2501.12948) reward thoughts and answer in sections of their own. A tag
-    of the list that occurs again, inside or outside, makes it wrong.
-    """
+    of the list that occurs again, inside or outside, makes it wrong."""
     if not tags or len({*tags}) < len(tags) or not all(tag.isidentifier() for tag in tags):
         raise UserError(f"format:{','.join(tags)}: give different words for tags, as in format:think,answer")
 
@@ -294,10 +288,10 @@ class PatternReward:
     refused: Counter[str] = field(default_factory=Counter[str], compare=False)
 
     def __post_init__(self) -> None:
-        try:
+        with located(
+            f"pattern:{self.pattern}: this is no regular expression", re.error, OverflowError, RecursionError
+        ):
             re.compile(self.pattern)
-        except (re.error, OverflowError, RecursionError) as error:
-            raise UserError(f"pattern:{self.pattern}: this is no regular expression: {error}") from error
         if not self.seconds > 0:
             raise UserError(f"pattern: {self.seconds} seconds to match; give more than 0")
 

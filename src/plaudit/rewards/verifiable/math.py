@@ -395,7 +395,6 @@ def _split_outside_brackets(text: str, sign: str) -> list[str]:
 
 
 def _is_bracketed(text: str) -> bool:
-    """Whether the first bracket is closed by the last one."""
     if len(text) < 2 or text[0] not in _OPENING_BRACKETS or text[-1] not in _CLOSING_BRACKETS:
         return False
     depth = 0

@@ -145,8 +145,7 @@ class _Parser:
         node = self._signed(mixed=True)
         while True:
             if self.current in ("*", "/"):
-                kind = self.take()
-                node = Node(kind=kind, parts=(node, self._signed(mixed=True)))
+                node = Node(kind=self.take(), parts=(node, self._signed(mixed=True)))
             elif self._starts_factor():
                 node = Node(kind="*", parts=(node, self._mixed()))
             else:

@@ -17,7 +17,7 @@ from plaudit.config import (
     read_values,
     resolve,
 )
-from plaudit.errors import UserError
+from plaudit.errors import UserError, located
 from plaudit.evaluation.policies import PolicyWord
 from plaudit.methods.registry import METHODS, OWN_ALGORITHMS, config_type
 from plaudit.rewards.word_files import word_from
@@ -79,11 +79,9 @@ def read_pipeline(
     **given: Any,
 ) -> Pipeline:
     """The pipeline of a file; ``changes`` are as ``stage.setting=value`` and beat it.
-
     What is ``given`` beats what it says of all stages (`PipelineSettings`); None is as if it were not.
     ``recorded`` gives, for the pipeline's name, the commits that its folder has (`read_hub_names`).
-    ``on_head`` is told what holds for all stages before these are read, which takes seconds.
-    """
+    ``on_head`` is told what holds for all stages before these are read, which takes seconds."""
     loaded, node = load_yaml(path)
     if not isinstance(loaded, dict) or not isinstance(loaded.get("stages") or None, list | dict):
         raise UserError(f"{path}: a pipeline has a list of stages: {_STAGES_EXAMPLE}{_meant_words(loaded)}")
@@ -212,7 +210,7 @@ class _StageReader:
 
     def read(self, name: str, body: FlatSettings, where: str) -> None:
         """Add the stage, checked as far as can be without running anything."""
-        try:
+        with located(where):
             kind, weight = _kind_and_weight(body)
             processes = _own_processes(body)
             settings = {k: v for k, v in body.items() if k not in ("do", "weight", "processes")}
@@ -221,8 +219,6 @@ class _StageReader:
             inputs = self._read_inputs(name, kind, settings)
             settings |= _absolute_store(settings)
             prompted = self._read_prompted(name, kind, settings)
-        except UserError as error:
-            raise UserError(f"{where}: {error}") from error
         # Rows of several sources are one file when the stage runs.
         lists = {setting.key for setting in all_settings(kind.settings) if item_type(setting.value_type)}
         single = {key: words[0] for key, words in inputs.items() if key not in lists}
@@ -245,7 +241,8 @@ class _StageReader:
             name=name, kind=kind, raw_settings=settings, processes=processes, **checked
         )
         stage.config({})
-        _refuse_undivided(stage)
+        if (stage.processes or 1) > 1 and not stage.divides:
+            raise UserError(f"{where}: processes: what it does is done by one process; leave it out")
 
     def _read_inputs(self, name: str, kind: StageKind, settings: FlatSettings) -> dict[str, tuple[str, ...]]:
         # The words of what lies outside of the stage; they replace those in ``settings``, absolute.
@@ -381,11 +378,6 @@ def _own_processes(body: FlatSettings) -> int | None:
     if type(processes) is not int or processes < 1:
         raise UserError(f"processes is a whole number from 1, not {processes!r}")
     return processes
-
-
-def _refuse_undivided(stage: Stage) -> None:
-    if (stage.processes or 1) > 1 and not stage.divides:
-        raise UserError(f"{stage.where}: processes: what it does is done by one process; leave it out")
 
 
 def _meant_words(loaded: object) -> str:

@@ -11,10 +11,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Protocol
 
-from plaudit.errors import UserError, WaitingError
+from plaudit.errors import UserError, WaitingError, located
 from plaudit.files import atomic, lock
 from plaudit.models.load import device_of
 from plaudit.releases import untried_releases
+from plaudit.runs.pipeline import store
 from plaudit.runs.pipeline.read import pipeline_yaml
 from plaudit.runs.pipeline.spec import Pipeline, Stage
 from plaudit.runs.pipeline.status import (
@@ -25,15 +26,6 @@ from plaudit.runs.pipeline.status import (
     refuse_unknown_stages,
     seconds_left,
     stage_status,
-)
-from plaudit.runs.pipeline.store import (
-    HUB_FILE,
-    LABELS_FILE,
-    PipelineFolder,
-    read_hub_names,
-    read_manifest,
-    restore_stage,
-    set_aside,
 )
 from plaudit.runs.pipeline.workers import POLL_SECONDS, Crew, StageOutcome, Workers
 
@@ -96,13 +88,11 @@ def run_pipeline(
     *,
     attendant: Attendant | None = None,
     crew: Crew | None = None,
-) -> PipelineFolder:
+) -> store.PipelineFolder:
     """Run what is to be run; the folder then has every result, and each is sealed.
-
     Whatever ends it, the same call goes on from there to the same results. Where nothing but people is left
-    to wait for, `WaitingError` ends it too, unless an attendant waits for them.
-    """
-    folder, selection = PipelineFolder(path=out.absolute()), selection or StageSelection()
+    to wait for, `WaitingError` ends it too, unless an attendant waits for them."""
+    folder, selection = store.PipelineFolder(path=out.absolute()), selection or StageSelection()
     forced = selection.forced_reasons(pipeline)
     _refuse_foreign_folder(folder)
     atomic.make_folder(folder.path / "stages")
@@ -111,12 +101,14 @@ def run_pipeline(
         names = {stage.name for stage in pipeline.stages}
         for path in sorted((folder.path / "stages").iterdir()):
             if path.is_dir() and path.name not in names:
-                set_aside(folder, path.name)
+                store.set_aside(folder, path.name)
         text = pipeline_yaml(pipeline)
         if not folder.config.exists() or folder.config.read_text("utf-8") != text:
             atomic.write_text(folder.config, text)
         if pipeline.hub_names:
-            atomic.write_json(folder.path / HUB_FILE, read_hub_names(folder.path) | {**pipeline.hub_names})
+            atomic.write_json(
+                folder.path / store.HUB_FILE, store.read_hub_names(folder.path) | {**pipeline.hub_names}
+            )
         # What would fail in an hour fails now.
         validate_pipeline(pipeline)
         reporter = reporter or ProgressReporter()
@@ -134,12 +126,10 @@ def run_pipeline(
 def validate_pipeline(pipeline: Pipeline) -> None:
     device_of(pipeline.device)
     for stage in pipeline.stages:
-        try:
+        with located(stage.where):
             config = stage.config({})
             device_of(getattr(config, "device", "cpu"))
             stage.kind.check(config)
-        except UserError as error:
-            raise UserError(f"{stage.where}: {error}") from error
 
 
 class _Run:
@@ -166,9 +156,7 @@ class _Run:
 
     def run_stages(self, caught: list[int]) -> None:
         """Until all are finished, or nothing but people is left to wait for, which is raised.
-
-        A fault or a signal lets what runs come to its end, and is raised then.
-        """
+        A fault or a signal lets what runs come to its end, and is raised then."""
         stopped = 0
         while self._started or (self._failure is None and not stopped and self._can_go_on()):
             if caught and not stopped:
@@ -238,7 +226,7 @@ class _Run:
                 keys[stage.name] = status.stage_key
                 continue
             if status.state == "taken back":
-                restore_stage(self._context.folder, stage.name, status.stage_key.key)
+                store.restore_stage(self._context.folder, stage.name, status.stage_key.key)
             self._results[stage.name] = status.result_hash
             note = f" ({status.reason})" if status.reason else ""
             self._reporter.message(f"{self._numbered(stage.name)}  {status.state}{note}")
@@ -256,7 +244,7 @@ class _Run:
     def _finish(self, outcome: StageOutcome, seconds: float, *, is_last: bool) -> None:
         name = outcome.name
         self._results[name], self._seconds[name] = outcome.detail, seconds
-        manifest = read_manifest(self._context.folder.stage(name)) or {}
+        manifest = store.read_manifest(self._context.folder.stage(name)) or {}
         sentence = (manifest.get("summary") or manifest.get("said") or [""])[0]
         left = "" if is_last else f"; about {format_clock(self._seconds_left())} left"
         self._reporter.message(f"{self._numbered(name)}  {format_clock(seconds)}  {sentence}{left}")
@@ -272,7 +260,7 @@ class _Run:
             if stage.name not in needed - only:
                 continue
             status = stage_status(context, stage, results, {})
-            manifest = read_manifest(context.folder.stage(stage.name))
+            manifest = store.read_manifest(context.folder.stage(stage.name))
             if manifest is None:
                 raise UserError(
                     f"--only: {stage.name} is needed and not finished; run it too, or leave --only out"
@@ -349,7 +337,7 @@ def _catch_signals() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def _refuse_foreign_folder(folder: PipelineFolder) -> None:
+def _refuse_foreign_folder(folder: store.PipelineFolder) -> None:
     if not folder.path.exists() or folder.config.exists():
         return
     if not folder.path.is_dir():
@@ -357,7 +345,7 @@ def _refuse_foreign_folder(folder: PipelineFolder) -> None:
     own = ("stages", "earlier", lock.LOCK_NAME, "fingerprints.json")
     names = sorted(path.name for path in folder.path.iterdir())
     # The store of labels may be there before the pipeline: its owner has made the project first.
-    foreign = [name for name in names if name not in own and not name.startswith((".", LABELS_FILE))]
+    foreign = [name for name in names if name not in own and not name.startswith((".", store.LABELS_FILE))]
     if foreign:
         raise UserError(
             f"{folder.path}: this folder is no pipeline's (it has no pipeline.yaml) and is not empty: "
@@ -368,7 +356,7 @@ def _refuse_foreign_folder(folder: PipelineFolder) -> None:
 def dry_run(pipeline: Pipeline, out: Path, selection: StageSelection) -> Iterator[str]:
     """A line for each stage with its state and why; below those that cost much, what they will cost."""
     validate_pipeline(pipeline)
-    context = PipelineContext.of(PipelineFolder(path=out.absolute()), pipeline)
+    context = PipelineContext.of(store.PipelineFolder(path=out.absolute()), pipeline)
     forced, results, to_run = selection.forced_reasons(pipeline), dict[str, str](), set[str]()
     width = max(len(stage.name) for stage in pipeline.stages)
     for number, stage in enumerate(pipeline.stages, 1):

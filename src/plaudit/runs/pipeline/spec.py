@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from plaudit.config import Setting, SettingPath, did_you_mean, resolve
-from plaudit.errors import UserError
+from plaudit.errors import UserError, located
 from plaudit.evaluation.policies import WRITTEN
 from plaudit.files import hub
 from plaudit.rewards.word_files import refuse_circle, word_from
@@ -154,10 +154,8 @@ class Stage:
         values = {**self.values, **input_values}
         if self.kind.trains:
             values["out",] = out
-        try:
+        with located(self.where):
             return resolve(self.kind.settings, values, {})
-        except UserError as error:
-            raise UserError(f"{self.where}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,9 +238,7 @@ def absolute_word(
     word: str, setting: Setting, names: HubNames, *, rows: bool, own: tuple[str, ...] = ()
 ) -> str:
     """The word of an input as it can be read from any folder; complains about what is not there.
-
-    ``own`` are the words that the kind of stage has for this setting, beside files.
-    """
+    ``own`` are the words that the kind of stage has for this setting, beside files."""
     if word in own and not Path(word).exists():
         return word
     if word != WORLD:

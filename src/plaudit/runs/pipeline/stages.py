@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from plaudit.config import all_settings
 from plaudit.data.write import RowsSettings, convert_rows
-from plaudit.errors import UserError
+from plaudit.errors import UserError, located
 from plaudit.evaluation.policies import WRITTEN, PolicyWord
 from plaudit.evaluation.settings import EvaluateSettings, JudgeRewardSettings
 from plaudit.files import exact_json
@@ -95,10 +95,8 @@ def _run_sentences(run: Path, out: Path) -> list[str]:
 
 def _read_json(path: Path) -> dict[str, Any]:
     # A file that a run has written; nothing where it writes none.
-    try:
+    with located(f"{path}: cannot be read", ValueError):
         return exact_json.loads(path.read_bytes()) if path.exists() else {}
-    except ValueError as error:
-        raise UserError(f"{path}: cannot be read: {error}") from error
 
 
 def _training_cost(context: PipelineContext, stage: Stage) -> Iterator[str]:
@@ -226,8 +224,7 @@ def _judge_rewards(
     from plaudit.evaluation.run import evaluate_requested_rewards
     from plaudit.runs.report.reward_models.page import write_reward_evaluations
 
-    names = context.display_names(stage.inputs["models"])
-    found = evaluate_requested_rewards(settings, names)
+    found = evaluate_requested_rewards(settings, context.display_names(stage.inputs["models"]))
     if found.rewards:
         write_reward_evaluations(found.rewards, out)
     if found.judges:

@@ -18,28 +18,7 @@ from plaudit.evaluation.policies import PolicyWord
 from plaudit.files import exact_json
 from plaudit.methods.iterative.config import PEOPLE, RlhfConfig
 from plaudit.rewards.word_files import content_hash, first_path
-from plaudit.runs.pipeline.spec import (
-    PROMPTED,
-    PROMPTED_PARTS,
-    START_MODEL,
-    WORLD,
-    Pipeline,
-    Reference,
-    Stage,
-    flatten,
-    reference_in,
-    stage_in,
-    word_path,
-)
-from plaudit.runs.pipeline.store import (
-    WAIT_FILE,
-    Fingerprints,
-    PipelineFolder,
-    read_manifest,
-    read_start_file,
-    refuse_changed_outputs,
-    running_code_version,
-)
+from plaudit.runs.pipeline import spec, store
 
 GOES_ON = "is finished is kept, and the same command goes on from here"
 """What a fault ends with, after "What"."""
@@ -61,20 +40,20 @@ class PipelineContext:
     Example: ``PipelineContext.of(folder, pipeline)``
     """
 
-    folder: PipelineFolder
+    folder: store.PipelineFolder
     """Where it runs, and what is there already."""
-    pipeline: Pipeline
+    pipeline: spec.Pipeline
     """The stages that the file describes."""
-    fingerprints: Fingerprints
+    fingerprints: store.Fingerprints
     """The content hashes of the files and folders that it reads from outside."""
 
     @classmethod
-    def of(cls, folder: PipelineFolder, pipeline: Pipeline) -> PipelineContext:
+    def of(cls, folder: store.PipelineFolder, pipeline: spec.Pipeline) -> PipelineContext:
         """With the hashes that were computed in an earlier run."""
         stored = folder.path / "fingerprints.json"
-        return cls(folder=folder, pipeline=pipeline, fingerprints=Fingerprints(stored))
+        return cls(folder=folder, pipeline=pipeline, fingerprints=store.Fingerprints(stored))
 
-    def config(self, stage: Stage, joined: Path | None = None) -> Any:
+    def config(self, stage: spec.Stage, joined: Path | None = None) -> Any:
         """The settings record of a stage's kind, with references replaced by paths.
 
         Rows of several sources become one file in ``joined``, by default the stage's folder.
@@ -91,11 +70,11 @@ class PipelineContext:
                 value = words if takes_list else _one_file(words, joined, setting.key)
                 values[setting.path] = convert(value, setting.value_type)
         values |= self._people_values(stage)
-        if PROMPTED in stage.inputs:
+        if spec.PROMPTED in stage.inputs:
             values["policy",] = tuple(map(self._prompted_word, stage.config({}).policy))
         return stage.config(values, self.folder.stage(stage.name) / "run")
 
-    def _people_values(self, stage: Stage) -> dict[SettingPath, object]:
+    def _people_values(self, stage: spec.Stage) -> dict[SettingPath, object]:
         # Where a loop asks people, if it does and nobody said where: in the pipeline's own store.
         # In the loop's folder labels would go with it when settings change.
         if stage.kind.settings is not RlhfConfig or stage.values["comparisons",] != PEOPLE:
@@ -106,18 +85,18 @@ class PipelineContext:
     def _prompted_word(self, word: str) -> str:
         # The word of a prompted policy with paths where it names stages.
         policy = PolicyWord.parse(word)
-        folder = self._input_value(policy.folder, PROMPTED_PARTS["folder"], "model")
-        shots = policy.shots and self._input_value(policy.shots, PROMPTED_PARTS["shots"], "shots")
+        folder = self._input_value(policy.folder, spec.PROMPTED_PARTS["folder"], "model")
+        shots = policy.shots and self._input_value(policy.shots, spec.PROMPTED_PARTS["shots"], "shots")
         return str(replace(policy, folder=folder, shots=shots))
 
     def display_name(self, word: str) -> str:
         """The name of a model or a reward in tables; a model on a server is called by its name there."""
         if "://" in word:
             return word.rpartition("#")[2]
-        if (name := stage_in(word)) is not None:
+        if (name := spec.stage_in(word)) is not None:
             return name
         path = Path((self.pipeline.model or "") if word[:1] == "$" else word)
-        if word[:1] == "$" and word_path(str(path)).name == "model":
+        if word[:1] == "$" and spec.word_path(str(path)).name == "model":
             return "base"
         return path.parent.name if path.name == "model" else path.name
 
@@ -134,14 +113,14 @@ class PipelineContext:
         return names
 
     def _input_value(self, word: str, accepted: Sequence[str], setting: str) -> str:
-        reference = reference_in(word)
+        reference = spec.reference_in(word)
         if reference is not None:
             return reference.word(self._referred_path(reference, accepted))
-        return str(word_path(word)) if setting == "model" else word
+        return str(spec.word_path(word)) if setting == "model" else word
 
-    def _referred_path(self, reference: Reference, accepted: Sequence[str]) -> str:
-        if reference.name == START_MODEL:
-            return str(word_path(self.pipeline.model or ""))
+    def _referred_path(self, reference: spec.Reference, accepted: Sequence[str]) -> str:
+        if reference.name == spec.START_MODEL:
+            return str(spec.word_path(self.pipeline.model or ""))
         above = self.pipeline.stage(reference.name)
         # Within a judge's word a stage is a model that is asked, whatever else the setting takes.
         is_model = "model" in accepted or not reference.is_whole
@@ -150,7 +129,7 @@ class PipelineContext:
     def earlier_seconds(self) -> dict[str, float]:
         """By the name of each finished stage, how long it took."""
         names = [stage.name for stage in self.pipeline.stages]
-        manifests = {name: read_manifest(self.folder.stage(name)) for name in names}
+        manifests = {name: store.read_manifest(self.folder.stage(name)) for name in names}
         return {
             name: float(manifest["seconds"]) for name, manifest in manifests.items() if manifest is not None
         }
@@ -178,7 +157,7 @@ class StageKey:
 
 
 def compute_stage_key(
-    context: PipelineContext, stage: Stage, result_hashes: Mapping[str, str]
+    context: PipelineContext, stage: spec.Stage, result_hashes: Mapping[str, str]
 ) -> StageKey | None:
     """The key of a stage's result; None while a stage above it has no result."""
     if not set(stage.needs) <= set(result_hashes):
@@ -203,11 +182,11 @@ def compute_stage_key(
 
 def _resolve_input(context: PipelineContext, word: str, result_hashes: Mapping[str, str]) -> dict[str, str]:
     # Where an input is from and the hash of its content; nothing of a word that is no file.
-    reference = reference_in(word)
+    reference = spec.reference_in(word)
     if reference is not None:
         return _resolve_reference(context, word, reference, result_hashes)
-    if word == WORLD or Path(word).exists():
-        file = word_path(word)
+    if word == spec.WORLD or Path(word).exists():
+        file = spec.word_path(word)
         return {"path": str(file), "hash": context.fingerprints.hash_of(file)}
     file = first_path(word)
     # A word that names files has a meaning beside them: which function of a file, how a jury is asked.
@@ -217,11 +196,11 @@ def _resolve_input(context: PipelineContext, word: str, result_hashes: Mapping[s
 
 
 def _resolve_reference(
-    context: PipelineContext, word: str, reference: Reference, result_hashes: Mapping[str, str]
+    context: PipelineContext, word: str, reference: spec.Reference, result_hashes: Mapping[str, str]
 ) -> dict[str, str]:
     hash_of = context.fingerprints.hash_of
-    if reference.name == START_MODEL:
-        path = word_path(context.pipeline.model or WORLD)
+    if reference.name == spec.START_MODEL:
+        path = spec.word_path(context.pipeline.model or spec.WORLD)
         found = {"path": str(path), "hash": hash_of(path)}
     else:
         found = {"from": reference.name, "hash": result_hashes[reference.name]}
@@ -232,7 +211,7 @@ def _resolve_reference(
     return found | {"hash": hashlib.sha256(content.encode()).hexdigest()}
 
 
-def _deciding_settings(stage: Stage, settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def _deciding_settings(stage: spec.Stage, settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     # The settings without inputs, which count by their content, and without those that change nothing.
     deciding: dict[str, Any] = {}
     neutral = RESULT_NEUTRAL_SETTINGS if stage.kind.trains else _NEUTRAL_WITHOUT_TRAINING
@@ -258,14 +237,12 @@ class StageStatus:
 
 def stage_status(
     context: PipelineContext,
-    stage: Stage,
+    stage: spec.Stage,
     result_hashes: Mapping[str, str],
     forced_reasons: Mapping[str, str],
 ) -> StageStatus:
     """The status of a stage, given the results of the stages above it and why some run whatever is there.
-
-    The files of a result that is kept are compared with its manifest.
-    """
+    The files of a result that is kept are compared with its manifest."""
     stage_key = compute_stage_key(context, stage, result_hashes)
     status = partial(StageStatus, stage_key=stage_key)
     if stage_key is None:
@@ -275,16 +252,16 @@ def stage_status(
         return status(state="runs", reason=forced_reasons[stage.name])
     here = context.folder.stage(stage.name)
     aside = context.folder.set_aside_path(stage.name, stage_key.key)
-    manifest, manifest_aside = read_manifest(here), read_manifest(aside)
+    manifest, manifest_aside = store.read_manifest(here), store.read_manifest(aside)
     if manifest is not None and manifest["key"] == stage_key.key:
-        refuse_changed_outputs(here, manifest, context.fingerprints)
+        store.refuse_changed_outputs(here, manifest, context.fingerprints)
         return status(state="kept", reason=_code_note(manifest), result_hash=manifest["result"])
     if can_resume(context.folder, stage, stage_key.key):
         state, reason = _started_state(here)
         return status(state=state, reason=reason)
     # The name of a folder set aside has the first digits of its key only.
     if manifest_aside is not None and manifest_aside["key"] == stage_key.key:
-        refuse_changed_outputs(aside, manifest_aside, context.fingerprints)
+        store.refuse_changed_outputs(aside, manifest_aside, context.fingerprints)
         reason = "these settings have been run before"
         return status(state="taken back", reason=reason, result_hash=manifest_aside["result"])
     not_sealed = "was stopped" if here.exists() else "never run"
@@ -294,7 +271,7 @@ def stage_status(
 
 def _started_state(stage_folder: Path) -> tuple[StageState, str]:
     # Whether a stage that goes on was stopped, or waited for people when it was asked last.
-    path = stage_folder / WAIT_FILE
+    path = stage_folder / store.WAIT_FILE
     if not path.exists():
         return "goes on", "was stopped; it goes on from where it was"
     try:
@@ -306,24 +283,24 @@ def _started_state(stage_folder: Path) -> tuple[StageState, str]:
 
 def _code_note(manifest: Mapping[str, Any]) -> str:
     # A note where another version of the code has made the result; empty where it was this one.
-    made, current = manifest["code"], running_code_version()
+    made, current = manifest["code"], store.running_code_version()
     if all(made.get(name) == current[name] for name in ("plaudit", "commit")):
         return ""
     commit = f" at {made['commit'][:12]}" if made.get("commit") else ""
     return f"made by plaudit {made.get('plaudit')}{commit}; --fresh makes it anew"
 
 
-def can_resume(folder: PipelineFolder, stage: Stage, key: str) -> bool:
+def can_resume(folder: store.PipelineFolder, stage: spec.Stage, key: str) -> bool:
     """Whether training or collecting is half done, of this key, and in the place where it began."""
     stage_folder = folder.stage(stage.name)
-    if not (stage.kind.trains or stage.kind.resumes) or read_manifest(stage_folder) is not None:
+    if not (stage.kind.trains or stage.kind.resumes) or store.read_manifest(stage_folder) is not None:
         return False
-    start = read_start_file(stage_folder)
+    start = store.read_start_file(stage_folder)
     return start.get("key") == key and start.get("place") == str(stage_folder)
 
 
 def _describe_changes(manifest: Mapping[str, Any], stage_key: StageKey) -> str:
-    before, after = dict(flatten(manifest["settings"])), dict(flatten(stage_key.settings))
+    before, after = dict(spec.flatten(manifest["settings"])), dict(spec.flatten(stage_key.settings))
     changed = [name for name in {**before, **after} if before.get(name) != after.get(name)]
     words = [f"{name}: {before.get(name)} → {after.get(name)}" for name in changed]
     for name in {**manifest["inputs"], **stage_key.inputs}:
@@ -333,7 +310,7 @@ def _describe_changes(manifest: Mapping[str, Any], stage_key: StageKey) -> str:
     return "; ".join(words) or "it was made in another way"
 
 
-def refuse_unknown_stages(pipeline: Pipeline, names: Sequence[str], option: str) -> None:
+def refuse_unknown_stages(pipeline: spec.Pipeline, names: Sequence[str], option: str) -> None:
     stage_names = [stage.name for stage in pipeline.stages]
     for name in names:
         if name not in stage_names:
@@ -346,14 +323,12 @@ PRIOR_SECONDS = 60.0
 
 
 def expected_seconds(
-    stages: Sequence[Stage],
+    stages: Sequence[spec.Stage],
     earlier_seconds: Mapping[str, int | float],
     seconds_now: Mapping[str, int | float],
 ) -> dict[str, float]:
     """Seconds of each stage: as measured before, or by its weight at the pace of those that ended ``now``.
-
-    The prior keeps the first stages, with all that is loaded once, from setting the pace of a whole run.
-    """
+    The prior keeps the first stages, with all that is loaded once, from setting the pace of a whole run."""
     finished = [stage for stage in stages if stage.name in seconds_now]
     seconds = PRIOR_SECONDS + sum(seconds_now[stage.name] for stage in finished)
     pace = seconds / (PRIOR_SECONDS + sum(stage.weight for stage in finished))
@@ -361,16 +336,14 @@ def expected_seconds(
 
 
 def seconds_left(
-    stages: Sequence[Stage],
+    stages: Sequence[spec.Stage],
     finished: set[str],
     running: Mapping[str, int | float],
     stage_seconds: Mapping[str, int | float],
     jobs: int,
 ) -> float:
     """Until the last of the stages ends, when each takes what is expected; ``running`` has elapsed seconds.
-
-    Each stage takes the worker that is free first, as soon as those that it needs have ended.
-    """
+    Each stage takes the worker that is free first, as soon as those that it needs have ended."""
     ends = dict.fromkeys(finished, 0.0)
     worker_ends = [0.0] * jobs
     for index, (name, elapsed) in enumerate(running.items()):

@@ -114,9 +114,7 @@ def _output_files(parent: Path) -> Iterator[Path]:
 
 def result_hash(kind: StageKind, key: str, outputs: Mapping[str, str]) -> str:
     """What the stages below depend on: the content of the result, whatever its figures and times are.
-
-    A combination is a file that names others, so it is known by all that went into it.
-    """
+    A combination is a file that names others, so it is known by all that went into it."""
     if kind.name == "combine":
         return key
     results = {name: digest for name, digest in sorted(outputs.items()) if _is_result(name, kind)}
@@ -148,9 +146,7 @@ def refuse_changed_outputs(
 
 def set_aside(folder: PipelineFolder, name: str, key: str | None = None) -> None:
     """Move away what a stage has left; what had only begun is removed.
-
-    A result of the very same ``key`` is being replaced, so it is not found again under that key.
-    """
+    A result of the very same ``key`` is being replaced, so it is not found again under that key."""
     stage_folder, manifest = folder.stage(name), read_manifest(folder.stage(name))
     if manifest is None:
         atomic.remove_path(stage_folder)

@@ -35,23 +35,11 @@ from plaudit.engine.step import InterruptedRunError
 from plaudit.errors import CommandEnd, UserError, WaitingError, first_line
 from plaudit.files import atomic, exact_json
 from plaudit.files.restored import restore
-from plaudit.runs.pipeline import begin_loading
+from plaudit.runs.pipeline import begin_loading, store
 from plaudit.runs.pipeline.kinds import StageResult
 from plaudit.runs.pipeline.read import read_pipeline
 from plaudit.runs.pipeline.spec import Pipeline, Stage
 from plaudit.runs.pipeline.status import GOES_ON, PipelineContext, StageKey, can_resume
-from plaudit.runs.pipeline.store import (
-    LOG_FILE,
-    MANIFEST_FILE,
-    START_FILE,
-    WAIT_FILE,
-    PipelineFolder,
-    output_hashes,
-    read_start_file,
-    result_hash,
-    running_code_version,
-    set_aside,
-)
 
 GRACE_SECONDS = 10
 """How long ranks may live on after one of them has failed."""
@@ -63,30 +51,28 @@ def prepare_stage(context: PipelineContext, stage: Stage, stage_key: StageKey, *
     """The stage's folder as it is to be found by whoever carries it out."""
     stage_folder = context.folder.stage(stage.name)
     if fresh or not can_resume(context.folder, stage, stage_key.key):
-        set_aside(context.folder, stage.name, stage_key.key)
+        store.set_aside(context.folder, stage.name, stage_key.key)
     atomic.make_folder(stage_folder)
     started = {"key": stage_key.key, "place": str(stage_folder), "began": _utc_now()}
-    atomic.write_json(stage_folder / START_FILE, started)
+    atomic.write_json(stage_folder / store.START_FILE, started)
     # A stage that waits says so anew: an old wait must not outlast what it waited for.
-    (stage_folder / WAIT_FILE).unlink(missing_ok=True)
+    (stage_folder / store.WAIT_FILE).unlink(missing_ok=True)
 
 
 def run_stage(context: PipelineContext, stage: Stage, stage_key: StageKey) -> str:
     """Carry out a stage that was prepared, and write its manifest; returns the hash of its result.
-
-    Whatever ends the process, what is there then is either whole and sealed, or goes on, or is made anew.
-    """
+    Whatever ends the process, what is there then is either whole and sealed, or goes on, or is made anew."""
     stage_folder = context.folder.stage(stage.name)
-    began, start = read_start_file(stage_folder)["began"], time.perf_counter()
+    began, start = store.read_start_file(stage_folder)["began"], time.perf_counter()
     try:
         done = _run_action(context, stage)
     except WaitingError as waiting:
-        atomic.write_json(stage_folder / WAIT_FILE, [cast("Any", wait).facts for wait in waiting.waits])
+        atomic.write_json(stage_folder / store.WAIT_FILE, [cast("Any", wait).facts for wait in waiting.waits])
         raise
     if not is_first_process():
         return ""
-    outputs = output_hashes(stage_folder)
-    result = result_hash(stage.kind, stage_key.key, outputs)
+    outputs = store.output_hashes(stage_folder)
+    result = store.result_hash(stage.kind, stage_key.key, outputs)
     manifest = {
         "name": stage.name,
         "do": stage.kind.name,
@@ -96,7 +82,7 @@ def run_stage(context: PipelineContext, stage: Stage, stage_key: StageKey) -> st
         "key": stage_key.key,
         "result": result,
         "outputs": outputs,
-        "code": dict(running_code_version()),
+        "code": dict(store.running_code_version()),
         "seconds": round(time.perf_counter() - start, 3),
         "began": began,
         "ended": _utc_now(),
@@ -105,7 +91,7 @@ def run_stage(context: PipelineContext, stage: Stage, stage_key: StageKey) -> st
         "checks": [dict(check) for check in done.checks],
     }
     # The manifest is the seal: it is written last, so a stage without one is never taken as finished.
-    atomic.write_json(stage_folder / MANIFEST_FILE, manifest)
+    atomic.write_json(stage_folder / store.MANIFEST_FILE, manifest)
     return result
 
 
@@ -113,7 +99,7 @@ def _run_action(context: PipelineContext, stage: Stage) -> StageResult:
     # Whatever is printed goes to the stage's own file, and a fault is told with the stage's name.
     out, name = context.folder.stage(stage.name), f"stage {stage.name} ({stage.kind.name})"
     with (
-        (out / LOG_FILE).open("a", encoding="utf-8", buffering=1) as log,
+        (out / store.LOG_FILE).open("a", encoding="utf-8", buffering=1) as log,
         # What every rank would say alike is said once.
         contextlib.redirect_stdout(log if is_first_process() else StringIO()),
         contextlib.redirect_stderr(log),
@@ -243,11 +229,8 @@ class _StartedStage:
 
 
 class Workers:
-    """Runs stages of the pipeline in a folder: one here, or several in processes of their own.
-
-    A stage of several ranks has a process for each, on this machine or, by a `Crew`, where a starter began
-    one.
-    """
+    """Runs stages of the pipeline in a folder: one here, or several in processes of their own. A stage of
+    several ranks has a process for each, on this machine or, by a `Crew`, where a starter began one."""
 
     def __init__(self, folder: Path, pipeline: Pipeline, crew: Crew | None = None) -> None:
         self._folder, self._pipeline, self._crew = folder, pipeline, crew
@@ -413,8 +396,7 @@ class Crew:
         try:
             while all(self._obeyed(children, *order) for order in self.received([0])):
                 for order, outcome in children.ended(POLL_SECONDS):
-                    result = {**asdict(outcome), "waits": []}
-                    self.send(0, "outcome", [order.number, order.rank, result])
+                    self.send(0, "outcome", [order.number, order.rank, {**asdict(outcome), "waits": []}])
         except dist.DistError as error:
             raise UserError("the first process of this run is gone, which says what is to be done") from error
         finally:
@@ -469,7 +451,7 @@ def _end_with_parent() -> None:
 
 
 def _run_one(order: Order) -> StageOutcome:
-    outcome, folder = partial(StageOutcome, name=order.stage), PipelineFolder(path=Path(order.folder))
+    outcome, folder = partial(StageOutcome, name=order.stage), store.PipelineFolder(path=Path(order.folder))
     threads, here = torch.get_num_threads(), int(order.environment.get("LOCAL_WORLD_SIZE", "1"))
     try:
         pipeline = read_pipeline(folder.config)

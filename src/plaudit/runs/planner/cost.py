@@ -124,13 +124,9 @@ def estimate_cost(request: PlanRequest) -> RunCost:
     config, machine = request.config, request.machine
     plan = make_schedule(request.method, config, request.rows, ranks=machine.ranks)
     roles = load_run_models(request.method, config, machine, request.rows.train)
-    return RunCost(
-        request=request,
-        schedule=plan,
-        roles=roles,
-        memory=estimate_memory(config, roles, plan, request.rows, machine, request.process),
-        disk=stored_items(config, roles, request.rows),
-    )
+    memory = estimate_memory(config, roles, plan, request.rows, machine, request.process)
+    disk = stored_items(config, roles, request.rows)
+    return RunCost(request=request, schedule=plan, roles=roles, memory=memory, disk=disk)
 
 
 def plan_on(method: str, config: RunConfig, machine: Machine) -> RunCost:
@@ -162,8 +158,7 @@ def may_fit(request: PlanRequest) -> bool:
 def estimate_times(cost: RunCost, pace: Throughput) -> Times:
     """The seconds of a run: each kind of token costs what it cost in the measured steps."""
     config, rows, ranks = cost.request.config, cost.request.rows, cost.request.machine.ranks
-    method = cost.request.method
-    plan = make_schedule(method, config, rows, ranks=ranks, answer_tokens=pace.answer_tokens)
+    plan = make_schedule(cost.request.method, config, rows, ranks=ranks, answer_tokens=pace.answer_tokens)
     step_cost = FORWARD + (FROZEN if config.lora.rank else BACKWARD)
     cached = cost.roles.reference_kind == CACHED
     # What was measured of a run with kept log-probs had a live reference, which costs one look more.
@@ -175,14 +170,9 @@ def estimate_times(cost: RunCost, pace: Throughput) -> Times:
         held_out = sum(row.tokens for row in rows.held_out)
         all_tokens = sum(row.tokens for row in (*rows.train, *rows.held_out))
         before = forward_share * all_tokens / tokens if cached else 0.0
-        return Times(
-            moves=step_share * plan.tokens / tokens,
-            drawing=0.0,
-            looks=evaluations * forward_share * held_out / tokens,
-            before=before,
-        )
-    completions_per_prompt = plan.rounds.answers + plan.rounds.rivals
-    generated = plan.generated * completions_per_prompt / plan.rounds.answers
+        looks = evaluations * forward_share * held_out / tokens
+        return Times(moves=step_share * plan.tokens / tokens, drawing=0.0, looks=looks, before=before)
+    generated = plan.generated * (plan.rounds.answers + plan.rounds.rivals) / plan.rounds.answers
     answers = tokens / plan.rounds.longest if pace.answers is None else pace.answers * ranks
     per_prompt = config.judge.answers if isinstance(config, PolicyConfig) else 1
     held_out_answers = evaluations * plan.held_out * per_prompt
@@ -192,8 +182,7 @@ def estimate_times(cost: RunCost, pace: Throughput) -> Times:
 
 
 def _evaluations(config: RunConfig, numbers: Schedule) -> int:
-    interval = config.evaluate_every or -(-numbers.steps // DEFAULT_EVALUATIONS)
-    return -(-numbers.steps // interval)
+    return -(-numbers.steps // (config.evaluate_every or -(-numbers.steps // DEFAULT_EVALUATIONS)))
 
 
 TRAINING_SHARE, DRAWING_SHARE = 0.33, 0.12

@@ -61,8 +61,7 @@ def shortage(cost: RunCost) -> str | None:
     suggestions = suggest(cost)
     smallest = None if suggestions else smallest_suggestion(cost)
     lines = suggestion_sentences(suggestions, smallest, cost.request.machine.memory)
-    follow = (SUGGESTIONS_FOLLOW,) if suggestions else ()
-    return "\n    ".join((_comparison(cost), *follow, *lines))
+    return "\n    ".join((_comparison(cost), *((SUGGESTIONS_FOLLOW,) if suggestions else ()), *lines))
 
 
 def _comparison(cost: RunCost) -> str:

@@ -30,9 +30,7 @@ _TOKEN = "PLAUDIT_SERVER_TOKEN"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """A run on several machines.
-
-    Example: ``Job(method="grpo", config=config, trainers=6, servers=2, machines=1, gpu="h100")``
-    """
+    Example: ``Job(method="grpo", config=config, trainers=6, servers=2, machines=1, gpu="h100")``."""
 
     method: str
     config: RunConfig
@@ -156,7 +154,6 @@ def _given(config: Any) -> dict[str, Any]:
 
 def spread(trainers: int, servers: int, machines: int) -> tuple[tuple[int, int], tuple[int, int]]:
     """On how many machines they are, and how many on each: trainers first, then servers.
-
     Whole machines learn or draw where that is possible: those that learn have most to say to each other.
 
     >>> spread(16, 8, 3), spread(12, 4, 2), spread(6, 2, 1), spread(8, 0, 2)

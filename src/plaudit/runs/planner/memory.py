@@ -264,26 +264,18 @@ def _trained_bytes(roles: RunModels) -> int:
 def _activation_line(config: RunConfig, roles: RunModels, plan: Schedule, machine: Machine) -> MemoryLine:
     uniform = not isinstance(config, PreferenceConfig | PolicyConfig | RewardConfig)
     setting = SimulationSetting(device=machine.device, numbers=roles.numbers, uniform=uniform)
-    reference = (
-        roles.reference_model
-        if isinstance(config, PreferenceConfig) and roles.reference_kind == LIVE
-        else None
-    )
+    reference = None
+    if isinstance(config, PreferenceConfig) and roles.reference_kind == LIVE:
+        reference = roles.reference_model
     # Divided, even the first piece's gradients are small beside its activations: they have a line.
     accumulates = plan.microbatches > 1 or shares(config, plan) > 1
     peak = step_peak(_trained_models(roles), reference, plan.largest, setting, accumulates=accumulates)
     tokens = sum(example.tokens for example in plan.largest)
-    method = (
-        "each layer's input, the rest computed again"
-        if config.memory.checkpointing
-        else "all layers, the head in blocks"
-    )
-    return MemoryLine(
-        name="activations",
-        bytes=peak - _trained_bytes(roles),
-        when=STEP,
-        why=f"a piece of {tokens:,} tokens: {method}",
-    )
+    method = "all layers, the head in blocks"
+    if config.memory.checkpointing:
+        method = "each layer's input, the rest computed again"
+    why = f"a piece of {tokens:,} tokens: {method}"
+    return MemoryLine(name="activations", bytes=peak - _trained_bytes(roles), when=STEP, why=why)
 
 
 def _cached_tokens(prompts: int, answers: int, prompt: int, answer: int, machine: Machine) -> int:

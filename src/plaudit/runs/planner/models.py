@@ -20,16 +20,8 @@ from plaudit.methods.policy.config import POLICY, PolicyConfig
 from plaudit.methods.preference.config import PreferenceConfig, configured_algorithm
 from plaudit.methods.reference import settled_reference
 from plaudit.methods.reward_model.config import RewardConfig
+from plaudit.models import load
 from plaudit.models.four_bits import four_bit_layers, level_pairs, numbers_in_four_bits
-from plaudit.models.load import (
-    Precision,
-    empty_model,
-    has_weights,
-    is_reward_folder,
-    precision,
-    stored_dtype,
-    with_lora,
-)
 from plaudit.models.policy import Policy
 from plaudit.models.reward_model import RewardModel, keep_first_layers
 from plaudit.rewards.kinds import names_function
@@ -67,7 +59,7 @@ class RunModels:
     reference_kind: str
     reference_model: Policy | None
     scorers: tuple[ScorerModel, ...]
-    numbers: Precision
+    numbers: load.Precision
     unsized_rewards: tuple[str, ...]
     """Rewards whose memory cannot be known."""
 
@@ -82,7 +74,7 @@ def multiplied_numbers(model: Policy | RewardModel) -> int:
 
 
 def load_run_models(method: str, config: RunConfig, machine: Machine, rows: Sequence[object]) -> RunModels:
-    run_precision = precision(config.dtype, machine.device)
+    run_precision = load.precision(config.dtype, machine.device)
     kind = reference_kind(method, config, rows)
     learner = _meta_reward_model(config) if isinstance(config, RewardConfig) else _meta_policy(config)
     divided = config.shard and machine.ranks > 1
@@ -90,7 +82,9 @@ def load_run_models(method: str, config: RunConfig, machine: Machine, rows: Sequ
     reference_model = None
     if kind == LIVE:
         assert isinstance(config, PreferenceConfig | PolicyConfig)
-        reference_model = Policy(empty_model(AutoModelForCausalLM, config.reference.model or config.model))
+        reference_model = Policy(
+            load.empty_model(AutoModelForCausalLM, config.reference.model or config.model)
+        )
         reference_model.use_layout(config.memory.layout)
         reference_model.requires_grad_(False).eval()
         if config.reference.kind == "average":
@@ -113,7 +107,7 @@ def load_run_models(method: str, config: RunConfig, machine: Machine, rows: Sequ
 _Learner = TypeVar("_Learner", bound=Policy | RewardModel)
 
 
-def _in_run_numbers(learner: _Learner, numbers: Precision, *, divided: bool) -> _Learner:
+def _in_run_numbers(learner: _Learner, numbers: load.Precision, *, divided: bool) -> _Learner:
     learner.to(numbers.weights)
     if numbers.mixed:
         learner.compute_in(numbers.products)
@@ -132,17 +126,16 @@ def model_size(module: nn.Module) -> ModelSize:
     layers = four_bit_layers(module)
     # Two of these weights are one number of the parameters that hold them.
     held = sum(layer.codes.numel() + layer.scale_bits.numel() for layer in layers)
+    frozen = sum(p.numel() for p in parameters) - trained - held + numbers_in_four_bits(module)
     return ModelSize(
-        trained=trained,
-        frozen=sum(p.numel() for p in parameters) - trained - held + numbers_in_four_bits(module),
-        bytes=sum(p.numel() * p.element_size() for p in parameters),
+        trained=trained, frozen=frozen, bytes=sum(p.numel() * p.element_size() for p in parameters)
     )
 
 
 def stored_number_bytes(folder: Path) -> int:
     """The bytes of a number in a folder's files: as config.json says where the files are not here."""
-    if has_weights(folder):
-        dtype = stored_dtype(folder)
+    if load.has_weights(folder):
+        dtype = load.stored_dtype(folder)
     else:
         facts = read_json_object(folder / "config.json")
         dtype = getattr(torch, str(facts.get("dtype") or facts.get("torch_dtype")), None)
@@ -169,10 +162,10 @@ def reference_kind(method: str, config: RunConfig, rows: Sequence[object]) -> st
 
 def _meta_policy(config: RunConfig) -> Policy:
     # The policy as ``prepare_policy`` makes it, without verifying its layout, which needs weights.
-    model = empty_model(AutoModelForCausalLM, config.model)
+    model = load.empty_model(AutoModelForCausalLM, config.model)
     if config.lora.rank:
         with torch.device("meta"):
-            model = with_lora(model, config.lora)
+            model = load.with_lora(model, config.lora)
     policy = Policy(model, attention=config.memory.attention)
     recompute_as_configured(policy, config)
     policy.use_layout(config.memory.layout)
@@ -191,7 +184,7 @@ def _meta_reward_model(config: RewardConfig) -> RewardModel:
 
 def _meta_classifier(folder: Path, config: RunConfig) -> RewardModel:
     pooling = config.reward.pooling if isinstance(config, RewardConfig) else "last"
-    base = empty_model(AutoModelForSequenceClassification, folder, num_labels=1)
+    base = load.empty_model(AutoModelForSequenceClassification, folder, num_labels=1)
     if isinstance(config, RewardConfig) and config.reward.layer is not None:
         keep_first_layers(base, config.reward.layer)
     return RewardModel(
@@ -209,7 +202,7 @@ def _meta_critic(method: str, config: RunConfig) -> RewardModel | None:
     folder = config.critic.model or config.model
     reward = None if config.reward is None else Path(config.reward)
     if config.critic.model is None and reward is not None and reward.is_dir():
-        folder = model_folder(reward) if is_reward_folder(model_folder(reward)) else folder
+        folder = model_folder(reward) if load.is_reward_folder(model_folder(reward)) else folder
     model = _meta_classifier(model_folder(folder), config)
     recompute_as_configured(model, config)
     model.use_layout(config.memory.layout)
@@ -227,7 +220,7 @@ def _scorer_models(config: RunConfig, machine: Machine) -> tuple[tuple[ScorerMod
     }
     named = {name: word for name, word in words.items() if word is not None}
     scorers: list[ScorerModel] = []
-    dtype = precision("auto", machine.device).products
+    dtype = load.precision("auto", machine.device).products
     for name, word in named.items():
         folders = loaded_model_folders(Path(word)) if Path(word).is_dir() else ()
         scorers += [
@@ -238,10 +231,10 @@ def _scorer_models(config: RunConfig, machine: Machine) -> tuple[tuple[ScorerMod
 
 
 def _folder_size(folder: Path, dtype: torch.dtype) -> ModelSize:
-    if is_reward_folder(folder):
-        model: Any = empty_model(AutoModelForSequenceClassification, folder, num_labels=1)
+    if load.is_reward_folder(folder):
+        model: Any = load.empty_model(AutoModelForSequenceClassification, folder, num_labels=1)
     else:
-        model = empty_model(AutoModelForCausalLM, folder)
+        model = load.empty_model(AutoModelForCausalLM, folder)
     return model_size(model.to(dtype))
 
 

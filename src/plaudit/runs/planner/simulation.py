@@ -82,10 +82,8 @@ def _is_meta_tensor(value: object) -> bool:
 
 class EmulateDevice(TorchFunctionMode):
     """Lets meta tensors take the code paths that tensors of a device would take.
-
     Attention is asked of the kernel that torch would choose there; ``cached_numbers`` counts the keys and
-    values that attention was given.
-    """
+    values that attention was given."""
 
     def __init__(self, device: torch.device) -> None:
         super().__init__()
@@ -133,9 +131,7 @@ class EmulateDevice(TorchFunctionMode):
 
 def run_backward(loss: Tensor) -> None:
     """``loss.backward()`` while the modes stay on, since layers may be computed again in it.
-
-    A mode of torch's functions is off while it answers for one of them, and that would be all of the pass.
-    """
+    A mode of torch's functions is off while it answers for one of them, and that would be all of the pass."""
     _engine_run_backward(
         (loss,), (torch.ones_like(loss),), False, False, (), allow_unreachable=True, accumulate_grad=True
     )

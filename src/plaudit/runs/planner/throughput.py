@@ -50,9 +50,7 @@ class _TrialCost:
     steps: int = 0
 
 
-def measure_throughput(
-    method: str, config: RunConfig, reference: str, max_seconds: int | float = MEASURE_SECONDS
-) -> Throughput:
+def measure_throughput(method: str, config: RunConfig, reference: str) -> Throughput:
     """Measure throughput: take steps at a learning rate of 0 on the run's own rows; nothing is written."""
     if reference == CACHED:
         # All of it would be computed for a few steps; what a look costs is known from a live one.
@@ -70,9 +68,9 @@ def measure_throughput(
             order = BatchOrder(rows=job.rows, batch_size=config.batch_size, seed=config.seed)
             trial = _Trial(job, order, ranks)
             cost = (
-                trial.measure_rounds(max_seconds)
+                trial.measure_rounds(MEASURE_SECONDS)
                 if job.updates_per_batch > 1 or subject.sampler is not None
-                else trial.measure_rows(max_seconds)
+                else trial.measure_rows(MEASURE_SECONDS)
             )
         after = measure_memory(str(ranks.device))
     measured_peak = None if before.now is None else int((after.peak - before.now) * MIB)
@@ -140,8 +138,7 @@ class _Trial:
 
     def _take_step(self, step: int, microbatches: Sequence[Microbatch], cost: _TrialCost) -> None:
         started = time.perf_counter()
-        outcome = take_step(self._stepper, microbatches, 0.0)
-        figures = values_of(outcome.metrics)
+        figures = values_of(take_step(self._stepper, microbatches, 0.0).metrics)
         cost.step_seconds += time.perf_counter() - started
         cost.tokens += int(figures["tokens"])
         cost.steps += 1

@@ -22,7 +22,7 @@ from plaudit.runs.report.page import render, write_page
 from plaudit.runs.report.pipeline import data
 from plaudit.runs.report.pipeline.findings import best_policy_summary, contest_against_reference
 from plaudit.runs.report.pipeline.sections import split_curves
-from plaudit.runs.report.run.data import MetricColumn, read_run_data
+from plaudit.runs.report.run.data import read_run_data
 from plaudit.runs.report.run.page import run_sentence
 from plaudit.runs.report.words import number_text, percent, short_name, shortened
 
@@ -124,7 +124,11 @@ def write_comparison(folders: Sequence[Path], path: Path) -> Path:
 def comparison_page(runs: Sequence[ComparedRun]) -> str:
     outcomes = html.Notes([html.Note(f": {run.outcome}", about=short_name(run.name)) for run in runs])
     names = dict.fromkeys(stage.name for run in runs for stage, _ in run.pipeline.training_stages)
-    columns = {name: {run.name: _stage_columns(run, name) for run in runs} for name in names}
+    by_run = {
+        run.name: {stage.name: facts.history.columns for stage, facts in run.pipeline.training_stages}
+        for run in runs
+    }
+    columns = {name: {run: stages.get(name, {}) for run, stages in by_run.items()} for name in names}
     sections = [
         html.Section("What differs in their settings", "settings", [_settings_part(runs)]),
         *_figures_section([run for run in runs if run.pipeline.evaluation is not None]),
@@ -236,13 +240,6 @@ def _last_values(runs: Sequence[ComparedRun], name: str, columns: ColumnsByName)
     ]
     return html.Table(
         caption=html.say("compare.last_values", stage=name), columns=_run_names(runs), rows=rows
-    )
-
-
-def _stage_columns(run: ComparedRun, stage: str) -> dict[str, MetricColumn]:
-    return next(
-        (facts.history.columns for trained, facts in run.pipeline.training_stages if trained.name == stage),
-        {},
     )
 
 

@@ -83,10 +83,8 @@ def stylesheet(*names: str) -> Markup:
 
 class _TemplateLayout(Extension):
     """A template's line breaks and indentation are for its reader only.
-
     Beside a tag, of HTML or of Jinja, they vanish; between words they are one space. So a template may be
-    laid out as its reader likes it, and no space appears on the page where it would part two words.
-    """
+    laid out as its reader likes it, and no space appears on the page where it would part two words."""
 
     def filter_stream(self, stream: TokenStream) -> Iterator[Token]:
         for token in stream:

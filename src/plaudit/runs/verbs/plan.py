@@ -68,8 +68,7 @@ def run(args: argparse.Namespace) -> int:
     from plaudit.runs.planner.render import plan_as_dict, split_sentences
     from plaudit.runs.planner.suggestions import smallest_suggestion, suggest
 
-    config = resolve_run(args.method, with_local_inputs(method_config))
-    planned = _planned(args, config)
+    planned = _planned(args, resolve_run(args.method, with_local_inputs(method_config)))
     cost = recomputed_where_needed(estimate_cost(planned))
     cost, split = _shared_with_servers(args, cost)
     cost = with_process_memory(cost, _process_memory(planned.machine.device_kind))
@@ -258,24 +257,18 @@ def _time_lines(durations: Any, pace: Throughput | None) -> list[str]:
 
 
 def _print_plan(cost: RunCost, time_lines: list[str]) -> None:
-    from plaudit.runs.planner.render import (
-        disk_table,
-        fit_sentence,
-        memory_table,
-        schedule_sentences,
-        transfer_table,
-    )
+    from plaudit.runs.planner import render
 
     console = make_console()
     say = partial(console.print, markup=False, highlight=False)
-    for line in (*cost.request.rows.notes, *schedule_sentences(cost), *time_lines):
+    for line in (*cost.request.rows.notes, *render.schedule_sentences(cost), *time_lines):
         say(line)
-    console.print(memory_table(cost))
-    console.print(disk_table(cost))
-    console.print(transfer_table(cost))
+    console.print(render.memory_table(cost))
+    console.print(render.disk_table(cost))
+    console.print(render.transfer_table(cost))
     for unknown in cost.roles.unsized_rewards:
         say(f"{unknown}: what it takes itself is not counted")
-    say(fit_sentence(cost))
+    say(render.fit_sentence(cost))
 
 
 def _print_suggestions(suggestions: Any, least_cost: Any, memory: int) -> None:

@@ -195,7 +195,6 @@ def _print_lines(lines: Iterable[str]) -> int:
 
 
 def _report_results(folder: Path) -> None:
-    """Print the short table and what came of it in a sentence, and write the summary and the report."""
     from plaudit.cli.sample import make_console
     from plaudit.runs.report.pipeline.data import read_pipeline_folder
     from plaudit.runs.report.pipeline.glance import opening_sentence

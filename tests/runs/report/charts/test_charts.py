@@ -31,7 +31,6 @@ def parsed(chart: Markup) -> ElementTree.Element:
 
 
 def of_class(chart: Markup, *names: str) -> list[ElementTree.Element]:
-    """The parts of the drawing that have all of these classes; not those of its legend."""
     drawing = parsed(chart).find("svg")
     assert drawing is not None
     return [part for part in drawing.iter() if set(names) <= set(part.get("class", "").split())]
@@ -59,24 +58,15 @@ def one_of_each() -> list[Markup]:
     line = BandLine(label="gold", points=((0.0, Span(value=0.1, low=0.0, high=0.2)), (1.0, Span(value=0.3))))
     limit = BandLine(label="possible", points=((0.0, Span(value=0.1)), (1.0, Span(value=0.5))))
     shown = IntervalRows(rows=[IntervalRow(label="a", spans=(*spans(1.2), None))], series=("model", "people"))
+    spec = BandChart(lines=[line], comparison_line=limit, named_positions=[(0.0, "1")], names_title="n")
+    bins = [HistogramBin(low=-1, high=0, count=3), HistogramBin(low=0, high=1, count=7)]
+    data = IntervalRows(rows=rows(0.4), series=("m",), guide=GuideLine(low=0.7, high=0.8, label="c"))
     return [
         forest_plot("Odds", "ratio", shown),
-        share_chart(
-            "Accuracy",
-            "share",
-            IntervalRows(rows=rows(0.4), series=("m",), guide=GuideLine(low=0.7, high=0.8, label="c")),
-        ),
+        share_chart("Accuracy", "share", data),
         reliability_diagram("Reliability", [promise], note="a note"),
-        histogram(
-            "Margins",
-            [HistogramBin(low=-1, high=0, count=3), HistogramBin(low=0, high=1, count=7)],
-            zero="right",
-        ),
-        band_chart(
-            "Best of n",
-            "utility",
-            BandChart(lines=[line], comparison_line=limit, named_positions=[(0.0, "1")], names_title="n"),
-        ),
+        histogram("Margins", bins, zero="right"),
+        band_chart("Best of n", "utility", spec),
     ]
 
 
@@ -178,11 +168,8 @@ def test_bars_are_as_high_as_their_counts_and_those_below_zero_look_different() 
 def test_a_band_surrounds_its_line_and_places_are_named_above_as_far_as_there_is_room() -> None:
     points = tuple((at / 10, Span(value=at, low=at - 1, high=at + 2)) for at in range(11))
     names = [(at / 10, "a name of some length") for at in range(11)]
-    chart = band_chart(
-        "Best of n",
-        "",
-        BandChart(lines=[BandLine(label="gold", points=points)], named_positions=names, names_title="n"),
-    )
+    spec = BandChart(lines=[BandLine(label="gold", points=points)], named_positions=names, names_title="n")
+    chart = band_chart("Best of n", "", spec)
     (area,), (line,) = of_class(chart, "band"), of_class(chart, "line")
     around, along = path(area), path(line)
     assert around[0:22:2] == along[0::2]
@@ -259,19 +246,13 @@ def test_whatever_the_counts_are_the_bars_stay_in_their_box(counts: list[int]) -
 
 def test_names_that_look_like_markup_are_text() -> None:
     name = "</text></svg><script>alert(1)</script>"
+    spec = BandChart(
+        lines=[BandLine(label=name, points=((0.0, Span(value=1.0)),))], named_positions=[(0.0, name)]
+    )
+    data = IntervalRows(rows=[IntervalRow(label=name, spans=spans(2.0) * 2)], series=(name, name))
     charts = [
-        forest_plot(
-            name,
-            name,
-            IntervalRows(rows=[IntervalRow(label=name, spans=spans(2.0) * 2)], series=(name, name)),
-        ),
-        band_chart(
-            name,
-            name,
-            BandChart(
-                lines=[BandLine(label=name, points=((0.0, Span(value=1.0)),))], named_positions=[(0.0, name)]
-            ),
-        ),
+        forest_plot(name, name, data),
+        band_chart(name, name, spec),
         histogram(name, [HistogramBin(low=-1, high=1, count=1)], zero=name, note=name),
     ]
     for chart in charts:

@@ -12,7 +12,6 @@ Box = tuple[float, float, float, float]
 
 
 def drawn(*steps: FlowBox) -> tuple[dict[str, Box], list[Box]]:
-    """Every box as left, top, right, foot; every arrow as its beginning and its end."""
     svg = ElementTree.fromstring(flow_chart("stages", steps)).find("svg")
     assert svg is not None
     boxes: dict[str, Box] = {}

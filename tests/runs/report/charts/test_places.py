@@ -58,8 +58,7 @@ def test_a_place_has_its_interval_and_the_path_its_name() -> None:
 @given(st.lists(st.tuples(*[st.integers(min_value=0, max_value=10**6)] * 3), min_size=1, max_size=5))
 def test_parts_are_as_long_as_their_counts(counts: list[tuple[int, int, int]]) -> None:
     rows = [(f"r{at}", own) for at, own in enumerate(counts)]
-    chart = stacked_bar_chart("Won", "pairs", rows, ("won", "tied", "lost"))
-    bars = of_class(chart, "bar")
+    bars = of_class(stacked_bar_chart("Won", "pairs", rows, ("won", "tied", "lost")), "bar")
     assert len(bars) == sum(count > 0 for own in counts for count in own)
     for at, own in enumerate(counts):
         wide = [float(bar.attrib["width"]) for bar in bars if f"r{at}:" in (bar.findtext("title") or "")]
@@ -71,11 +70,8 @@ def test_parts_are_as_long_as_their_counts(counts: list[tuple[int, int, int]]) -
 
 def test_amounts_are_drawn_where_they_belong_beside_their_guide() -> None:
     row = IntervalRow(label="ppo", spans=(Span(value=15.0, low=10.0, high=20.0),))
-    chart = amount_chart(
-        "Length",
-        "tokens",
-        IntervalRows(rows=[row], series=("length",), guide=GuideLine(low=10, high=10, label="sft")),
-    )
+    data = IntervalRows(rows=[row], series=("length",), guide=GuideLine(low=10, high=10, label="sft"))
+    chart = amount_chart("Length", "tokens", data)
     (mark,), (guide,) = of_class(chart, "mark"), of_class(chart, "guide")
     across = float(re.findall(r"[\d.]+", mark.attrib["transform"])[0])
     left, right = (

@@ -9,18 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from plaudit.engine.step_report import Number
+from plaudit.evaluation.policies import result
 from plaudit.evaluation.policies.calibration import PolicyCalibration
-from plaudit.evaluation.policies.result import (
-    CategoryFigure,
-    Contest,
-    Diversity,
-    PolicyAnswer,
-    PolicyEvaluation,
-    PolicyFigures,
-    PromptAnswers,
-    Rating,
-    write_policy_evaluation,
-)
 from plaudit.evaluation.reward_models.result import RewardEvaluation
 from plaudit.evaluation.stats import Bin, Estimate
 from plaudit.files import atomic
@@ -64,15 +54,17 @@ def share(value: float, half: float = 0.04) -> Estimate:
     return Estimate(value=value, low=value - half, high=value + half, n=400, prompts=400)
 
 
-def policy(name: str, worth: float, kl: float, length: float = 10.5, unlike: float = 0.55) -> PolicyFigures:
+def policy(
+    name: str, worth: float, kl: float, length: float = 10.5, unlike: float = 0.55
+) -> result.PolicyFigures:
     """One policy; the further it is away, the higher its reward."""
     gaps = zip(PARTS, (0.08, -0.2, 0.1, 0.02, -0.1, -0.03, 0.12, 0.01), strict=True)
-    return PolicyFigures(
+    return result.PolicyFigures(
         name=name,
         model=f"runs/valley/stages/{name}/run/model",
         gold=share(worth, 0.03),
         by_category=tuple(
-            CategoryFigure(name=part, value=share(min(worth + gap, 0.97), 0.07)) for part, gap in gaps
+            result.CategoryFigure(name=part, value=share(min(worth + gap, 0.97), 0.07)) for part, gap in gaps
         ),
         reward=share(1.4 * math.sqrt(kl), 0.1),
         length=share(length, 0.4),
@@ -80,7 +72,7 @@ def policy(name: str, worth: float, kl: float, length: float = 10.5, unlike: flo
         kl=share(kl, 0.05 * kl),
         kl_token=share(kl / length, 0.01),
         entropy=share(0.34 - 0.1 * kl, 0.02),
-        diversity=Diversity(
+        diversity=result.Diversity(
             words=6,
             answers=380,
             distinct_1=unlike / 2,
@@ -109,9 +101,9 @@ def trust(error: float, change: Estimate | None = None) -> PolicyCalibration:
     )
 
 
-def contest(name: str, rate: float, **changes: Any) -> Contest:
+def contest(name: str, rate: float, **changes: Any) -> result.Contest:
     won, lost = round(rate * 240), round((1 - rate) * 240)
-    one = Contest(
+    one = result.Contest(
         policy=name,
         against="sft",
         judge="gold",
@@ -132,7 +124,7 @@ def contest(name: str, rate: float, **changes: Any) -> Contest:
     return replace(one, **changes)
 
 
-def shown(number: int) -> PromptAnswers:
+def shown(number: int) -> result.PromptAnswers:
     answers = {
         "base": "the owl owl eats mice and the and",
         "sft": f"The owl eats hay. It has {number} wings.",
@@ -142,7 +134,7 @@ def shown(number: int) -> PromptAnswers:
     }
     worth = {"base": 0.1, "sft": 0.4, "dpo": 0.9, "grpo": 0.4, "ppo": 1.0}
     said = tuple(
-        PolicyAnswer(
+        result.PolicyAnswer(
             policy=name,
             text=text,
             ended=name != "base",
@@ -152,12 +144,12 @@ def shown(number: int) -> PromptAnswers:
         )
         for name, text in answers.items()
     )
-    return PromptAnswers(
+    return result.PromptAnswers(
         prompt=f"What does the owl of farm {number} eat?", category=PARTS[number % 8], answers=said
     )
 
 
-FOUND = PolicyEvaluation(
+FOUND = result.PolicyEvaluation(
     policies=(
         policy("base", 0.31, 0.9, 14.2, 0.7),
         policy("sft", 0.70, 0.0),
@@ -174,7 +166,7 @@ FOUND = PolicyEvaluation(
     seeds=(0,),
     contests=(contest("base", 0.12), contest("dpo", 0.72), contest("grpo", 0.57), contest("ppo", 0.77)),
     ratings=tuple(
-        Rating(name=name, elo=elo, low=elo - 20, high=elo + 20)
+        result.Rating(name=name, elo=elo, low=elo - 20, high=elo + 20)
         for name, elo in {"base": 760.0, "sft": 1010.0, "dpo": 1070.0, "grpo": 1050.0, "ppo": 1110.0}.items()
     ),
     best_of=curve(0.30, 0.06),
@@ -184,7 +176,6 @@ FOUND = PolicyEvaluation(
 
 
 def learning(name: str) -> ToyRun:
-    """A run whose figures are of the stage's kind."""
     return ToyRun(
         steps=60, spoilt=lambda step, values: values | _figures(name, step / 60, "held_out/loss" in values)
     )
@@ -210,16 +201,15 @@ def _figures(name: str, done: float, looked: bool) -> dict[str, Number]:
 
 
 def write_stage(
-    folder: Path, found: PolicyEvaluation = FOUND, rewards: tuple[RewardEvaluation, ...] = (FULL,)
+    folder: Path, found: result.PolicyEvaluation = FOUND, rewards: tuple[RewardEvaluation, ...] = (FULL,)
 ) -> None:
-    """Fills the folder of one stage, known by its name."""
     name = folder.name
     do, needs, said = STAGES[name]
     folder.mkdir(parents=True)
     if name in TRAINED:
         write_run(folder / "run", learning(name))
     if do == "evaluate":
-        write_policy_evaluation(found, folder)
+        result.write_policy_evaluation(found, folder)
     if do == "judge-reward":
         atomic.write_json(folder / "summary.json", json_of(rewards))
         (folder / "scores.jsonl").write_text("")
@@ -257,8 +247,9 @@ def json_of(rewards: tuple[RewardEvaluation, ...]) -> dict[str, Any]:
     return {"evaluations": plain}
 
 
-def write_pipeline(folder: Path, found: PolicyEvaluation = FOUND, *, stages: int = len(STAGES)) -> Path:
-    """The folder of a pipeline whose first stages have ended."""
+def write_pipeline(
+    folder: Path, found: result.PolicyEvaluation = FOUND, *, stages: int = len(STAGES)
+) -> Path:
     folder.mkdir(parents=True)
     (folder / "pipeline.yaml").write_text(CONFIG)
     for name in [*STAGES][:stages]:

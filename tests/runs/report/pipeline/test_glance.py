@@ -8,12 +8,7 @@ from typing import Any
 
 import pytest
 
-from plaudit.evaluation.policies.result import (
-    PolicyEvaluation,
-    PolicyFigures,
-    PromptAnswers,
-    write_policy_evaluation,
-)
+from plaudit.evaluation.policies import result
 from plaudit.evaluation.stats import Estimate
 from plaudit.runs.report.pipeline.answers import drawn_questions
 from plaudit.runs.report.pipeline.data import read_pipeline_folder
@@ -25,16 +20,16 @@ from tests.runs.report.read_page import read_page
 BASE, SFT, _, _, PPO = FOUND.policies
 
 
-def sentence(folder: Path, found: PolicyEvaluation) -> str:
+def sentence(folder: Path, found: result.PolicyEvaluation) -> str:
     """What is read at first of an evaluation that lies in a folder by itself, as the page has it too."""
-    write_policy_evaluation(found, folder / "found")
+    result.write_policy_evaluation(found, folder / "found")
     first = opening_sentence(read_pipeline_folder(folder / "found"))
     lede = read_page(write_folder_report(folder / "found")).words["p"][1].replace("\xa0", " ")
     assert lede == (first or "There is no figure by which the policies could be ranked.")
     return first
 
 
-def without_truth(*policies: PolicyFigures) -> tuple[PolicyFigures, ...]:
+def without_truth(*policies: result.PolicyFigures) -> tuple[result.PolicyFigures, ...]:
     return tuple(replace(one, gold=None, by_category=()) for one in policies)
 
 
@@ -125,8 +120,7 @@ def test_a_reference_that_is_named_last_is_what_came_of_those_before_it(tmp_path
 
 
 def test_the_rows_own_answers_are_nothing_that_was_learnt(tmp_path):
-    written = replace(SFT, name="written", model="written")
-    found = replace(FOUND, policies=(SFT, PPO, written))
+    found = replace(FOUND, policies=(SFT, PPO, replace(SFT, name="written", model="written")))
     assert sentence(tmp_path, found).startswith("ppo answers better than sft")
 
 
@@ -168,7 +162,7 @@ def test_a_pipeline_without_an_evaluation_has_no_such_sentence(tmp_path):
     assert "4 of 10 stages have ended" in read_page(write_report(folder)).sections["head"]
 
 
-def asked(number: int, worth: float, category: str | None, text: str = "") -> PromptAnswers:
+def asked(number: int, worth: float, category: str | None, text: str = "") -> result.PromptAnswers:
     """A prompt to which sft's answer is worth ½ and ppo's so much."""
     row = shown(number)
     sft, ppo = (next(one for one in row.answers if one.policy == name) for name in ("sft", "ppo"))
@@ -176,7 +170,7 @@ def asked(number: int, worth: float, category: str | None, text: str = "") -> Pr
     return replace(row, category=category, answers=answers)
 
 
-def drawn(*answered: PromptAnswers) -> list[PromptAnswers]:
+def drawn(*answered: result.PromptAnswers) -> list[result.PromptAnswers]:
     return drawn_questions(replace(FOUND, all_answers=answered), before="sft", after="ppo")[1]
 
 
@@ -204,13 +198,12 @@ def test_only_questions_with_unlike_answers_are_drawn_and_the_others_are_counted
 
 
 def test_a_judges_verdict_stands_beside_an_answer_of_unknown_worth_and_a_long_one_is_folded(tmp_path):
-    def judged(row: PromptAnswers, verdict: float) -> PromptAnswers:
+    def judged(row: result.PromptAnswers, verdict: float) -> result.PromptAnswers:
         sft, ppo = (replace(answer, gold=None) for answer in row.answers)
         return replace(row, answers=(sft, replace(ppo, verdict=verdict, text="word " * 200)))
 
     answers = (judged(asked(1, 1.0, "fact"), 0.9), judged(asked(2, 1.0, "list"), 0.2))
-    found = replace(FOUND, gold=None, policies=without_truth(SFT, PPO), all_answers=answers)
-    sentence(tmp_path, found)
+    sentence(tmp_path, replace(FOUND, gold=None, policies=without_truth(SFT, PPO), all_answers=answers))
     page = read_page(tmp_path / "found" / "report.html")
     words = page.sections["Questions"].replace("\xa0", " ")
     assert "ppo ▲ better" in words

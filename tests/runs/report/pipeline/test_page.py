@@ -33,8 +33,7 @@ def page(written: Path) -> Page:
 def test_every_part_is_there_in_its_order_and_the_first_look_has_finding_picture_and_doubts(page):
     assert tuple(page.words["h2"]) == SECTIONS
     assert page.words["h1"] == ["valley"]
-    contents = [words for words in page.words["li"] if words in SECTIONS]
-    assert tuple(contents) == SECTIONS
+    assert tuple([words for words in page.words["li"] if words in SECTIONS]) == SECTIONS
     head = page.sections["head"].replace("\xa0", " ")
     assert "ppo, dpo and grpo answer better than sft." in head
     assert "True worth of an answer" in head
@@ -161,14 +160,8 @@ def test_without_a_truth_and_by_several_judges(tmp_path):
         for name in ("dpo", "ppo")
         for judge in ("reward", "openai:http://localhost:1/v1#m")
     ]
-    blind = replace(
-        FOUND,
-        gold=None,
-        policies=tuple(replace(one, gold=None, by_category=(), reward=None) for one in FOUND.policies),
-        contests=tuple(judged),
-        ratings=(),
-        best_of=None,
-    )
+    policies = tuple(replace(one, gold=None, by_category=(), reward=None) for one in FOUND.policies)
+    blind = replace(FOUND, gold=None, policies=policies, contests=tuple(judged), ratings=(), best_of=None)
     page = read_page(write_report(write_pipeline(tmp_path / "blind", blind)))
     assert "By category" not in page.sections
     assert "KL to the reference" not in page.sections

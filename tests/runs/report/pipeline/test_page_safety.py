@@ -23,7 +23,6 @@ ATTACKS = (MARKUP, STYLE, ARROWS, LONG, WIDE)
 
 
 def poisoned(value: Any, attack: str) -> Any:
-    """The record with every text in it, whatever it is for, begun by an attack."""
     if isinstance(value, str):
         return attack + value
     if is_dataclass(value) and not isinstance(value, type):
@@ -83,8 +82,7 @@ def harmless(page: Page, *links: str) -> None:
 @pytest.mark.one_in(6)
 @pytest.mark.parametrize("attack", ATTACKS, ids=["markup", "style", "arrows", "long", "wide"])
 def test_words_from_outside_are_shown_and_not_obeyed(attack: str, tmp_path: Path) -> None:
-    folder = hostile(tmp_path / "valley", attack)
-    page = read_page(write_report(folder))
+    page = read_page(write_report(hostile(tmp_path / "valley", attack)))
     harmless(page)
     assert len(page.sections["Samples"]) > 1000
     if attack is MARKUP:

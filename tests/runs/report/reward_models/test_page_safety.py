@@ -20,6 +20,7 @@ def hostile(model: str) -> RewardEvaluation:
     part = (Slice(name=ATTACK, accuracy=one),)
     assert FULL.benchmark is not None
     section = replace(FULL.benchmark.sections[0], name=ATTACK)
+    features = tuple(replace(f, name=ATTACK, what=ATTACK, words=ATTACK) for f in FULL.probes.features)
     return replace(
         FULL,
         model=model,
@@ -30,11 +31,7 @@ def hostile(model: str) -> RewardEvaluation:
         annotators=part,
         groups=part,
         ceiling=Ceiling(source=ATTACK, accuracy=one, at_most=0.7, words=ATTACK),
-        probes=replace(
-            FULL.probes,
-            features=tuple(replace(f, name=ATTACK, what=ATTACK, words=ATTACK) for f in FULL.probes.features),
-            words=ATTACK,
-        ),
+        probes=replace(FULL.probes, features=features, words=ATTACK),
         benchmark=replace(FULL.benchmark, name=ATTACK, sections=(section,), notes=(ATTACK,)),
         mistakes=(
             Mistake(

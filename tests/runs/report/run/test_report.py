@@ -23,7 +23,6 @@ def page_of(folder: Path, run: ToyRun) -> Page:
 
 
 def with_figures(folder: Path, *lines: Mapping[str, Number], finished: bool = True) -> Page:
-    """A run of one step for each mapping."""
     folder.mkdir()
     (folder / "config.yaml").write_text("model: base\n")
     sink = JsonlSink(folder)
@@ -54,8 +53,7 @@ def test_a_finished_run_is_told_from_its_head_to_its_commands(tmp_path):
     assert "Tokens204,800in 800 rows" in page.sections["head"]
     assert page.sections["Notes"] == "one row was cut (before the first step)"
     assert CONFIG in page.words["pre"]
-    again = f"plaudit train sft --config '{run}/config.yaml' --out '{run}-again'"
-    assert again in page.words["pre"]
+    assert f"plaudit train sft --config '{run}/config.yaml' --out '{run}-again'" in page.words["pre"]
     compile(page.words["pre"][-1], "commands", "exec")
     assert "AutoModelForCausalLM" in page.words["pre"][-1]
 
@@ -135,8 +133,7 @@ def test_a_single_step_is_drawn_as_a_point(tmp_path):
     ],
 )
 def test_the_sentence_says_which_way_the_loss_went(tmp_path, lines, sentence):
-    page = with_figures(tmp_path / "run", *lines)
-    assert lede(page).partition("; ")[2] == sentence
+    assert lede(with_figures(tmp_path / "run", *lines)).partition("; ")[2] == sentence
 
 
 def test_without_held_out_rows_the_training_loss_is_averaged_over_each_end(tmp_path):

@@ -10,7 +10,6 @@ from tests.runs.report.read_page import read_page
 
 
 def page_with(folder: Path, *samples: Sample) -> tuple[str, dict[str, str]]:
-    """The page as it is written, and its sections in words."""
     run = write_run(folder, ToyRun(done=0))
     sink = JsonlSink(run)
     sink.open(RunStart(name="run", steps=1))

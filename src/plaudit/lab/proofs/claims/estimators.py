@@ -158,8 +158,7 @@ def _grpo_estimator(cell: Callable[[Tensor, Tensor], Tensor]) -> Estimator:
 def _kl_penalised_loss(batch: ExactBatch) -> Tensor:
     log_ratio_NT = log_ratio(batch.logp_NT, batch.old_logp_NT, batch.mask_NT)
     # The old policy sampled, so KL(π_old ‖ π) is estimated with −ρ.
-    cell = partial(policy.kl_penalised, kl_NT=k3(-log_ratio_NT), beta=1.0)
-    return _surrogate_estimator(cell)(batch)
+    return _surrogate_estimator(partial(policy.kl_penalised, kl_NT=k3(-log_ratio_NT), beta=1.0))(batch)
 
 
 def _masked_unclipped(ratio_NT: Tensor, advantage_NT: Tensor) -> Tensor:
@@ -279,8 +278,7 @@ def _token_mean_loss(batch: ExactBatch) -> Tensor:
 def _length_normalised_error(setup: ProofSetup) -> float:
     """∇ E (r − V) / |y| with V = E r of each prompt held, which is what the sequence mean climbs."""
     logp_PY = perturbed_policy(setup.language)
-    prob_PY = logp_PY.exp()
-    value_P1 = (prob_PY * setup.language.reward_PY).sum(-1, keepdim=True)
+    value_P1 = (logp_PY.exp() * setup.language.reward_PY).sum(-1, keepdim=True)
     per_token_PY = (setup.language.reward_PY - value_P1) / setup.language.length_Y
     aimed_PY = objective_gradient(logp_PY, replace(setup.language, reward_PY=per_token_PY), 0.0)
     batch = exact_batch(setup.language, logp_PY, size=3)

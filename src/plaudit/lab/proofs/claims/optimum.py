@@ -74,8 +74,7 @@ def _transformer_distance(setup: ProofSetup, *, name: str) -> float:
     language = with_reference(setup.language, transformer)
     problem = learning_problem(setup.row(name), pairs(language), language)
     logp_PY = minimise(problem, transformer, OptimiserBudget(rounds=1, steps=1000))
-    wins_PY = win_rates(language, uniform_distribution(language))
-    gains = {"dpo": language.reward_PY, "ipo": wins_PY}
+    gains = {"dpo": language.reward_PY, "ipo": win_rates(language, uniform_distribution(language))}
     return total_variation(logp_PY, tilted(language.ref_logp_PY, gains[name] / setup.beta))
 
 
@@ -170,8 +169,7 @@ def _closed(
 
 
 def _optimum_claim(name: str, sentence: str, **settings: object) -> Claim:
-    measure = partial(optimum_distance, name=name, **settings)
-    return Claim(name, sentence, measure, high=TABLE_TOLERANCE)
+    return Claim(name, sentence, partial(optimum_distance, name=name, **settings), high=TABLE_TOLERANCE)
 
 
 CLOSED_FORM_CLAIMS = (
@@ -368,9 +366,7 @@ BEST_OF_SIZES = (2, 4, 16, 64)
 
 def best_of_n_logp(language: Language, n: int) -> Float[Tensor, "P Y"]:
     """log of the chance of each answer to be the best of n draws from π_ref; no two share a reward.
-
-    m(y) = F(r(y))ⁿ − F(below r(y))ⁿ, F the reward's distribution (Beirami et al. 2024, arXiv:2401.01879).
-    """
+    m(y) = F(r(y))ⁿ − F(below r(y))ⁿ, F the reward's distribution (Beirami et al. 2024, arXiv:2401.01879)."""
     order_PY = language.reward_PY.argsort(-1)
     # A running sum may end above 1 by rounding, and n-th powers would magnify it.
     up_to_PY = language.ref_logp_PY.exp().gather(-1, order_PY).cumsum(-1).clamp(max=1.0)

@@ -36,8 +36,7 @@ LIMITS = (0.001, 0.01, 0.1, 1.0)
 def fisher(logp_PY: Float[Tensor, "P Y"]) -> Float[Tensor, "D D"]:
     """The Hessian of the mean KL(π_old ‖ π) at π_old, written out: diag(π) − π πᵀ for each prompt, over P."""
     prob_PY = logp_PY.exp()
-    blocks = [row_Y.diag() - row_Y.outer(row_Y) for row_Y in prob_PY]
-    return torch.block_diag(*blocks) / len(prob_PY)
+    return torch.block_diag(*[row_Y.diag() - row_Y.outer(row_Y) for row_Y in prob_PY]) / len(prob_PY)
 
 
 def natural_gradient(
@@ -314,15 +313,12 @@ def _mean_and_k2_optimum_distance(setup: ProofSetup) -> float:
 def _unregularised_distance(setup: ProofSetup) -> float:
     """Steps that add up to s tilt the reference by s (G − 1) / G of the reward: no more, and without end."""
     way = AscentSchedule(rate=0.1, rounds=20, group_size=SMALL_GROUP)
-    return total_variation(
-        converged_by_ascent(setup, "dr-grpo", way, kl_coef=None),
-        optimum(setup.language, _effective_beta(setup) / (way.rate * way.rounds)),
-    )
+    logp_PY = converged_by_ascent(setup, "dr-grpo", way, kl_coef=None)
+    return total_variation(logp_PY, optimum(setup.language, _effective_beta(setup) / (way.rate * way.rounds)))
 
 
 def _optimum_claim(name: str, sentence: str, way: AscentSchedule, **settings: Any) -> Claim:
-    measure = partial(ascent_distance, name=name, way=way, **settings)
-    return Claim(name, sentence, measure, high=CLOSE)
+    return Claim(name, sentence, partial(ascent_distance, name=name, way=way, **settings), high=CLOSE)
 
 
 _grpo_claim = partial(Claim, "grpo")

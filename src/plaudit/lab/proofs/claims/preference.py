@@ -26,8 +26,7 @@ from plaudit.lab.proofs.learn import OptimiserBudget, expected_loss, frozen_term
 
 def stationarity_error(push_PY: Float[Tensor, "P Y"], logp_PY: Float[Tensor, "P Y"]) -> float:
     """How far ∂loss/∂Δ, worked out by hand, is from being proportional to π: 0 at rest."""
-    prob_PY = logp_PY.exp()
-    return (push_PY - prob_PY * push_PY.sum(-1, keepdim=True)).abs().max().item()
+    return (push_PY - logp_PY.exp() * push_PY.sum(-1, keepdim=True)).abs().max().item()
 
 
 def _nca_distance(setup: ProofSetup) -> float:
@@ -220,10 +219,8 @@ def _well_ranked() -> exact.Language:
 
 def _aot_distance(setup: ProofSetup) -> float:
     language = _well_ranked()
-    return exact.total_variation(
-        converged_policy(setup.row("aot"), language, effort=SORTING_BUDGET),
-        exact.optimum(language, setup.beta),
-    )
+    logp_PY = converged_policy(setup.row("aot"), language, effort=SORTING_BUDGET)
+    return exact.total_variation(logp_PY, exact.optimum(language, setup.beta))
 
 
 def _aot_better_answer_probability(setup: ProofSetup) -> float:

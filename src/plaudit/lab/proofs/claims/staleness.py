@@ -33,9 +33,7 @@ def surrogate_gradient(
     logp_PY: Float[Tensor, "P Y"], old_PY: Float[Tensor, "P Y"], setup: ProofSetup
 ) -> Float[Tensor, "P Y"]:
     """∇ of TRPO's surrogate: prefixes come as π_old says them, A is π_old's, π chooses the next token.
-
-    Σ_s d_old(s) Σ_v π(v | s) A_old(s, v), Schulman et al. 2015, arXiv:1502.05477.
-    """
+    Σ_s d_old(s) Σ_v π(v | s) A_old(s, v), Schulman et al. 2015, arXiv:1502.05477."""
     language, old_prob_PY = setup.language, old_PY.exp()
     onward_SVY = estimators.prefix_continuations(language.responses, language.symbols)
     logit_PY = logp_PY.detach().requires_grad_()
@@ -46,8 +44,7 @@ def surrogate_gradient(
     # Values of the prefix are the same for all of its tokens, and drop out of ∇ Σ_v π(v | s) = 0.
     gained_PS = (mass_PSV / mass_PSV.sum(-1, keepdim=True) * worth_PSV / old_PSV).sum(-1)
     # How often π_old comes to s is held: that makes it a surrogate, and not J.
-    total = (old_PSV.sum(-1) * gained_PS).sum() / len(logp_PY)
-    return torch.autograd.grad(total, logit_PY)[0]
+    return torch.autograd.grad((old_PSV.sum(-1) * gained_PS).sum() / len(logp_PY), logit_PY)[0]
 
 
 def off_policy_figure(

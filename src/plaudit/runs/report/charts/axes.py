@@ -62,10 +62,8 @@ NO_AXIS = Axis(low=0, high=1, ticks=())
 
 def value_axis(values: Sequence[Number], *, from_zero: bool = False, may_be_log: bool = False) -> Axis:
     """The axis of these finite values, of which there is at least one.
-
     A lone spike would press a linear axis flat: where values may be drawn on a logarithmic one, and the
-    highest is more than thirty times the middle one, they are.
-    """
+    highest is more than thirty times the middle one, they are."""
     low, high = min(values), max(values)
     if may_be_log and low > 0 and high > 30 * sorted(values)[len(values) // 2]:
         low, high = low * 0.9, high * 1.1

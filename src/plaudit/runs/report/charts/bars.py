@@ -30,9 +30,7 @@ def reliability_diagram(
     title: str, bins: Sequence[Bin], *, unit: str = "", note: str = "", of: str = "pair"
 ) -> Markup:
     """A reliability diagram: on the diagonal, predictions came true as often as was predicted.
-
-    Bins that hold nothing are left out; the counts, ``of`` whatever was predicted, stand under the points.
-    """
+    Bins that hold nothing are left out; the counts, ``of`` whatever was predicted, stand under the points."""
     filled = [each for each in bins if each.pairs]
     shares = [_observed(each) for each in filled]
     # 1e-9: rounding in 10 · 0.7 must not push the axis a whole tenth further out.
@@ -175,9 +173,7 @@ def amount_bar_chart(
     note: str = "",
 ) -> Markup:
     """A few amounts as bars from zero, each under its name; from 0 to 1 where all of them lie there.
-
-    A guide is a value that they are compared with, and what it is.
-    """
+    A guide is a value that they are compared with, and what it is."""
     top = _AMOUNT_TOP + (_GUIDE_ROOM if guide else 0)
     bottom = top + _AMOUNT_ROW * len(bars)
     x = _amount_axis([number for each in bars for number in each.span.numbers], write)

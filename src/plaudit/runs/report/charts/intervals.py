@@ -56,10 +56,7 @@ class IntervalRows:
 
 def forest_plot(title: str, unit: str, data: IntervalRows) -> Markup:
     """A forest plot: ratios on a logarithmic axis, with the line of no effect at 1; each series is a line of
-    every row.
-
-    What lies beyond a factor of 1,000 ends in an arrow.
-    """
+    every row. What lies beyond a factor of 1,000 ends in an arrow."""
     no_effect = GuideLine(low=1.0, high=1.0, label="1: no effect")
     guided = IntervalRows(rows=data.rows, series=data.series, guide=data.guide or no_effect)
     return _rows_chart((title, unit), axes.ratio_axis(_all_numbers(data)), guided, ratio_text)

@@ -151,7 +151,6 @@ Point = tuple[int, Number]
 
 def thin_points(column: MetricColumn, max_points: int = 500) -> list[Point]:
     """At most so many points of the column: the lowest and the highest of each stretch, so spikes survive.
-
     A stretch with a value that is not finite keeps one of those as well, where the curve has its gap; the
     ends stay. ``max_points`` is at least 5.
 
@@ -364,7 +363,6 @@ def _line_marks(line: CurveLine, plot: axes.Plot) -> Iterator[Markup]:
 
 
 def _tooltip_strips(lines: list[CurveLine], plot: axes.Plot) -> Iterator[Markup]:
-    """Upright strips over the drawing, each with its values as a tooltip."""
     steps = [step for line in lines for step, _ in line.points]
     first, span = min(steps), max(steps) - min(steps) + 1
     count = min(_STRIPS, span)

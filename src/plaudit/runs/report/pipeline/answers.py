@@ -27,12 +27,9 @@ def samples_section(evaluation: PolicyEvaluation) -> Iterator[Section]:
     # Alike in size, they stay in the order of the prompts: sorted is stable.
     chosen = [rows[at] for at in sorted(changes, key=lambda place: -changes[place])[:MAX_PROMPTS]]
     has_worth = any(answer.gold is not None for row in rows for answer in row.answers)
+    scale = "worth" if has_worth else "score or words"
     sentence = say(
-        "answers.samples",
-        differing=len(changes),
-        rows=len(rows),
-        reference=reference,
-        scale="worth" if has_worth else "score or words",
+        "answers.samples", differing=len(changes), rows=len(rows), reference=reference, scale=scale
     )
     exchanges = [
         _exchange(row, reference, title=f"Prompt {number}") for number, row in enumerate(chosen, start=1)
@@ -153,10 +150,8 @@ def drawn_questions(
     evaluation: PolicyEvaluation, *, before: str, after: str
 ) -> tuple[str, list[PromptAnswers]]:
     """A sentence on how they were drawn, and four of the prompts on which the two say different things.
-
     They stand in the order of the sha256 of their words, the first of each category, and then the next of
-    all. Where none of the four is a loss and there are losses, the first of those takes the last place.
-    """
+    all. Where none of the four is a loss and there are losses, the first of those takes the last place."""
     pairs = [*_first_pairs(evaluation.all_answers or evaluation.shown, before, after)]
     differing = [row for row in pairs if row.answers[0].text != row.answers[1].text]
     if not differing:
@@ -187,7 +182,6 @@ def drawn_questions(
 
 
 def _first_pairs(rows: Sequence[PromptAnswers], before: str, after: str) -> Iterator[PromptAnswers]:
-    """Of each prompt the first row, with the answers of the two policies alone, in this order."""
     prompts = set[str]()
     for row in rows:
         by_policy = {answer.policy: answer for answer in row.answers}
@@ -202,5 +196,4 @@ def _one_of_each_category(ordered: Sequence[PromptAnswers]) -> list[PromptAnswer
     """The first of each category, as many as there is room for; then those that come next."""
     firsts = {row.category: row for row in reversed(ordered)}
     spread = [row for row in ordered if firsts[row.category] is row]
-    rest = [row for row in ordered if firsts[row.category] is not row]
-    return [*spread, *rest][:MAX_QUESTIONS]
+    return [*spread, *[row for row in ordered if firsts[row.category] is not row]][:MAX_QUESTIONS]

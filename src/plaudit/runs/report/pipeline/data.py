@@ -371,8 +371,7 @@ def _stage_check(record: Mapping[str, Any]) -> CheckOutcome:
 
 def _training_run(folder: Path) -> RunData | None:
     """The facts of a training stage's run: of the first member of an ensemble, or of the last policy of
-    several rounds.
-    """
+    several rounds."""
     # By length first, so that round 10 comes behind round 9.
     round_policies = sorted(folder.glob("rounds/*/policy"), key=lambda path: (len(path.parent.name), path))
     for candidate in (folder, *sorted(folder.glob("members/*")), *reversed(round_policies)):

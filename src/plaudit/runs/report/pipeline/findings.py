@@ -56,10 +56,8 @@ def interval_verdict(estimate: Estimate | None) -> str:
 
 
 def best_policy_summary(evaluation: PolicyEvaluation, warnings: Sequence[ReportWarning] = ()) -> str:
-    """Who is better than the reference; how much, how sure, and what speaks against it.
-
-    Policies whose intervals overlap with the highest one are named together: none of them is called the best.
-    """
+    """Who is better than the reference; how much, how sure, and what speaks against it. Policies whose
+    intervals overlap with the highest one are named together: none of them is called the best."""
     leaders = _leaders(evaluation)
     if not leaders:
         return say("finding.no_ranking")
@@ -150,16 +148,15 @@ def report_warnings(pipeline: PipelineData) -> tuple[ReportWarning, ...]:
 
 def policy_warnings(evaluation: PolicyEvaluation) -> tuple[ReportWarning, ...]:
     """The warnings that the figures of policies give rise to.
-
-    A policy that is named before the reference is what the reference was made from: nothing drove it away.
-    """
+    A policy that is named before the reference is what the reference was made from: nothing drove it away."""
     reference = reference_policy(evaluation)
     at = -1 if reference is None else evaluation.policies.index(reference)
     # Where the reference is the last, those before it are what there is to compare.
     later = evaluation.policies[at + 1 :] or evaluation.policies[:at]
     with_reference = later if reference is None else (reference, *later)
+    few = [_doubt("few_prompts", prompts=evaluation.prompts, least=MIN_PROMPTS)]
     return (
-        *_prompt_count_warning(evaluation),
+        *(few if evaluation.prompts < MIN_PROMPTS else ()),
         *(warning for policy in later if reference for warning in _change_warnings(policy, reference)),
         *(warning for policy in with_reference for warning in _distance_and_end_warnings(policy, reference)),
         *(warning for policy in later for warning in _win_rate_warnings(evaluation, policy)),
@@ -197,11 +194,6 @@ def _run_warnings(pipeline: PipelineData) -> Iterator[ReportWarning]:
                 text = shortened(note.text, MAX_NOTE_LENGTH).rstrip(".")
                 name = "remark" if note.step is None else "remark_at"
                 yield _doubt(name, stage=stage, text=text, step=note.step)
-
-
-def _prompt_count_warning(evaluation: PolicyEvaluation) -> Iterator[ReportWarning]:
-    if evaluation.prompts < MIN_PROMPTS:
-        yield _doubt("few_prompts", prompts=evaluation.prompts, least=MIN_PROMPTS)
 
 
 def _change_warnings(policy: PolicyFigures, reference: PolicyFigures) -> Iterator[ReportWarning]:

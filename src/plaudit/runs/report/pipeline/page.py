@@ -22,14 +22,7 @@ from plaudit.files import atomic
 from plaudit.runs.pipeline.kinds import ReportWarning, StageFindings, page_sections
 from plaudit.runs.report import parts as html
 from plaudit.runs.report.page import render, write_page
-from plaudit.runs.report.pipeline import answers, findings, glance, progress, sections
-from plaudit.runs.report.pipeline.data import (
-    PipelineData,
-    StageData,
-    is_evaluation,
-    is_pipeline,
-    read_pipeline_folder,
-)
+from plaudit.runs.report.pipeline import answers, data, findings, glance, progress, sections
 from plaudit.runs.report.run.data import read_run_data
 from plaudit.runs.report.run.page import report_html as page_of_training
 from plaudit.runs.report.words import counted, short_name, shortened
@@ -54,13 +47,15 @@ class FirstLook:
     warnings_in_all: int
 
 
-def write_report(folder: Path, out: Path | None = None, *, pipeline: PipelineData | None = None) -> Path:
-    return write_page(pipeline_page(pipeline or read_pipeline_folder(folder)), out or folder / "report.html")
+def write_report(folder: Path, out: Path | None = None, *, pipeline: data.PipelineData | None = None) -> Path:
+    return write_page(
+        pipeline_page(pipeline or data.read_pipeline_folder(folder)), out or folder / "report.html"
+    )
 
 
 def write_folder_report(folder: Path, out: Path | None = None) -> Path:
     """The page of a pipeline, of an evaluation, or of a training run, which has a page of its own."""
-    if is_pipeline(folder) or is_evaluation(folder) or not (folder / "config.yaml").is_file():
+    if data.is_pipeline(folder) or data.is_evaluation(folder) or not (folder / "config.yaml").is_file():
         return write_report(folder, out)
     facts = read_run_data(folder)
     method = facts.lineage.method if facts.lineage else ""
@@ -68,7 +63,7 @@ def write_folder_report(folder: Path, out: Path | None = None) -> Path:
     return write_page(text, out or folder / "report.html")
 
 
-def pipeline_page(pipeline: PipelineData) -> str:
+def pipeline_page(pipeline: data.PipelineData) -> str:
     evaluation, warnings = pipeline.evaluation, findings.report_warnings(pipeline)
     picture = glance.opening_picture(evaluation) if evaluation else None
     return render(
@@ -84,7 +79,7 @@ def pipeline_page(pipeline: PipelineData) -> str:
 
 
 def _head(
-    pipeline: PipelineData, picture: Markup | None, warnings: Sequence[ReportWarning]
+    pipeline: data.PipelineData, picture: Markup | None, warnings: Sequence[ReportWarning]
 ) -> Iterator[html.Part]:
     links = [("#warnings", counted(len(warnings), "warning"))] if warnings else []
     word = "Finished" if pipeline.finished else "Not finished"
@@ -101,7 +96,7 @@ def _head(
         yield html.Text(html.say("pipeline.unfinished", stages=progress.unfinished_stages(pipeline)))
 
 
-def _finding(pipeline: PipelineData, warnings: Sequence[ReportWarning]) -> Sequence[str]:
+def _finding(pipeline: data.PipelineData, warnings: Sequence[ReportWarning]) -> Sequence[str]:
     if pipeline.evaluation is not None:
         first = glance.opening_sentence(pipeline) or html.say("finding.no_ranking")
         return (
@@ -123,7 +118,7 @@ def _questions_section(evaluation: PolicyEvaluation) -> Iterator[html.Section]:
 
 
 def _sections(
-    pipeline: PipelineData, picture: Markup | None, warnings: Sequence[ReportWarning]
+    pipeline: data.PipelineData, picture: Markup | None, warnings: Sequence[ReportWarning]
 ) -> Iterator[html.Section]:
     evaluation, from_wings = pipeline.evaluation, [*_wing_sections(pipeline)]
     if evaluation or not from_wings:
@@ -150,7 +145,7 @@ def _sections(
     yield progress.reproduce_section(pipeline)
 
 
-def _warnings_section(pipeline: PipelineData, warnings: Sequence[ReportWarning]) -> html.Section:
+def _warnings_section(pipeline: data.PipelineData, warnings: Sequence[ReportWarning]) -> html.Section:
     doubts = [
         html.Note(f": {warning.finding}. ", about=warning.about, quiet=warning.reason) for warning in warnings
     ]
@@ -164,7 +159,7 @@ def _warnings_section(pipeline: PipelineData, warnings: Sequence[ReportWarning])
     return html.Section("What to doubt", "warnings", parts, counted(len(warnings), "warning"))
 
 
-def _wing_sections(pipeline: PipelineData) -> Iterator[html.Section]:
+def _wing_sections(pipeline: data.PipelineData) -> Iterator[html.Section]:
     for name, section in page_sections().items():
         concerned = [stage for stage in pipeline.stages if name in stage.findings]
         if concerned:
@@ -173,7 +168,7 @@ def _wing_sections(pipeline: PipelineData) -> Iterator[html.Section]:
             yield html.Section(section.title, name, [note, *parts], is_open=pipeline.evaluation is None)
 
 
-def _findings_parts(stage: StageData, found: StageFindings) -> Iterator[html.Part]:
+def _findings_parts(stage: data.StageData, found: StageFindings) -> Iterator[html.Part]:
     yield html.Heading(short_name(stage.name), f"#{stage.anchor}")
     yield from map(html.Text, (*found.sentences, *found.details))
     yield from (
@@ -184,7 +179,7 @@ def _findings_parts(stage: StageData, found: StageFindings) -> Iterator[html.Par
     yield from found.tables
 
 
-def write_summary(pipeline: PipelineData) -> None:
+def write_summary(pipeline: data.PipelineData) -> None:
     """Seconds and first sentences of all stages that have ended, and the figures of the last evaluation."""
     evaluated, evaluation = pipeline.evaluation_stage, pipeline.evaluation
     config = yaml.safe_load(pipeline.config)
@@ -274,12 +269,14 @@ def _format_estimate(estimate: Mapping[str, Any] | None, form: str, ends_form: s
 MAX_LISTED_OUTPUTS = 6
 
 
-def trace_lines(pipeline: PipelineData, name: str) -> Iterator[str]:
+def trace_lines(pipeline: data.PipelineData, name: str) -> Iterator[str]:
     """The lines that trace a result back through the stages above it, each stage once."""
     return _trace_stage({stage.name: stage for stage in pipeline.stages}, name, 0, set())
 
 
-def _trace_stage(by_name: Mapping[str, StageData], name: str, depth: int, visited: set[str]) -> Iterator[str]:
+def _trace_stage(
+    by_name: Mapping[str, data.StageData], name: str, depth: int, visited: set[str]
+) -> Iterator[str]:
     stage, indent = by_name.get(name), "  " * depth
     if stage is None or stage.state != "done":
         raise UserError(f"{name}: this stage has not ended, so there is nothing to trace")
@@ -297,7 +294,7 @@ def _trace_stage(by_name: Mapping[str, StageData], name: str, depth: int, visite
         yield from _trace_stage(by_name, other, depth + 1, visited)
 
 
-def _traced_files(stage: StageData) -> Iterator[str]:
+def _traced_files(stage: data.StageData) -> Iterator[str]:
     for entry in stage.inputs:
         if not entry.from_stage:
             yield f"{entry.name}: {entry.source}, {entry.hash[:12]}"

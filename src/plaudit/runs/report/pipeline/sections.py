@@ -66,7 +66,6 @@ def results_section(pipeline: PipelineData, *, with_chart: bool) -> Section:
 
 
 def _lead_chart(evaluation: PolicyEvaluation) -> Markup | None:
-    """Every policy with its interval beside the reference: by true worth, or else by its win rate."""
     reference, policies = reference_policy(evaluation), evaluation.policies[:_MAX_POINTS]
     if evaluation.gold is not None and reference is not None and reference.gold is not None:
         rows = [interval_row(short_name(policy.name), policy.gold) for policy in policies]
@@ -134,8 +133,7 @@ def wins_section(pipeline: PipelineData) -> Iterator[Section]:
         ]
         parts += [Table(caption=say("pipeline.contests"), columns=columns, rows=rows)]
     if parts or judges:
-        title = "Win rates" if parts else "Judges"
-        yield Section(title, "wins", [*parts, *([judges] if judges else [])])
+        yield Section("Win rates" if parts else "Judges", "wins", [*parts, *([judges] if judges else [])])
 
 
 def _win_rate_charts(evaluation: PolicyEvaluation) -> list[Markup]:

@@ -57,12 +57,10 @@ def write_reward_evaluations(evaluated: Sequence[EvaluatedReward], out: Path) ->
         for pair_by_model in zip(*(reward.pairs for reward in evaluated), strict=True):
             row = json.dumps(_score_row(names, pair_by_model), ensure_ascii=False, allow_nan=False)
             file.stream.write(row.encode() + b"\n")
-    page = write_reward_page(evaluations, out / "report.html")
-    return out / "summary.json", out / "scores.jsonl", page
+    return out / "summary.json", out / "scores.jsonl", write_reward_page(evaluations, out / "report.html")
 
 
 def _score_row(names: Sequence[str], pair_by_model: Sequence[ScoredPair]) -> dict[str, object]:
-    """The line of scores.jsonl: one pair with the rewards of every model."""
     pair = pair_by_model[0]
     optional_fields = {
         "category": pair.category,
@@ -99,13 +97,11 @@ def reward_page(evaluations: Sequence[result.RewardEvaluation]) -> str:
         *(html.Text(ceiling_source(ceiling), "quiet") for ceiling in ceilings(models)),
         html.Cards([*headline_cards(models[0].evaluation)]) if is_single else comparison_table(models),
     ]
+    title = models[0].name if is_single else several
+    heading = html.say("reward.title", name=models[0].name) if is_single else several
     return render(
         html.Page(
-            title=models[0].name if is_single else several,
-            heading=html.say("reward.title", name=models[0].name) if is_single else several,
-            head=head,
-            sections=reward_sections(models),
-            styles=("charts",),
+            title=title, heading=heading, head=head, sections=reward_sections(models), styles=("charts",)
         )
     )
 
@@ -203,11 +199,8 @@ def _slice_named(evaluation: result.RewardEvaluation, slices_of: _SlicesOf, name
 
 
 def _ceiling_guide(models: Sequence[ReportedModel]) -> GuideLine | None:
-    ends = {ceiling_range(model.evaluation.ceiling) for model in models}
-    (first, *others) = ends
-    if first is None or others:
-        return None
-    return GuideLine(low=first[0], high=first[1], label="ceiling")
+    (first, *others) = {ceiling_range(model.evaluation.ceiling) for model in models}
+    return None if first is None or others else GuideLine(low=first[0], high=first[1], label="ceiling")
 
 
 def _accuracy_table(
@@ -361,11 +354,9 @@ def _truth_chart(curves: Sequence[tuple[ReportedModel, result.BestOfNCurve]]) ->
     ]
     longest = max((curve for _, curve in curves), key=lambda curve: len(curve.points))
     possible = tuple((sqrt(at.kl), Span(value=at.possible)) for at in longest.points)
+    comparison_line = BandLine(label="chosen by the truth", points=possible)
     data = BandChart(
-        lines=lines,
-        comparison_line=BandLine(label="chosen by the truth", points=possible),
-        named_positions=_n_labels(longest),
-        names_title="n",
+        lines=lines, comparison_line=comparison_line, named_positions=_n_labels(longest), names_title="n"
     )
     title, unit = "True utility of the best of n", "over √KL, with its 95 % interval"
     return band_chart(title, unit, data, note=html.say("reward.kl_bound"))
@@ -394,7 +385,6 @@ def _best_of_n_sentence(model: ReportedModel, curve: result.BestOfNCurve) -> str
 
 
 def _benchmark_sections(models: Sequence[ReportedModel]) -> Iterator[html.Section]:
-    """The scores on each benchmark that a file was, by its own rules, and what must be known to read them."""
     benchmarks = [(model, benchmark) for model in models if (benchmark := model.evaluation.benchmark)]
     for number, name in enumerate(dict.fromkeys(benchmark.name for _, benchmark in benchmarks), start=1):
         results = [benchmark for _, benchmark in benchmarks if benchmark.name == name]

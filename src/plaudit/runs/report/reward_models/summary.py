@@ -120,7 +120,6 @@ def accuracy_sentence(models: Sequence[ReportedModel]) -> str:
 
 
 def _reaches(estimate: Estimate, low: float | None) -> bool:
-    """Whether an interval reaches up to there, as far as one knows."""
     return low is None or estimate.high is None or estimate.high >= low
 
 

@@ -117,9 +117,7 @@ def read_history(path: Path) -> MetricHistory:
 
 def complete_lines(path: Path) -> Iterator[tuple[int, Any]]:
     """Number and content of each line of JSON; a last one without an end is being written, or torn: left out.
-
-    A file that is not there has no lines: a run writes it with its first step, sample or note.
-    """
+    A file that is not there has no lines: a run writes it with its first step, sample or note."""
     if not path.exists():
         return
     with path.open("rb") as file:
@@ -169,9 +167,7 @@ class Note:
 @dataclass(frozen=True, slots=True)
 class Delivery:
     """Of weights to servers, as ``syncs.jsonl`` has it.
-
-    Example: ``Delivery(seconds=0.8, bytes=4e6, gap=2e-6, distinguished=2, servers=2)``
-    """
+    Example: ``Delivery(seconds=0.8, bytes=4e6, gap=2e-6, distinguished=2, servers=2)``."""
 
     seconds: float
     bytes: float
@@ -205,6 +201,7 @@ def read_run_data(run: Path) -> RunData:
     history = read_history(run / METRICS_FILE)
     finished = _is_finished(run / SUMMARY_FILE, history)
     origin, last_file = run / "lineage.json", run / (SUMMARY_FILE if finished else METRICS_FILE)
+    last_change = datetime.fromtimestamp(last_file.stat().st_mtime, UTC) if history.step or finished else None
     return RunData(
         path=run,
         name=run.resolve().name,
@@ -212,9 +209,7 @@ def read_run_data(run: Path) -> RunData:
         lineage=run_folder.read_lineage(origin) if origin.exists() else None,
         history=history,
         finished=finished,
-        last_change=datetime.fromtimestamp(last_file.stat().st_mtime, UTC)
-        if history.step or finished
-        else None,
+        last_change=last_change,
         exchanges=_read_exchanges(run / SAMPLES_FILE),
         notes=(*_read_notes(run / NOTES_FILE), *_non_finite_notes(history)),
         model_kind=_model_kind(run / "model"),

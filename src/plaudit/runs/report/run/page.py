@@ -43,9 +43,7 @@ _SCORED_LINE = re.compile(r"([+-]\d+\.\d\d|\d+(?:\.\d+)?\.)  (.*)")
 
 def write_report(run: Path, *, command: str = "plaudit train sft") -> Path:
     """Writes ``report.html`` from what lies in the run folder, finished or not; returns where it is.
-
-    ``command`` is what the run was started with; the page shows it with the run's own config.
-    """
+    ``command`` is what the run was started with; the page shows it with the run's own config."""
     return write_page(report_html(read_run_data(run), command), run / "report.html")
 
 
@@ -83,7 +81,6 @@ def report_html(run_data: RunData, command: str) -> str:
 
 
 def _servers_section(deliveries: Sequence[Delivery], history: MetricHistory) -> Iterator[html.Section]:
-    """What it took to keep the weights of servers those of the policy, how it was proven, and who waited."""
     if not deliveries:
         return
     later = deliveries[1:] or deliveries
@@ -136,7 +133,6 @@ def _curves_parts(history: MetricHistory) -> list[html.Part]:
 
 
 def _metric_row(column: MetricColumn) -> tuple[str, str, list[str]]:
-    """The name of a figure, what it means, and its first, last, lowest and highest value."""
     values = (column.values[0], column.last, column.lowest, column.highest)
     write = "{:,.0f}".format if all(map(float.is_integer, column.values)) else number_text
     texts = [html.NO_VALUE if value is None else write(value) for value in values]
@@ -193,7 +189,6 @@ def _note(note: RunNote) -> html.Note:
 
 
 def _commands(run_data: RunData, command: str) -> Iterator[html.Command]:
-    """How to go on with the run, and how to use what it has made."""
     config = shlex.quote(str(run_data.path / "config.yaml"))
     if run_data.finished:
         new_folder = shlex.quote(f"{run_data.path}-again")
@@ -243,10 +238,8 @@ _SCORE_LABELS = {
 
 
 def reward_against_kl(history: MetricHistory) -> Iterator[Markup]:
-    """A chart for each score of held-out prompts; none where there is no reference, or a single look.
-
-    Where a judge looked on, a line stands at the look that it liked best: from there on the reward is gamed.
-    """
+    """A chart for each score of held-out prompts; none where there is no reference, or a single look. Where a
+    judge looked on, a line stands at the look that it liked best: from there on the reward is gamed."""
     root_kl = history.columns.get("held_out/sqrt_kl")
     best = None if root_kl is None else _best_by_judge(root_kl, history.columns.get("held_out/judge"))
     for name, (title, label, note) in _SCORE_LABELS.items():
@@ -273,9 +266,7 @@ def _kl_points(root_kl: MetricColumn, scores: MetricColumn) -> tuple[tuple[float
         for step, value in zip(scores.steps, scores.values, strict=True)
         if math.isfinite(value) and math.isfinite(kl_at_step.get(step, math.nan))
     ]
-    if len(points) < 2:
-        return ()
-    return tuple((root, Span(value=value)) for root, value in points)
+    return () if len(points) < 2 else tuple((root, Span(value=value)) for root, value in points)
 
 
 def run_sentence(history: MetricHistory, *, finished: bool) -> str:
