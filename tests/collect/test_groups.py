@@ -200,23 +200,18 @@ def test_pages_ask_let_decline_and_tell_no_person(make_desk):
     assert desk.store.read(own_preferences, "p", "a1")["groups"] == {"region": "south", "sworn": "yes"}
 
 
-def test_rows_by_group_name_it_for_group_preferences_and_evaluation(make_desk, tmp_path, capsys):
-    # Five of the north, four of the south and one who says nothing, on the same two tasks.
+@pytest.fixture
+def regions(make_desk) -> Desk:
+    """Five of the north, four of the south and one who says nothing, who labelled the same two tasks rightly."""
     desk = grouped(make_desk, 5, 4, 1, tasks=2, overlap=10, most=10)
     for number in range(10):
         for place in range(2):
             lease = desk.lease(f"a{number + 1}")
             desk.submit(f"a{number + 1}", lease, f"k{place}", {"strength": desk.better(lease)})
-    rows, where = tmp_path / "rows.jsonl", ["--store", str(tmp_path / "labels.db")]
-    command = ["collect", "export", "--out", str(rows), *where]
-    assert main([*command, "--by", "region"]) == 0
-    assert "8 labels of a group of fewer than five people" in capsys.readouterr().out
-    records = read_records(rows).records
-    assert {(record.annotator, record.group) for record in records} == {
-        (f"a{number}", "north") for number in range(1, 6)
-    }
-    snapshot = read_snapshot(rows)
-    assert snapshot.left_out["of people who did not say their group"] == 2
+    return desk
+
+
+def test_win_rates_by_people_are_told_by_groups_of_five(regions, tmp_path):
     judge = judge_named(f"people:{tmp_path / 'labels.db'}#p", JudgeSettings())
     assert isinstance(judge, PeopleJudge)
     duels = [
@@ -230,16 +225,30 @@ def test_rows_by_group_name_it_for_group_preferences_and_evaluation(make_desk, t
     judge.verdicts(tasks, 0)
     assert [note.partition(",")[0] for note in judge.contest_notes(duels)] == ["by region north"]
     # The fifth of the south makes it large enough.
+    regions.store.write(set_preferences, "p", "a10", groups={"region": "south"})
+    judge.verdicts(tasks, 0)
+    # All prefer the right answer, which is not the first policy's.
+    assert [note.partition(" (")[0] for note in judge.contest_notes(duels)] == [
+        f"by region {where}, 5 people: wins 0.0%" for where in ("north", "south")
+    ]
+
+
+def test_rows_by_group_name_it_for_group_preferences_and_evaluation(regions, tmp_path, capsys):
+    desk = regions
+    rows, where = tmp_path / "rows.jsonl", ["--store", str(tmp_path / "labels.db")]
+    command = ["collect", "export", "--out", str(rows), *where]
+    assert main([*command, "--by", "region"]) == 0
+    assert "8 labels of a group of fewer than five people" in capsys.readouterr().out
+    records = read_records(rows).records
+    assert {(record.annotator, record.group) for record in records} == {
+        (f"a{number}", "north") for number in range(1, 6)
+    }
+    snapshot = read_snapshot(rows)
+    assert snapshot.left_out["of people who did not say their group"] == 2
+    # The fifth of the south makes it large enough.
     desk.store.write(set_preferences, "p", "a10", groups={"region": "south"})
     assert main([*command, "--by", "region"]) == 0
     assert [record.group for record in read_records(rows).records].count("south") == 10
-    judge.verdicts(tasks, 0)
-    notes = judge.contest_notes(duels)
-    # All prefer the right answer, which is not the first policy's.
-    assert [note.partition(" (")[0] for note in notes] == [
-        f"by region {where}, 5 people: wins 0.0%" for where in ("north", "south")
-    ]
-    assert all(note.endswith(" of 2 pairs") for note in notes)
     capsys.readouterr()
     for words, says in (
         (["--by", "regoin"], "it asks for region, sworn"),

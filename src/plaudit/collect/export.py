@@ -135,12 +135,10 @@ def export(
         status = project_status(Transaction(connection, store.now), project)
         retained = retained_by_judges(store, project, seq)
         result, left_out = selected_labels(connection, project, chosen, tasks, retained=retained)
-        flags_from = _flags_from(store, project, seq)
     if chosen.by is not None:
         result = _of_groups(result, chosen, settings, left_out, soft=soft)
-    rows, events, votes = (
-        _soft_rows(result, settings, chosen) if soft else _rows(result, settings, chosen, flags_from)
-    )
+    given = (result, settings, chosen)
+    rows, events, votes = _soft_rows(*given) if soft else _rows(*given, _flags_from(store, project, seq))
     if silent := len(result) - len({*events}.union(*votes)):
         left_out["that say nothing of the answers"] = silent
     if not rows:

@@ -111,11 +111,10 @@ def _group_sentence(group: str, shares: Sequence[tuple[float, str]]) -> str:
     # Here and not above: who only asks need not load what computes.
     import numpy as np
 
-    from plaudit.evaluation.reward_models.pairs import group_index
     from plaudit.evaluation.shares import share_estimate
 
     wins_B = np.array([share for share, _ in shares])
-    found = share_estimate(wins_B, group_index([prompt for _, prompt in shares]))
+    found = share_estimate(wins_B, np.unique([prompt for _, prompt in shares], return_inverse=True)[1])
     interval = "" if found.low is None else f" ({found.low:.1%} to {found.high:.1%})"
     return f"by {group}: wins {found.value:.1%}{interval} of {found.n} pairs"
 

@@ -118,8 +118,8 @@ def drawn_tasks(
     pairs = [[(answer.text, answer.ended) for answer in pair] for pair in own]
     for number, other in enumerate(others):
         places = range(number, len(prompts), len(others))
-        asked = [prompts[place].prompt for place in places]
-        drawn = None if other is None else other.generate_answers(asked, settings)
+        part = [prompts[place].prompt for place in places]
+        drawn = None if other is None else other.generate_answers(part, settings)
         for at, place in enumerate(places):
             written = prompts[place].written or ""
             pairs[place][1] = (written, True) if drawn is None else (drawn[at][0].text, drawn[at][0].ended)

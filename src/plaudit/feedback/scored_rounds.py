@@ -50,8 +50,8 @@ class ScoredRounds:
     @property
     def sentences(self) -> list[str]:
         """A line a round that says something, and what there is to say of the judge."""
-        said = [each.line(self.by) for each in self.rounds if each.mean or each.wins]
-        return [*said, f"of {self.answers} answers that went through all rounds", *self.notes]
+        lines = [each.line(self.by) for each in self.rounds if each.mean or each.wins]
+        return [*lines, f"of {self.answers} answers that went through all rounds", *self.notes]
 
 
 def score_rounds(

@@ -265,10 +265,7 @@ def generate_and_compare(
         atomic.remove_leftovers(this_round.folder)
     encoder = make_encoder(config.model)
     initial = _initial_comparisons(config, encoder) if config.loop.data is not None else []
-    written = dict[str, str]()
-    if WRITTEN in config.loop.against:
-        options = {"format": config.format, "options": config.read_options}
-        written = written_answers(read_records(config.prompts, **options).records)
+    written = _written(config)
     prompts, notes = _load_round_prompts(config, encoder, folder)
     prompts = prompts_of_round(prompts, config.loop.prompts, this_round.number, config.seed)
     # Marked by itself: people may take days over the pairs, and must come back to the same answers.
@@ -345,6 +342,13 @@ def _source(config: RlhfConfig, this_round: RlhfRound, source: str) -> tuple[Pat
     return model, this_round.folder / f"answers-against-{number}.jsonl", f"-drawn-against-{number}"
 
 
+def _written(config: RlhfConfig) -> dict[str, str]:
+    if WRITTEN not in config.loop.against:
+        return {}
+    reading = read_records(config.prompts, format=config.format, options=config.read_options)
+    return written_answers(reading.records)
+
+
 def _other_answers(
     config: RlhfConfig,
     this_round: RlhfRound,
@@ -360,12 +364,12 @@ def _other_answers(
     sources = [words[(place + this_round.number) % len(words)] for place in range(len(prompts))]
     by_source = dict[str, Iterator[Sequence[ScoredAnswer]]]()
     for word in dict.fromkeys(sources):
-        asked = [prompt for prompt, source in zip(prompts, sources, strict=True) if source == word]
+        part = [prompt for prompt, source in zip(prompts, sources, strict=True) if source == word]
         if word == WRITTEN:
-            answers = [written[plain_text(prompt.text)] for prompt in asked]
+            answers = [written[plain_text(prompt.text)] for prompt in part]
             by_source[word] = ((ScoredAnswer(text=a, tokens=0, ended=True, score=None),) for a in answers)
         elif word != POLICY:
-            _generate_answers(config, this_round, folder, asked, (), ranks, word)
+            _generate_answers(config, this_round, folder, part, (), ranks, word)
             if folder is not None:
                 by_source[word] = iter(read_answers(_source(config, this_round, word)[1]))
     if folder is None:
