@@ -202,7 +202,7 @@ def test_pages_ask_let_decline_and_tell_no_person(make_desk):
 
 @pytest.fixture
 def regions(make_desk) -> Desk:
-    """Five of the north, four of the south and one who says nothing, who labelled the same two tasks rightly."""
+    """Five of the north, four of the south and one who says nothing labelled the same two tasks rightly."""
     desk = grouped(make_desk, 5, 4, 1, tasks=2, overlap=10, most=10)
     for number in range(10):
         for place in range(2):

@@ -143,8 +143,7 @@ def export(
         left_out["that say nothing of the answers"] = silent
     if not rows:
         raise EmptyExportError(f"{store.where}: nothing of project {project} to export ({_counts(left_out)})")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    write_records(rows, out)
+    _write(rows, out)
     snapshot = Snapshot(
         **{"store": store.where, "project": project, "seq": seq, "link": link},
         filters=asdict(chosen) | _also(soft, tasks),
@@ -159,6 +158,11 @@ def export(
     )
     _write_and_record(store, snapshot, out, actor)
     return snapshot
+
+
+def _write(rows: Sequence[Record], out: Path) -> None:
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_records(rows, out)
 
 
 def _settings(store: LabelStore, connection: Connection, project: str, position: int | None) -> Project:

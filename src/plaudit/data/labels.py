@@ -149,6 +149,6 @@ def attack_rows(
         aspect="harmlessness",
         **shared,
     )
-    said = {"attack_success": success, "category": rating.category, "worked": worked}
-    metadata = {name: value for name, value in said.items() if value is not None}
+    facts = {"attack_success": success, "category": rating.category, "worked": worked}
+    metadata = {name: value for name, value in facts.items() if value is not None}
     return [rating, Prompt(prompt=before, metadata=metadata)]

@@ -121,9 +121,9 @@ def _rows(given: kind.Labelled) -> list[Record]:
         # A judge's chance is of the answer that it was shown first, a verdict's of the task's first.
         probability=share if share is None or given.order[0] == 0 else 1 - share,
     )
-    said = given.shared | given.of_answers(better or 0, 1 - (better or 0))
-    said["both_bad"] = given.label.get("both_bad", False)
-    row = replace(to_comparison(kind.task_of(given), verdict), **said)
+    more = given.shared | given.of_answers(better or 0, 1 - (better or 0))
+    more["both_bad"] = given.label.get("both_bad", False)
+    row = replace(to_comparison(kind.task_of(given), verdict), **more)
     # A model says how sure it is, and not by how many degrees.
     if better is None or share is not None:
         return [row]

@@ -80,8 +80,8 @@ def _rows(given: kind.Labelled) -> list[Record]:
         # A rank is one more than there are better answers: two that tie move the next one by two.
         better += len(group)
     texts = tuple(task.answers[answer] for answer in answers)
-    said = given.shared | given.of_answers(*answers)
-    return [Ranking(prompt=task.prompt, completions=texts, ranks=tuple(ranks), **said)]
+    more = given.shared | given.of_answers(*answers)
+    return [Ranking(prompt=task.prompt, completions=texts, ranks=tuple(ranks), **more)]
 
 
 def _compared(label: kind.Label, order: kind.Order, forward: kind.Order) -> Iterator[tuple[int, int, int]]:
