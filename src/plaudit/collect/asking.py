@@ -133,9 +133,9 @@ class People:
         ids, bodies = self._answered(tasks)
         labels = self.labels(ids)
         with self.store.looking() as moment:
-            asked_for = [*moment.settings(self.project).values_of_groups]
+            names = [*moment.settings(self.project).values_of_groups]
         shares = [dict[str, float]() for _ in ids]
-        for by in asked_for:
+        for by in names:
             value_of = {row.seq: group_of(row, by) for rows in labels.values() for row in rows}
             members = {(row.annotator, value_of[row.seq]) for rows in labels.values() for row in rows}
             people = Counter(value for _, value in members)

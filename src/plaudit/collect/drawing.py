@@ -107,14 +107,14 @@ def _other_answers(
 
     others = dict[int, Iterator[Sequence[ScoredAnswer]]]()
     for number, source in enumerate(draw.against):
-        asked = order[number :: len(draw.against)]
+        part = order[number :: len(draw.against)]
         if source == WRITTEN:
             texts = written_answers(read_records(draw.prompts, options=draw.read_options).records)
             written = ScoredAnswer(text="", tokens=0, ended=True, score=None)
-            others[number] = ((replace(written, text=texts[plain_text(prompt.text)]),) for prompt in asked)
+            others[number] = ((replace(written, text=texts[plain_text(prompt.text)]),) for prompt in part)
         elif source != POLICY:
             sampler = LocalSampler(Path(source), device=draw.device)
-            drawn = _drawn(draw, sampler, asked, folder / f"answers-against-{number + 1}.jsonl")
+            drawn = _drawn(draw, sampler, part, folder / f"answers-against-{number + 1}.jsonl")
             others[number] = (answers for _, answers in drawn)
     return others
 
