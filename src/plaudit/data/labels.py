@@ -4,6 +4,7 @@ A verdict on answers becomes rows in `plaudit.data.judging`. Here are the other 
 written or edited, steps with labels, a conversation of two blind answers a turn, and an attack on a model.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,7 +13,6 @@ from plaudit.data.records import (
     Demonstration,
     Message,
     Prompt,
-    Provenance,
     Rating,
     Steps,
     Text,
@@ -34,24 +34,6 @@ MOST_SUCCESS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WrittenAnswer(Provenance):
-    """An answer that somebody wrote, or made of a draft."""
-
-    prompt: Text
-    answer: str
-    draft: Text | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LabelledSteps(Provenance):
-    """A solution whose steps were labelled, up to its first error."""
-
-    prompt: Text
-    steps: tuple[str, ...]
-    labels: tuple[StepLabel, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedTurn:
     message: str
     answers: tuple[str, str]
@@ -59,38 +41,35 @@ class ComparedTurn:
     """How far the second is better than the first; negative where the first is."""
 
 
-def written_rows(written: WrittenAnswer) -> list[Demonstration | Comparison]:
+def written_rows(
+    prompt: Text, words: str, draft: Text | None = None, **shared: Any
+) -> list[Demonstration | Comparison]:
     """A demonstration; of an edit that changed something also a pair, edited above draft.
 
-    >>> [type(row).__name__ for row in written_rows(WrittenAnswer(prompt="Hi", answer="Hello", draft="Yo"))]
+    >>> [type(row).__name__ for row in written_rows("Hi", "Hello", "Yo")]
     ['Demonstration', 'Comparison']
     """
-    answer = answer_to(written.prompt, written.answer)
-    shared = written.provenance
+    answer = answer_to(prompt, words)
     rows = list[Demonstration | Comparison]()
-    rows.append(Demonstration(prompt=written.prompt, completion=answer, **shared))
+    rows.append(Demonstration(prompt=prompt, completion=answer, **shared))
     # An edit that changed nothing prefers nothing.
-    if written.draft is not None and plain_text(written.draft).strip() != written.answer.strip():
-        rows.append(Comparison(prompt=written.prompt, chosen=answer, rejected=written.draft, **shared))
+    if draft is not None and plain_text(draft).strip() != words.strip():
+        rows.append(Comparison(prompt=prompt, chosen=answer, rejected=draft, **shared))
     return rows
 
 
-def steps_row(labelled: LabelledSteps) -> Steps | None:
+def steps_row(prompt: Text, steps: Sequence[str], labels: Sequence[StepLabel], **shared: Any) -> Steps | None:
     """The labelled steps, without those behind the first error; None where no step was labelled.
 
-    >>> steps_row(LabelledSteps(prompt="?", steps=("a", "b", "c"), labels=("right", "wrong"))).labels
+    >>> steps_row("?", ("a", "b", "c"), ("right", "wrong")).labels
     (1.0, 0.0)
     """
-    if not labelled.labels:
+    if not labels:
         return None
-    if len(labelled.labels) > len(labelled.steps):
-        raise UserError(f"{len(labelled.labels)} labels of {len(labelled.steps)} steps")
-    return Steps(
-        prompt=labelled.prompt,
-        steps=labelled.steps[: len(labelled.labels)],
-        labels=tuple(STEP_SCORES[label] for label in labelled.labels),
-        **labelled.provenance,
-    )
+    if len(labels) > len(steps):
+        raise UserError(f"{len(labels)} labels of {len(steps)} steps")
+    scores = tuple(STEP_SCORES[label] for label in labels)
+    return Steps(prompt=prompt, steps=tuple(steps[: len(labels)]), labels=scores, **shared)
 
 
 def conversation_before(opening: Text, turns: tuple[ComparedTurn, ...], message: str) -> tuple[Message, ...]:

@@ -6,7 +6,7 @@ from typing import Any
 from plaudit.collect.kinds import kind
 from plaudit.collect.refusals import FieldError
 from plaudit.data.fields import Node, describe_value
-from plaudit.data.labels import STEP_SCORES, LabelledSteps, steps_row
+from plaudit.data.labels import STEP_SCORES, steps_row
 from plaudit.data.records import Record, Steps, Text
 
 ENDS = ("error", "solved", "bad-problem", "gave-up")
@@ -126,13 +126,7 @@ def _majority(label: kind.Label, order: kind.Order) -> str:
 
 
 def _rows(given: kind.Labelled) -> list[Record]:
-    labelled = LabelledSteps(
-        prompt=given.prompt,
-        steps=tuple(given.body["steps"]),
-        labels=tuple(given.label["labels"]),
-        **given.shared,
-    )
-    row = steps_row(labelled)
+    row = steps_row(given.prompt, given.body["steps"], given.label["labels"], **given.shared)
     return [] if row is None else [row]
 
 

@@ -5,7 +5,7 @@ from typing import Any
 from plaudit.collect.kinds import kind
 from plaudit.collect.refusals import FieldError
 from plaudit.data.fields import Node
-from plaudit.data.labels import WrittenAnswer, written_rows
+from plaudit.data.labels import written_rows
 from plaudit.data.records import Demonstration, Prompt, Record, Text, plain_text, text_to_json
 from plaudit.data.turns import read_completion
 
@@ -44,13 +44,8 @@ def _read(shown: kind.Shown, form: kind.Form) -> dict[str, Any]:
 
 def _rows(given: kind.Labelled) -> list[Record]:
     draft = given.body.get("draft")
-    written = WrittenAnswer(
-        prompt=given.prompt,
-        answer=given.label["answer"],
-        draft=None if draft is None else kind.text_of(draft),
-        **given.shared,
-    )
-    return [*written_rows(written)]
+    edited = None if draft is None else kind.text_of(draft)
+    return [*written_rows(given.prompt, given.label["answer"], edited, **given.shared)]
 
 
 KIND = kind.Kind(
