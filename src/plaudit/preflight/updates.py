@@ -176,7 +176,9 @@ def trial_stepper(job: TrainingJob[Any], optimizer: torch.optim.Optimizer | None
 
 def _recorded_gradients(job: TrainingJob[Any], microbatches: Sequence[Any]) -> tuple[Gradients, StepOutcome]:
     recorder = GradientRecorder(trained_parameters(job.module).values())
-    return recorder.gradients, take_step(trial_stepper(job, recorder), microbatches, 0.0)
+    # Before they are read: the step is what records them.
+    outcome = take_step(trial_stepper(job, recorder), microbatches, 0.0)
+    return recorder.gradients, outcome
 
 
 def _compare_gradients(
