@@ -1,5 +1,6 @@
 """People as a judge: what was asked before is found again, and nobody waits for what is settled."""
 
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -118,6 +119,12 @@ def test_people_are_a_judge_whose_verdicts_take_days(on_both: MakeDesk) -> None:
     assert judge.name == "people"
     with pytest.raises(WaitingError, match="4 of 4 labels are missing in project p"):
         judge.verdicts(PAIRS, 0)
+    silent = replace(PAIRS[0], answers=("It is 0.", " "))
+    place = f"people:{desk.store.where}#p" if "postgresql" not in desk.store.where else None
+    if place is not None:
+        (verdict,) = judge_named(place, JudgeSettings()).verdicts([silent], 0)
+        assert verdict is not None
+        assert first_probability(verdict) == 1.0, "an empty answer loses, and nobody is asked"
     (ada,) = desk.people(1)
     for say in (None, 0, 2, 2):
         lease = desk.lease(ada)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plaudit.collect.waiting import refuse_without_database
-from plaudit.data.judging import Task, Verdict, pair_verdict
+from plaudit.data.judging import Task, Verdict, known_probability, probable_verdict
 from plaudit.data.records import Text, plain_text
 from plaudit.errors import UserError
 from plaudit.rewards.kinds import JudgeKind, JudgeSettings
@@ -79,20 +79,21 @@ class PeopleJudge:
 
     def verdicts(self, tasks: Sequence[Task], seed: int | str) -> list[Verdict | None]:
         """The share of people that prefers the first; raises `WaitingError` while labels are missing."""
-        # Of two answers of the same words nobody could say which is better.
-        differ = [len({plain_text(answer).strip() for answer in task.answers}) > 1 for task in tasks]
-        questions = [task for task, differs in zip(tasks, differ, strict=True) if differs]
+        known = [known_probability(*map(plain_text, task.answers)) for task in tasks]
+        questions = [task for task, share in zip(tasks, known, strict=True) if share is None]
         with _people(**self._place) as people:
             given = iter(people.verdicts(questions, seed))
             self.notes = (people.sentence(questions),) if questions else ()
             for task, shares in zip(questions, people.shares_by_group(questions), strict=True):
                 self._shares[_words(task.prompt, *task.answers)] = shares
-        if same := differ.count(False):
-            self.notes += (
-                f"{same} of {len(tasks)} pairs are the same words twice: ties, and nobody was asked",
-            )
-        tie = pair_verdict("tie", annotator="people")
-        return [next(given) if differs else tie for differs in differ]
+        for count, why in (
+            (known.count(0.5), "the same words twice: ties, and nobody was asked"),
+            (len(tasks) - len(questions) - known.count(0.5), "lost by an empty answer, and nobody was asked"),
+        ):
+            self.notes += (f"{count} of {len(tasks)} pairs are {why}",) if count else ()
+        return [
+            next(given) if share is None else probable_verdict(share, annotator="people") for share in known
+        ]
 
     def contest_notes(self, duels: Sequence[JudgedPair]) -> tuple[str, ...]:
         """The win rate by each group of people that is large enough to be told."""

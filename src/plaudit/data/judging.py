@@ -192,6 +192,19 @@ def first_probability(verdict: Verdict) -> float:
     return 0.5 + 0.5 * ((first < second) - (first > second))
 
 
+def known_probability(first: str, second: str) -> float | None:
+    """The chance that the first of two answers is better where nobody has to be asked, else None.
+
+    >>> [known_probability(*both) for both in (("Hi", " Hi"), ("Hi", ""), (" ", "Hi"), ("Hi", "Ho"))]
+    [0.5, 1.0, 0.0, None]
+    """
+    first, second = first.strip(), second.strip()
+    if first and second and first != second:
+        return None
+    # An answer that says nothing is worse than any that says something, and the same words twice tie.
+    return 0.5 + 0.5 * (bool(first) - bool(second))
+
+
 def swapped(task: Task) -> Task:
     return replace(task, answers=task.answers[::-1], ended=task.ended[::-1])
 

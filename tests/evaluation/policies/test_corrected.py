@@ -79,6 +79,13 @@ def test_by_hand_strata_weights_and_clusters():
         replace(sample, probabilities=chances), tuning=0.0
     ).value == pytest.approx(0.6)
     rows = drawn(Setting(truth=0.3, rows=400, labels=100), JUDGES["good (90 %)"], 0)
+    # Of pairs that nobody can be asked about people's word is known, and counts as itself alone.
+    silent = replace(rows, strata=None, people=np.where(np.arange(len(rows.people)) < 3, np.nan, rows.people))
+    known = corrected.with_known(silent, [0.5, 1.0, 0.0, *[None] * (len(rows.people) - 3)])
+    assert known.people[:3].tolist() == [0.5, 1.0, 0.0]
+    assert known.probabilities is not None
+    assert known.probabilities[:3].tolist() == [1, 1, 1]
+    assert known.probabilities[3] == pytest.approx(silent.labelled[3:].mean())
     twice = corrected.JudgedSample(
         judged=np.tile(rows.judged, 2), people=np.tile(rows.people, 2), prompts=np.tile(rows.prompts, 2)
     )

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from plaudit.data.read import read_records
 from plaudit.data.records import Comparison, Rating, Text, plain_text, preference_probability, turns_of
@@ -56,14 +56,18 @@ class JudgedSample:
         return np.where(self.labelled, 1 / probabilities, 0.0)
 
 
-def with_halves(sample: JudgedSample, same_B: Bool[np.ndarray, " B"]) -> JudgedSample:
-    """Pairs of the same words twice are a half to people too, and nobody can be asked about them."""
-    rest_B = sample.labelled[~same_B]
-    if not same_B.any() or not rest_B.any():
+def with_known(sample: JudgedSample, known: Sequence[float | None]) -> JudgedSample:
+    """What people would say of pairs that nobody can be asked about: the same words, an empty answer."""
+    known_B = np.array([np.nan if share is None else share for share in known])
+    is_known_B = ~np.isnan(known_B)
+    rest_B = sample.labelled[~is_known_B]
+    if not is_known_B.any() or not rest_B.any():
         return sample
     of_rest = rest_B.mean() if sample.probabilities is None else sample.probabilities
     return replace(
-        sample, people=np.where(same_B, 0.5, sample.people), probabilities=np.where(same_B, 1.0, of_rest)
+        sample,
+        people=np.where(is_known_B, known_B, sample.people),
+        probabilities=np.where(is_known_B, 1.0, of_rest),
     )
 
 

@@ -17,7 +17,14 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float
 
-from plaudit.data.judging import Judge, NoVerdict, Verdict, first_probability, probable_verdict
+from plaudit.data.judging import (
+    Judge,
+    NoVerdict,
+    Verdict,
+    first_probability,
+    known_probability,
+    probable_verdict,
+)
 from plaudit.data.records import Task
 from plaudit.errors import UserError
 from plaudit.evaluation.policies import corrected, win_rate
@@ -210,7 +217,8 @@ def contest_correction(
         keys = [[(corrected.PAIR, duel.prompt, duel.mine, duel.theirs)] for duel in judged]
         prompts = group_index([duel.prompt for duel in judged])
         sample = people.sample([float(duel.verdict or 0) for duel in judged], keys, prompts)
-        sample = corrected.with_halves(sample, np.array([duel.mine == duel.theirs for duel in judged]))
+        known = [known_probability(duel.mine, duel.theirs) for duel in judged]
+        sample = corrected.with_known(sample, known)
         if (found := corrected.by_people(raw, sample)) is not None:
             return found
     if card is None or card.agreement is None:
