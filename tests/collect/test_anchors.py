@@ -34,12 +34,15 @@ def test_ratings_go_out_with_the_words_of_their_levels(on_both: MakeDesk, tmp_pa
     desk.submit(person, lease, "k", {"points": points})
     export(desk.store, "p", tmp_path / "rows.jsonl")
     read = [replace(record, origin="") for record in read_records(tmp_path / "rows.jsonl").records]
-    shared: dict[str, Any] = {"prompt": "Name a fruit.", "annotator": "a1", "group": "people"}
+    pear = is_pear.index(True)
+    shared: dict[str, Any] = {"prompt": "Name a fruit.", "annotator": "a1", "group": "people", "flags": ((),)}
     assert sorted(read, key=repr) == sorted(
         [
-            Rating(completion="Pear.", score=3.0, aspect="clear", level="Excellent", **shared),
-            Rating(completion="Car.", score=1.0, aspect="clear", level="Poor", **shared),
-            Rating(completion="Pear.", score=4.0, **shared),
+            Rating(
+                completion="Pear.", score=3.0, aspect="clear", level="Excellent", places=(pear,), **shared
+            ),
+            Rating(completion="Car.", score=1.0, aspect="clear", level="Poor", places=(1 - pear,), **shared),
+            Rating(completion="Pear.", score=4.0, places=(pear,), **shared),
         ],
         key=repr,
     )

@@ -82,7 +82,7 @@ class _OfKinds(BaseLoader):
 def _visible(value: Any) -> Any:
     """What is printed of a value: markup as it is, anything else with its invisible letters written out."""
     assert value is not None, "a template decides what stands where there is nothing"
-    return value if isinstance(value, Markup) else visible(str(value))
+    return value if hasattr(value, "__html__") else visible(str(value))
 
 
 @cache
