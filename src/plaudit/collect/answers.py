@@ -129,10 +129,10 @@ def rows_of(row: Any, group: str | None, project: Project) -> list[Record]:
 
 def drawn_by(body: Body) -> dict[str, Any]:
     """What rows say of how their task was chosen."""
-    chance = body.get("metadata", {}).get("chance")
+    share = body.get("metadata", {}).get("chance")
     # Metadata is the owner's own, and may hold anything under this name.
-    is_chance = "method" in body and type(chance) in (int, float) and 0 < chance <= 1
-    return {"method": body.get("method"), "chance": float(chance) if is_chance else None}
+    is_share = "method" in body and type(share) in (int, float) and 0 < share <= 1
+    return {"method": body.get("method"), "chance": float(share) if is_share else None}
 
 
 def label_from_form(shown: Shown, form: Form) -> dict[str, Any]:

@@ -15,11 +15,11 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float, Int
 
-from plaudit.data.records import Task, plain_text
+from plaudit.data.records import RANDOM, Task, plain_text
 from plaudit.errors import UserError
 from plaudit.rewards.base import Reward, checked_scores, leaf_rewards, traits_of
 
-RANDOM, DEFAULT = "random", "d-optimal"
+DEFAULT = "d-optimal"
 _RIDGE = 1.0
 _SAME = 0.9
 _SHINGLE = 5
