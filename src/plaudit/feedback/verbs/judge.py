@@ -212,7 +212,8 @@ def _pairs_of_people(args: argparse.Namespace) -> list[ScoredPair]:
     if any(record.group == "ai" for record in records):
         raise UserError(f"{args.card}: rows of models (group ai) are among these; a card is made on people's")
     records, chosen = measured_only(records)
-    print(*chosen, sep="\n", end="\n" * len(chosen))
+    for note in chosen:
+        print(note)
     # Judges score nothing: the pairs are wanted for what people said of them.
     pairs = some_of(list(scored_pairs(records, defaultdict(lambda: None))), args.n, f"pairs {args.seed}")
     if not pairs:
