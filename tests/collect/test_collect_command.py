@@ -20,8 +20,11 @@ from plaudit.collect.answering import submit_answer
 from plaudit.collect.desk import Lease, next_task
 from plaudit.collect.people import join_project, make_invite
 from plaudit.collect.store import open_store
+from plaudit.rewards.combine.aggregate import Combination
+from plaudit.rewards.combine.manifest import save_combination
 from tests.engine.toy import make_toy, write_rows
 from tests.methods.reward_model.rows import command, judged
+from tests.rewards.scorers import scorer_folder
 
 Told = tuple[int, str, str]
 Run = Callable[..., Told]
@@ -231,6 +234,67 @@ def test_an_invite_is_printed_once_with_how_to_use_it(run):
     with closing(open_store("labels.db")) as store:
         assert [join_project(store, secret, name).role for name in ("Ada", "Ben")] == ["annotator"] * 2
     assert "days: expected a number above 0" in refused(run, "invite", "--days", "nan")
+
+
+TURNS = {"prompt": "user", "chosen": "assistant", "rejected": "assistant"}
+
+
+@pytest.fixture
+def ensemble(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    """A project, twelve pairs in the words of two tiny rewards, and both as ``both``."""
+    for seed, name in enumerate("ab"):
+        scorer_folder(tmp_path / f"made-{name}", seed=seed).rename(tmp_path / name)
+    save_combination(tmp_path / "both", [tmp_path / "a", tmp_path / "b"], Combination(how="mean"))
+    rows = [{"prompt": f"w{n} w{n + 1}", "chosen": f"w{n + 9}", "rejected": "w8 " * n} for n in range(10, 22)]
+    turns = [{side: [{"role": TURNS[side], "content": row[side]}] for side in row} for row in rows]
+    write_rows(Path("asked.jsonl"), turns)
+    capsys.readouterr()
+    sound(run, "project", "p.yaml")
+    return run
+
+
+def test_chosen_pairs_say_how_they_were_chosen_and_figures_are_of_the_random_ones(ensemble, capsys):
+    choose = ("add", "asked.jsonl", "--most", 4, "--random", 0.5, "--choose")
+    said = sound(ensemble, *choose, "d-optimal", "--by", "a")
+    assert "4 of 12 pairs chosen: 2 × random, 2 × d-optimal; 8 left out" in said
+    assert "4 tasks added to helpful" in said
+    assert answer_all() == 4
+    # What is there is not asked again, and its labels count.
+    said = sound(ensemble, *choose, "disagreement", "--by", "both")
+    assert "4 of 12 pairs are in helpful already\n4 of 8 pairs chosen: 2 × random, 2 × dis" in said
+    sound(ensemble, "export", "--out", "labels.jsonl")
+    rows = [json.loads(line) for line in Path("labels.jsonl").read_text().splitlines()]
+    methods = {(row["method"], row.get("chance")) for row in rows}
+    assert methods == {("random", 2 / 12), ("d-optimal", None)}
+    measure = ("--bootstrap", "2", "--device", "cpu")
+    left_out = "2 of 4 rows left out, which a score chose (d-optimal)"
+    assert main(["eval", "reward", "a", "--data", "labels.jsonl", *measure]) == 0
+    assert left_out in " ".join(capsys.readouterr().out.split())
+    write_rows(Path("chosen.jsonl"), [row for row in rows if row["method"] != "random"])
+    for words in (["eval", "reward", "a", "--data"], ["judge", "--by", "a", "--card"]):
+        assert main([*words, "chosen.jsonl", *measure]) == 2
+        assert "this label was chosen (d-optimal) and carries no chance" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--choose", "d-optimal", "--most", 2], "choose d-optimal needs a reward: name it with by"),
+        (["--choose", "random", "--most", 2, "--by", "length"], "choose random asks no reward"),
+        (["--choose", "bald", "--by", "a"], "choose bald: say how many"),
+        (["--choose", "best", "--by", "a", "--most", 2], "choose best: expected one of random, d-optimal"),
+        (["--choose", "bald", "--by", "length:1-9", "--most", 2], "train it with --ensemble.members 4"),
+        (
+            ["--choose", "d-optimal", "--by", "length:1-9", "--most", 2],
+            "needs a reward with a head",
+        ),
+        (["--choose", "random", "--most", 2, "--random", 2], "random must be from 0 to 1"),
+        (["--most", 2], "--most says how pairs are chosen"),
+    ],
+)
+def test_a_choice_that_cannot_be_is_refused_in_words(run, words, says):
+    sound(run, "project", "p.yaml")
+    assert says in refused(run, "add", "pairs.jsonl", *words)
 
 
 # Refusals.

@@ -57,7 +57,7 @@ def ranked(shown: dict[str, Any]) -> dict[str, Any]:
 KINDS: list[tuple[str, dict[str, Any], Say, dict[str, Any], Sequence[records.Record]]] = [
     (
         "pair",
-        pair_body(1, category="sums"),
+        pair_body(1, category="sums", method="random", metadata={"chance": 0.25}),
         lambda shown: {
             "strength": (strength := 2 if "think" in shown["answers"][0] else -2),
             # The worse answer is reported, wherever it is shown.
@@ -77,6 +77,8 @@ KINDS: list[tuple[str, dict[str, Any], Say, dict[str, Any], Sequence[records.Rec
                 category="sums",
                 reason="three is none",
                 guidelines="5499befb38db",
+                method="random",
+                chance=0.25,
                 places=(1, 0),
                 flags=((), ("false",)),
                 aspects={"kind": (5, 1)},

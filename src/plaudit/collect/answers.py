@@ -120,11 +120,19 @@ def rows_of(row: Any, group: str | None, project: Project) -> list[Record]:
         return []
     who = {"annotator": row.annotator, "group": group, "seconds": row.seconds}
     who["guidelines"] = row.guidelines or None
+    who |= drawn_by(body)
     given = Labelled(body=body, label=label, order=order, who=who, settings=project)
     origin = body.get("metadata", {}).get("origin")
     rows = KINDS[body["kind"]].rows(given)
-    # Metadata is the owner's own, and may hold anything under this name.
     return [replace(row, origin=origin) for row in rows] if isinstance(origin, str) else rows
+
+
+def drawn_by(body: Body) -> dict[str, Any]:
+    """What rows say of how their task was chosen."""
+    share = body.get("metadata", {}).get("chance")
+    # Metadata is the owner's own, and may hold anything under this name.
+    is_share = "method" in body and type(share) in (int, float) and 0 < share <= 1
+    return {"method": body.get("method"), "chance": float(share) if is_share else None}
 
 
 def label_from_form(shown: Shown, form: Form) -> dict[str, Any]:

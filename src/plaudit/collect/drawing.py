@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import random
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from plaudit.bounds import Share, check_bounds
+from plaudit.collect.kinds import USUAL
 from plaudit.data.formats.layout import ReadOptions
 from plaudit.data.judging import Task
 from plaudit.data.read import DEFAULT_OPTIONS, read_records
-from plaudit.data.records import plain_text, text_to_json, user_turn
+from plaudit.data.records import RANDOM, plain_text, text_to_json, user_turn
 from plaudit.errors import UserError
 from plaudit.evaluation.policies import POLICY, WRITTEN
 from plaudit.evaluation.policies.generate import written_answers
@@ -22,6 +25,7 @@ from plaudit.rollouts.sampler import SamplingSettings
 
 if TYPE_CHECKING:
     from plaudit.methods.iterative.rounds import ScoredAnswer
+    from plaudit.rewards.choosing import Choice
     from plaudit.rollouts.local import LocalSampler
     from plaudit.tokens.prompts import EncodedPrompt
 
@@ -55,6 +59,69 @@ class Draw:
     @property
     def rows(self) -> RowSettings:
         return RowSettings()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which pairs people are given, where not all of them."""
+
+    method: str
+    """random, or a score of `plaudit.rewards.choosing`."""
+    by: str | None
+    """The word of the reward that scores; none at random."""
+    most: int | None
+    random: Share = 0.2
+    """The share of them that is drawn at random, and measures."""
+    seed: int = 0
+    device: str = "auto"
+
+    def __post_init__(self) -> None:
+        from plaudit.rewards.choosing import METHODS
+
+        check_bounds(self)
+        if self.method not in (RANDOM, *METHODS):
+            raise UserError(f"choose {self.method}: expected one of {', '.join((RANDOM, *METHODS))}")
+        if self.most is None:
+            raise UserError(f"choose {self.method}: say how many: most, or n of a stage")
+        if (self.by is None) != (self.method == RANDOM):
+            needs = "asks no reward: leave by out" if self.by else "needs a reward: name it with by"
+            raise UserError(f"choose {self.method} {needs}")
+
+
+def choose_bodies(
+    bodies: Sequence[dict[str, Any]], selection: Selection, labelled: Sequence[dict[str, Any]] = ()
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """The tasks that people are given, each with how it was chosen, in their order; and what there is to say.
+
+    ``labelled`` are pairs that people answered before: D-optimal does not want them again.
+    """
+    from plaudit.collect.adding import content_key
+    from plaudit.collect.routed import task_of
+    from plaudit.rewards.choosing import choose, pool_of
+    from plaudit.rewards.registry import resolve_reward
+
+    # The same pair may stand in several rows.
+    bodies = [*{content_key(body): body for body in bodies}.values()]
+    if others := sorted({body["kind"] for body in bodies} - {USUAL}):
+        raise UserError(f"choose {selection.method}: scores choose pairs, and these are to {others[0]}")
+    assert selection.most is not None
+    reward = None if selection.by is None else resolve_reward(selection.by, device=selection.device)
+    tasks, before = (list(map(task_of, each)) for each in (bodies, labelled))
+    pool, places = pool_of(tasks, reward, selection.method, before)
+    how = {"at_random": selection.random, "seed": selection.seed}
+    choices = choose(pool, selection.most, selection.method, **how)
+    marked = {places[choice.place]: _marked(bodies[places[choice.place]], choice) for choice in choices}
+    counts = ", ".join(f"{n} × {method}" for method, n in Counter(c.method for c in choices).items())
+    notes = [f"{len(choices)} of {len(bodies)} pairs chosen: {counts}; {len(bodies) - len(choices)} left out"]
+    if len(places) < len(bodies):
+        notes.append(f"{len(bodies) - len(places)} of these, for {selection.by} has no verdict on them")
+    return [marked[place] for place in sorted(marked)], notes
+
+
+def _marked(body: dict[str, Any], choice: Choice) -> dict[str, Any]:
+    metadata = {name: value for name, value in body.get("metadata", {}).items() if name != "chance"}
+    metadata |= {} if choice.chance is None else {"chance": choice.chance}
+    return {**body, "method": choice.method, "metadata": metadata}
 
 
 def draw_tasks(draw: Draw, folder: Path) -> tuple[list[Task], list[str]]:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from plaudit.bounds import FromOne, check_bounds
+from plaudit.bounds import FromOne, Share, check_bounds
+from plaudit.collect.pools import annotator_pools, let_pool_answer
 from plaudit.collect.project import Project, read_project
 from plaudit.collect.verbs.plan import LabellingRequest, labelling_cost, labelling_sentences
 from plaudit.collect.waiting import Wait, refuse_without_database
@@ -23,13 +24,12 @@ from plaudit.data.files import raw_rows
 from plaudit.data.formats.layout import ReadOptions
 from plaudit.errors import UserError
 from plaudit.evaluation.policies import POLICY, WRITTEN
-from plaudit.files import atomic
 from plaudit.rollouts.sampler import SamplingSettings
 from plaudit.runs import PipelineFolder, StageKind, StageResult, command_line
-from plaudit.wings import everything, load, offered
 
 if TYPE_CHECKING:
     from plaudit.collect.asking import People
+    from plaudit.collect.drawing import Selection
     from plaudit.collect.export import Snapshot
     from plaudit.collect.progress import Timing
     from plaudit.collect.routed import Routing
@@ -46,7 +46,7 @@ LOOK_SECONDS = 2.0
 """Seconds between two looks at what was answered meanwhile."""
 INVITED = 50
 """How many people an invite lets in."""
-_ACTOR, _INVITE_DAYS = "plaudit", 365
+_ACTOR = "plaudit"
 _ANSWERS = {"pair": (2, 2, 2), "rank": (3, 4, 9), "rate": (1, 1, 9)}
 """How many answers a task of each kind has: at least, where nothing is said, and at most."""
 
@@ -84,6 +84,13 @@ class CollectSettings:
     """How many tasks people label first where models judge, drawn by chance."""
     most_money: float | None = None
     """Stop asking models before more is spent; needs prices, as price=0.15/0.6 behind a comma."""
+    choose: str | None = None
+    """Which of the pairs people are asked, n of them: random, or what a score wants, such as d-optimal; none:
+    all. Pairs that the project has labels of count for nothing in that."""
+    by: str | None = None
+    """The reward whose scores choose."""
+    random: Share = 0.2
+    """The share of the chosen that is drawn at random: it measures, the others only teach."""
     overlap: int | None = None
     """How many people judge each task; none: as the project has it, and one without one."""
     project: Path | None = None
@@ -108,6 +115,8 @@ class CollectSettings:
             raise UserError("a model answers prompts: give model and prompts together")
         self._check_judges()
         check_bounds(self)
+        if self.selection is not None and self.agreement is not None:
+            raise UserError("choose: judges are proven on a random sample of all pairs; leave out agreement")
         if self.model is None and self.against != (POLICY,):
             raise UserError("against names whose answers a model's are compared with: name it with model")
         if self.data is not None and self.answers is not None:
@@ -126,6 +135,16 @@ class CollectSettings:
         return SamplingSettings(temperature=self.temperature, max_tokens=self.max_tokens, seed=self.seed)
 
     @property
+    def selection(self) -> Selection | None:
+        """Which pairs people are given; None: all."""
+        if self.choose is None:
+            return None
+        from plaudit.collect.drawing import Selection
+
+        more = {"random": self.random, "seed": self.seed, "device": self.device}
+        return Selection(method=self.choose, by=self.by, most=self.n, **more)
+
+    @property
     def pool(self) -> str | None:
         """The pool of simulated people; None where people are asked."""
         return None if self.judges[-1] == PEOPLE else self.judges[-1]
@@ -142,7 +161,7 @@ class CollectSettings:
         return Routing(judges=self.judges[:-1], promise=self._promise, **own)
 
     def _check_judges(self) -> None:
-        known, listed = (PEOPLE, *_pools()), ", ".join(self.judges)
+        known, listed = (PEOPLE, *annotator_pools()), ", ".join(self.judges)
         if not self.judges or self.judges[-1] not in known or (set(self.judges[:-1]) & {*known}):
             raise UserError(
                 f"judges {listed}: give one word of {', '.join(known)}, and before it, if any, models that "
@@ -252,11 +271,11 @@ def _answer(people: People, settings: CollectSettings, place: Place, tasks: Coll
     # Let a pool answer, where one is named; raises while labels are missing.
     if settings.pool is not None and people.wait(tasks) is not None:
         where = {"seed": settings.seed, "invites": place.invites}
-        _let_pool_answer(people.store, people.project, settings.pool, **where)
+        let_pool_answer(people.store, people.project, settings.pool, **where)
         wait = people.wait(tasks)
         # A pool that has nothing left to do will not answer tomorrow either.
         if wait is not None:
-            size = len(_pools()[settings.pool]())
+            size = len(annotator_pools()[settings.pool]())
             raise UserError(
                 f"{wait.sentence}, and nobody of {settings.pool} ({size} people) can give them: let "
                 "fewer judge each task (overlap), or look who was suspended (plaudit collect people)"
@@ -292,12 +311,27 @@ def _draw_key(settings: CollectSettings, ask: str, place: Place) -> str:
     if settings.against != (POLICY,):
         hashes = {word: place.hash_of(Path(word)) for word in {*settings.against} - {POLICY, WRITTEN}}
         contents["against"] = [hashes.get(word, word) for word in settings.against]
+    if settings.choose is not None:
+        by = settings.by and (place.hash_of(Path(settings.by)) if Path(settings.by).exists() else settings.by)
+        contents |= {"choose": settings.choose, "by": by, "random": settings.random}
     words = {"columns": [*settings.columns], "leave_out": [*settings.leave_out]}
     how = asdict(settings.sampling) | {"stop": []}
     return digest({**contents, **words, **how, "n": settings.n, "ask": ask, "answers": settings.count(ask)})
 
 
 def _bodies(
+    settings: CollectSettings, project: Project, place: Place
+) -> tuple[list[dict[str, Any]], list[str]]:
+    if settings.selection is None:
+        return _all_bodies(settings, project, place)
+    from plaudit.collect.drawing import choose_bodies
+
+    bodies, notes = _all_bodies(replace(settings, n=None, choose=None), project, place)
+    chosen, more = choose_bodies(bodies, settings.selection)
+    return chosen, [*notes, *more]
+
+
+def _all_bodies(
     settings: CollectSettings, project: Project, place: Place
 ) -> tuple[list[dict[str, Any]], list[str]]:
     options = ReadOptions(columns=settings.columns, leave_out=settings.leave_out)
@@ -343,39 +377,6 @@ def _bodies_of_rows(
         bodies = [bodies[number] for number in sorted(chosen)]
     left_out = [f"{count} × {reason} left out" for reason, count in intake.left_out.items()]
     return bodies, [intake.sentence, *left_out]
-
-
-def _pools() -> Mapping[str, Callable[[], Sequence[object]]]:
-    # The pools of simulated people that some wing brings, by name; none where no wing does.
-    pools = everything("offers").get("annotator_pools")
-    return {} if pools is None else load(pools)
-
-
-def _let_pool_answer(store: LabelStore, project: str, pool: str, *, seed: int, invites: Path) -> None:
-    # Let a pool answer until there is nothing left for it.
-    # Its invite is kept in the folder ``invites``: by it the same people come back.
-    # Here and not above: the server's packages are an extra, and other stages do not need them.
-    from plaudit.collect.app.server import serve_in_background
-
-    invite = _own_invite(store, project, pool, invites)
-    with serve_in_background(store) as server:
-        offered("annotate")(server.url, invite, pool, seed=seed)
-
-
-def _own_invite(store: LabelStore, project: str, pool: str, invites: Path) -> str:
-    # The invite of a pool to a project: the one that it came by before, or a new one.
-    path = invites / f"{project}.{pool}"
-    if path.exists():
-        return path.read_text("utf-8").strip()
-    from plaudit.collect.people import make_invite
-
-    uses = len(_pools()[pool]())
-    secret = store.write(make_invite, project, uses=uses, days=_INVITE_DAYS, actor="plaudit")
-    atomic.make_folder(invites)
-    # Whoever reads a secret could answer as one of the pool.
-    invites.chmod(0o700)
-    atomic.write_text(path, f"{secret}\n")
-    return secret
 
 
 def store_of(folder: PipelineFolder, stage: Stage) -> str:
@@ -512,9 +513,10 @@ COLLECT = StageKind(
     accepts={
         **{"model": ("model",), "prompts": ("rows",), "data": ("rows",), "project": ()},
         "judges": ("reward",),
+        "by": ("reward",),
         "against": ("model",),
     },
-    words={"judges": (PEOPLE, *_pools()), "against": (POLICY, WRITTEN)},
+    words={"judges": (PEOPLE, *annotator_pools()), "against": (POLICY, WRITTEN)},
     run=_collect,
     check=_check,
     cost=_labelling_lines,

@@ -147,6 +147,10 @@ def answer_to(prompt: Text, words: str) -> Text:
     return words if isinstance(prompt, str) else assistant_turn(words)
 
 
+RANDOM = "random"
+"""The method of what was drawn at random; any other one is the name of a score."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
     """Whose a fact is, how it was given, and where it stands: what all records have but prompts, behind their
@@ -165,6 +169,10 @@ class Provenance:
     """How long it took."""
     guidelines: str | None = None
     """The version of the guidelines, or of a judge's wording, that it was given under."""
+    method: str | None = None
+    """How its task was chosen: random, or by which score; None: all were taken."""
+    chance: float | None = None
+    """With which chance its task was drawn."""
     places: tuple[int, ...] = ()
     """Where each answer stood among those that were shown, the first at 0."""
     flags: tuple[tuple[str, ...], ...] = ()
@@ -339,6 +347,17 @@ RECORD_CLASSES: dict[str, type[Any]] = {
     kind.__name__: kind for kind in (*RECORD_TYPES.values(), Message, Part, ToolCall)
 }
 """What records are made of, as `plaudit.files.stored` puts them away."""
+
+
+def chosen_by(record: Record) -> str | None:
+    """The score that chose the record's task, so that it speaks for itself alone; None of all others.
+
+    >>> chosen_by(Rating(prompt="Hi", completion="Yo", score=1, method="certain"))
+    'certain'
+    """
+    if isinstance(record, Prompt) or record.chance is not None or record.method == RANDOM:
+        return None
+    return record.method
 
 
 def answers_of(record: Record) -> tuple[Text, ...]:

@@ -31,6 +31,7 @@ from plaudit.data.records import (
     Steps,
     Text,
     answers_of,
+    chosen_by,
     preference_probability,
     split_tools,
     text_to_json,
@@ -425,6 +426,26 @@ def some_of(items: Sequence[_Item], n: int | None, draw: str | int) -> list[_Ite
         return list(items)
     chosen = sorted(random.Random(draw).sample(range(len(items)), n))
     return [items[place] for place in chosen]
+
+
+_Record = TypeVar("_Record", bound=Record)
+
+
+def measured_only(records: Sequence[_Record]) -> tuple[list[_Record], tuple[str, ...]]:
+    """The records that no score chose, and a note on the others; refused where there are only others."""
+    methods = {record.origin: method for record in records if (method := chosen_by(record)) is not None}
+    measured = [record for record in records if chosen_by(record) is None]
+    if not methods:
+        return measured, ()
+    if not measured:
+        origin, method = next(iter(methods.items()))
+        raise UserError(
+            f"{origin}: this label was chosen ({method}) and carries no chance, so it speaks for itself "
+            "alone, and so do all here: take the random share of the labels, or rows with a chance"
+        )
+    names = ", ".join(sorted({*methods.values()}))
+    left_out = len(records) - len(measured)
+    return measured, (f"{left_out} of {len(records)} rows left out, which a score chose ({names})",)
 
 
 Judged = Comparison | Ranking | Rating | Steps

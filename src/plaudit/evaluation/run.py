@@ -146,7 +146,7 @@ def evaluate_requested_rewards(settings: JudgeRewardSettings, names: Sequence[st
     rewards = {word: name for word, name in zip(settings.models, names, strict=True) if word not in judges}
     evaluated = evaluated_rewards(rewards, evidence, resampling, device=settings.device)
     _, agreements = judge_agreements(judges, records, settings, resampling)
-    return EvaluatedModels(rewards=evaluated, judges=agreements, notes=notes)
+    return EvaluatedModels(rewards=evaluated, judges=agreements, notes=notes + evidence.notes)
 
 
 def evaluated_rewards(

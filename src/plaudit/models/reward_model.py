@@ -97,16 +97,16 @@ class RewardModel(LaidOutModel):
 
     def rewards(self, batch: TokenBatch) -> Float[Tensor, " N"]:
         """One reward a completion, each prompt computed once."""
-        return self._per_completion(self(batch, self._read_at(batch)), batch)
+        return self._per_completion(self(batch, self.read_at(batch)), batch)
 
     def rewards_and_states(
         self, batch: TokenBatch, also: StateSelector
     ) -> tuple[Float[Tensor, " N"], Float[Tensor, "M H"]]:
         """One reward a completion, and the states of ``also`` (indices ``[M]``), of one pass."""
-        value, hidden_MH = self(batch, self._read_at(batch), also)
+        value, hidden_MH = self(batch, self.read_at(batch), also)
         return self._per_completion(value, batch), hidden_MH
 
-    def _read_at(self, batch: TokenBatch) -> StateSelector:
+    def read_at(self, batch: TokenBatch) -> StateSelector:
         """Where the head reads: at every token of an answer where its mean counts, else at the last one."""
         # Without it the last position would be −1, and `gather` would
         # fail on the device, far from the row's name.

@@ -3,20 +3,23 @@
 Christiano et al. 2017 (arXiv:1706.03741) ask where the members of an ensemble disagree, Houlsby et al. 2011
 (arXiv:1112.5745) where they do and each is sure (BALD), Shen et al. 2025 (arXiv:2502.04354) where a linear
 head learns most (D-optimal), Dwaracherla et al. 2024 (arXiv:2402.00396) where two members would give other
-answers, Muldrew et al. 2024 (arXiv:2402.08114) where the reward is most certain. numpy in, numpy out.
+answers, Muldrew et al. 2024 (arXiv:2402.08114) where the reward is most certain. `choose` is numpy alone.
 """
 
 import random
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Int
 
+from plaudit.data.records import RANDOM, Task, plain_text
 from plaudit.errors import UserError
+from plaudit.rewards.base import Reward, checked_scores, leaf_rewards, traits_of
 
-RANDOM, DEFAULT = "random", "d-optimal"
+DEFAULT = "d-optimal"
 _RIDGE = 1.0
 _SAME = 0.9
 _SHINGLE = 5
@@ -41,6 +44,52 @@ class Pool:
     def gaps_MB(self) -> Float[np.ndarray, "M B"]:
         """By each member, the log-odds that the first is better."""
         return self.scores_MA[:, self.pairs_B2[:, 0]] - self.scores_MA[:, self.pairs_B2[:, 1]]
+
+
+@runtime_checkable
+class HasStates(Protocol):
+    """A reward with a linear head."""
+
+    def states(self, tasks: Sequence[Task]) -> Sequence[Sequence[Float[np.ndarray, " H"] | None]]:
+        """What the head reads of each answer; None where there is no verdict."""
+        ...
+
+
+def pool_of(
+    tasks: Sequence[Task], reward: Reward | None, method: str = DEFAULT, labelled: Sequence[Task] = ()
+) -> tuple[Pool, list[int]]:
+    """Tasks of two answers each as a pool, and which task each pair of it is.
+
+    A task of which a member of the reward has no verdict is left out. States are the first member's.
+    """
+    members = () if reward is None else traits_of(reward).members or (reward,)
+    scores = [checked_scores(member, tasks) for member in members] or np.zeros((1, len(tasks), 2))
+    score_MB2 = np.array(scores, dtype=float).reshape(-1, len(tasks), 2)
+    used = np.flatnonzero(~np.isnan(score_MB2).any((0, 2))).tolist()
+    if not used:
+        raise UserError(f"choose {method}: of {len(tasks)} pairs the reward has a verdict on none")
+    answers = [(tasks[place].prompt, answer) for place in used for answer in tasks[place].answers]
+    # An answer that stands in several pairs is one.
+    number_of = {answer: number for number, answer in enumerate(dict.fromkeys(answers))}
+    pairs_B2 = np.array([number_of[answer] for answer in answers]).reshape(-1, 2)
+    _, first_A = np.unique(pairs_B2, return_index=True)
+    prompts = {prompt: number for number, prompt in enumerate(dict.fromkeys(prompt for prompt, _ in answers))}
+    states_AH = labelled_CH = None
+    head = None if reward is None else next(leaf_rewards(reward))
+    if method == DEFAULT and isinstance(head, HasStates):
+        rows = head.states([tasks[place] for place in used])
+        states_AH = np.array([state for row in rows for state in row])[first_A]
+        pairs = [row for row in head.states(labelled) if not any(state is None for state in row)]
+        labelled_C2H = np.array(pairs).reshape(-1, 2, states_AH.shape[1])
+        labelled_CH = labelled_C2H[:, 0] - labelled_C2H[:, 1]
+    return Pool(
+        prompt_A=np.array([prompts[prompt] for prompt, _ in number_of]),
+        scores_MA=score_MB2[:, used].reshape(len(score_MB2), -1)[:, first_A],
+        pairs_B2=pairs_B2,
+        states_AH=states_AH,
+        labelled_CH=labelled_CH,
+        texts=["\n".join(map(plain_text, (tasks[place].prompt, *tasks[place].answers))) for place in used],
+    ), used
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,10 +15,12 @@ from plaudit.collect.progress import project_tasks
 from plaudit.collect.store import open_store
 from plaudit.data.read import read_records
 from plaudit.data.records import Comparison, Ranking, Rating
+from plaudit.lab.world import base_model_folder
 from tests.collect.desks import pair_body
 from tests.collect.stage.pipelines import PAIRS, rows_of, write_collecting
 from tests.engine.toy import write_rows
 from tests.methods.iterative.answering import let_answer
+from tests.models.reward_zoo import saved
 from tests.runs.pipeline.places import go, seal, states, well
 
 CROWD = {**PAIRS, "judges": "crowd", "overlap": 2}
@@ -44,7 +46,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def config(place: Path) -> Path:
     rated = {"do": "collect", "data": "$pairs", "ask": "rate", "judges": "crowd"}
-    return write_collecting(place, pairs=CROWD, ranks=RANKS, rated=rated)
+    by = {"choose": "d-optimal", "by": str(saved(place, base_model_folder())[0]), "random": 0.5}
+    chosen = {"do": "collect", "data": "$pairs", "n": 4, "judges": "crowd", **by}
+    return write_collecting(place, pairs=CROWD, ranks=RANKS, rated=rated, chosen=chosen)
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +76,14 @@ def test_a_pool_answers_and_every_label_is_a_row(out):
         assert set(first) == {"model", "hash", "temperature", "max_tokens", "seed"}
         assert (first["model"], first["max_tokens"]) == ("base", 32)
         assert body["category"]
+
+
+def test_chosen_pairs_are_distinct_and_rows_say_how_they_were_chosen(out):
+    rows = read_records(out / "stages" / "chosen" / "rows.jsonl").records
+    ways = [(row.method, row.chance) for row in rows if isinstance(row, Comparison)]
+    # Eight pairs, each of which stands in several rows.
+    assert sorted(ways, key=str) == [("d-optimal", None)] * 2 + [("random", 2 / 8)] * 2
+    assert "4 of 8 pairs chosen: 2 × random, 2 × d-optimal; 4 left out" in seal(out, "chosen")["summary"]
 
 
 def test_ranks_and_ratings_are_rows_of_their_kind(out):
@@ -254,6 +266,7 @@ def test_a_store_is_named_from_where_the_command_is_given(tmp_path, monkeypatch)
 
 
 WRONG: list[tuple[Row, str]] = [
+    ({"choose": "bald", "n": 2}, "choose bald needs a reward: name it with by"),
     ({"judges": "crwod"}, "did you mean crowd?"),
     ({"judges": ["people", "crowd"]}, "give one word of people"),
     ({"answers": 3}, "answers 3: pair takes 2"),

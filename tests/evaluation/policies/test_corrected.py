@@ -125,7 +125,7 @@ def row(**more: object) -> dict[str, object]:
     ("rows", "message"),
     [
         ([row(group="ai")], "labels.jsonl:1: a row of a model"),
-        ([row(), row(method="disagreement")], "labels.jsonl:2: this label was chosen (disagreement)"),
+        ([row(method="certain")] * 2, "labels.jsonl:1: this label was chosen (certain)"),
         ([row(chance=0)], "chance 0: expected more than 0"),
         ([row(chance=0.5), row(prompt="other")], "1 of 2 rows have a chance"),
         ([row(aspect="wit")], "no label that says something of answers (1 of kind rating)"),
@@ -146,6 +146,8 @@ def test_labels_are_matched_by_words_and_means_taken(tmp_path):
         row(chance=0.2, method="disagreement"),
         row(prompt=turns, completion=[{"role": "assistant", "content": "c"}], score=0.0, chance=0.2),
         chosen | {"chance": 0.5},
+        # Chosen by a score: it says nothing of the others.
+        row(method="certain", score=0.0),
     ]
     path.write_text("".join(f"{json.dumps(each)}\n" for each in rows), "utf-8")
     labels = corrected.read_people(path)
@@ -158,6 +160,7 @@ def test_labels_are_matched_by_words_and_means_taken(tmp_path):
     assert np.isnan(sample.people[2])
     assert sample.probabilities is not None
     assert sample.probabilities.tolist()[:2] == [0.2, 0.5]
+    assert sample.notes == ("1 of 4 rows left out, which a score chose (certain)",)
 
 
 def compared(folder: Path, capsys, *options: object, code: int = 0):

@@ -12,6 +12,7 @@ from plaudit.errors import UserError
 from plaudit.models.reward_model import load_reward_model
 from plaudit.models.verify import choose_layout
 from plaudit.rewards.base import FunctionReward, Reward, refusal_counts
+from plaudit.rewards.choosing import pool_of
 from plaudit.rewards.learned.batching import BatchScorer, ModelLimits, model_limits
 from plaudit.rewards.learned.scalar import LearnedReward
 from plaudit.tokens.batch import TokenBatch, batch_of
@@ -178,3 +179,22 @@ def test_nothing_asked_is_nothing_answered_and_a_pass_of_nothing_is_refused(tmp_
     assert reward.scores([]) == ()
     with pytest.raises(UserError, match="tokens_at_once 0"):
         ModelLimits(positions=None, vocabulary=61, tokens_at_once=0)
+
+
+def test_a_pool_has_the_states_that_the_head_reads_and_no_pair_without_a_verdict(tmp_path):
+    reward, model = scorer(tmp_path, tokens_at_once=64)
+    pairs = [task(5, 9, seed=seed) for seed in range(6)]
+    shared = Task(prompt=pairs[1].prompt, answers=(pairs[1].answers[0], answer(3, 7)), ended=(True, True))
+    tasks = [task(4, 200), *pairs, shared]
+    pool, places = pool_of(tasks, reward, labelled=[*pairs[:2], tasks[0]])
+    assert places == [*range(1, 8)]
+    # The answer that two pairs share stands there once.
+    assert (len(pool.prompt_A), pool.pairs_B2[-1].tolist()) == (13, [2, 12])
+    assert pool.states_AH is not None
+    assert pool.labelled_CH is not None
+    head_H = model.base.score.weight.detach().double().numpy()[0]
+    assert abs(pool.states_AH @ head_H - pool.scores_MA[0]).max() < 1e-5
+    assert abs(pool.labelled_CH @ head_H - pool.gaps_MB[0, :2]).max() < 1e-5
+    model.pooling = "mean"
+    with pytest.raises(UserError, match="a mean over tokens"):
+        pool_of(tasks, reward)

@@ -143,7 +143,7 @@ def _evaluate_judges(
     pairs = scored_pairs(evidence.records, defaultdict(lambda: None))
     contests = [contest for contest, _ in found]
     print_agreement(pairs, contests, evidence.ceiling or accuracy_ceiling(pairs, resampling), console)
-    for note in dict.fromkeys(note for judge in judges for note in judge_notes(judge)):
+    for note in (*evidence.notes, *dict.fromkeys(note for judge in judges for note in judge_notes(judge))):
         console.print(note)
     if args.out is not None:
         console.print(", ".join(str(path) for path in write_agreements(found, args.out)))

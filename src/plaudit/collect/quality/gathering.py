@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow
 
-from plaudit.collect.answers import agrees_with_gold, rows_of
+from plaudit.collect.answers import agrees_with_gold, drawn_by, rows_of
 from plaudit.collect.columns import Person, table_of
 from plaudit.collect.kinds import KINDS
 from plaudit.collect.kinds.kind import text_of
@@ -365,6 +365,7 @@ def _soft_row(body: dict[str, Any], first: int, other: int, probability: float) 
         rejected=texts[1],
         probability=probability,
         group="people",
+        **drawn_by(body),
         category=body.get("category"),
         origin=origin if isinstance(origin, str) else "",
     )

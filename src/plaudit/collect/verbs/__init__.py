@@ -135,6 +135,14 @@ def _add_project_verbs(verbs: Subparsers) -> None:
         "--gold", action="store_true", help="what the rows prefer is right: mixed in as a check"
     )
     known.add_argument("--qualify", action="store_true", help="as --gold, but asked before all other work")
+    known.add_argument(
+        "--choose", metavar="METHOD", help="only some pairs: d-optimal, disagreement, bald, thompson, random"
+    )
+    by_help, random_help = "whose scores choose", "the share of them drawn at random, which measures"
+    add.add_argument("--by", metavar="REWARD", help=f"with --choose: {by_help}")
+    add.add_argument("--most", type=positive_integer, metavar="N", help="with --choose: how many")
+    add.add_argument("--random", type=float, metavar="X", help=f"{random_help} (default: 0.2)")
+    add.add_argument("--seed", type=integer, metavar="N", help="of the choice (default: 0)")
     add_row_options(add.add_argument)
     _of_store(add, "store:add_rows")
     gold = verbs.add_parser("gold", help="gold items of what most of several reviewers say")

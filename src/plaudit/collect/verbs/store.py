@@ -12,7 +12,7 @@ from typing import Any
 
 from plaudit.cli.parser import row_options
 from plaudit.collect import progress
-from plaudit.collect.adding import Added, add_tasks, gold_of_reviewers, set_project
+from plaudit.collect.adding import Added, add_tasks, content_key, gold_of_reviewers, set_project
 from plaudit.collect.answering import take_in
 from plaudit.collect.assigning import wilson_lower
 from plaudit.collect.database import shown_address
@@ -136,7 +136,7 @@ def _qualification_notes(store: LabelStore, project: Project) -> Iterator[str]:
             f"Nobody can qualify: even {project.qualify_n} right ones of {project.qualify_n} say only "
             f"{most:.2f} for certain, and the floor is {project.qualify_floor:g}. Ask for more, or lower it"
         )
-    there = sum(1 for item in _items(store, project.name) if item["purpose"] == "qualify")
+    there = sum(1 for item in _tasks(store, project.name, "item") if item["purpose"] == "qualify")
     if there < project.qualify_n:
         yield (
             f"Nobody can qualify yet: {project.qualify_n} qualifying items are asked for, and {there} are "
@@ -144,9 +144,9 @@ def _qualification_notes(store: LabelStore, project: Project) -> Iterator[str]:
         )
 
 
-def _items(store: LabelStore, project: str) -> Iterator[dict[str, Any]]:
+def _tasks(store: LabelStore, project: str, state: str | None = None) -> Iterator[dict[str, Any]]:
     after = 0
-    while page := store.read(progress.project_tasks, project, "item", after=after):
+    while page := store.read(progress.project_tasks, project, state, after=after):
         yield from page
         after = page[-1]["seq"]
 
@@ -160,12 +160,46 @@ def add_rows(args: argparse.Namespace) -> None:
         intakes = [
             read_intake(path, project, known, format=args.format, options=options) for path in args.rows
         ]
+        if args.choose is not None:
+            _add_chosen(args, store, project, intakes)
+            return
+        _refuse_unused(args)
         for path, intake in zip(args.rows, intakes, strict=True):
             print_intake(path, intake)
             added, taken = store.write(take_in, project.name, intake.bodies, intake.given, actor=ACTOR)
             print(f"{path}: {_added_words(added, known, project)}")
             if intake.given:
                 print(f"{path}: {_taken_words(taken)}")
+
+
+def _refuse_unused(args: argparse.Namespace) -> None:
+    for name in ("by", "most", "random", "seed"):
+        if getattr(args, name) is not None:
+            raise UserError(f"--{name} says how pairs are chosen: give --choose METHOD with it")
+
+
+def _add_chosen(
+    args: argparse.Namespace, store: LabelStore, project: Project, intakes: Sequence[Intake]
+) -> None:
+    from plaudit.collect.drawing import Selection, choose_bodies
+
+    if any(intake.given for intake in intakes):
+        raise UserError("--choose: some of these pairs are filled in by people; add them without it")
+    more = {name: value for name in ("random", "seed") if (value := getattr(args, name)) is not None}
+    selection = Selection(method=args.choose, by=args.by, most=args.most, **more)
+    work = [item for item in _tasks(store, project.name) if item["purpose"] == "work"]
+    there = {content_key(item["body"]) for item in work}
+    listed = [body for intake in intakes for body in intake.bodies]
+    bodies = [body for body in listed if content_key(body) not in there]
+    if not bodies:
+        raise UserError(f"--choose: all {len(listed)} pairs are in project {project.name} already")
+    chosen, notes = choose_bodies(bodies, selection, [item["body"] for item in work if item["done"]])
+    for path, intake in zip(args.rows, intakes, strict=True):
+        print_intake(path, intake)
+    if len(bodies) < len(listed):
+        print(f"{len(listed) - len(bodies)} of {len(listed)} pairs are in {project.name} already")
+    print(*notes, sep="\n")
+    print(_added_words(store.write(add_tasks, project.name, chosen, actor=ACTOR), None, project))
 
 
 def _taken_words(taken: Any) -> str:

@@ -189,6 +189,8 @@ class AnnotationInfo(TypedDict, total=False):
     reason: str | None
     seconds: float | None
     guidelines: str | None
+    method: str | None
+    chance: float | None
     places: tuple[int, ...]
     flags: tuple[tuple[str, ...], ...]
     aspects: Mapping[str, tuple[float | None, ...]] | None
@@ -211,6 +213,8 @@ def annotation_info(row: Node, answers: int = 1) -> AnnotationInfo:
         reason=None if reason is None else reason.text(),
         seconds=optional_number(row, "seconds"),
         guidelines=optional_name(row, "guidelines"),
+        method=optional_name(row, "method"),
+        chance=optional_number(row, "chance"),
         places=tuple(map(int, places)),
         flags=tuple(
             tuple(flag.text() for flag in flags.items()) for flags in _of_answers(row, "flags", answers)

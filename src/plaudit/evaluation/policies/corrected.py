@@ -5,7 +5,6 @@ strata of the judge's confidence: Fisch et al. 2024, arXiv:2406.04291): people s
 and what it said of the rest makes that surer. A judge that is of no use gets no weight, and costs nothing.
 """
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,6 +17,7 @@ from jaxtyping import Float, Int
 
 from plaudit.data.read import read_records
 from plaudit.data.records import Comparison, Rating, Text, plain_text, preference_probability, turns_of
+from plaudit.data.transforms import measured_only
 from plaudit.errors import UserError
 from plaudit.evaluation.shares import wilson_at_size
 from plaudit.evaluation.stats import Estimate
@@ -44,6 +44,8 @@ class JudgedSample:
     """1 of rows that the figure is of, 0 of others that only show how the judge errs; None: all count."""
     strata: Int[np.ndarray, " B"] | None = None
     """Corrected by themselves; None: all together."""
+    notes: tuple[str, ...] = ()
+    """What was left out."""
 
     @property
     def labelled(self) -> Float[np.ndarray, " B"]:
@@ -289,6 +291,7 @@ def by_people(raw: Estimate, sample: JudgedSample) -> Correction | None:
     estimate = Estimate(
         value=found.value, low=found.low, high=found.high, n=len(sample.judged), prompts=raw.prompts
     )
+    weighted = () if sample.probabilities is None else ("weighted by 1/chance of being labelled",)
     return Correction(
         raw=raw,
         corrected=estimate,
@@ -296,7 +299,7 @@ def by_people(raw: Estimate, sample: JudgedSample) -> Correction | None:
         labels=found.labels,
         worth=found.worth,
         tuning=found.tuning,
-        note="" if sample.probabilities is None else "weighted by 1/chance of being labelled",
+        note="; ".join((*weighted, *sample.notes)),
     )
 
 
@@ -329,7 +332,6 @@ def _by_card(
 Key = tuple[str, ...]
 """What a label is of: what is asked, the prompt's words, the answer's or both answers'."""
 PAIR = "pair"
-_RANDOM = (None, "random")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -341,6 +343,8 @@ class PeopleLabels:
     """The mean of what people said, from 0 to 1; of a pair, that the first is the better one."""
     probabilities: Mapping[Key, float] = field(default_factory=dict[Key, float])
     """With which chance each came to be labelled; empty where all had the same."""
+    notes: tuple[str, ...] = ()
+    """What was left out."""
 
     def value(self, *key: str) -> float:
         """What people said of it; nan where nobody did."""
@@ -363,6 +367,7 @@ class PeopleLabels:
             people=np.where(missing_B, np.nan, people_B),
             prompts=prompts,
             probabilities=None if probabilities is None else np.array(probabilities),
+            notes=self.notes,
         )
 
     def _probability(self, key: Key) -> float:
@@ -372,8 +377,7 @@ class PeopleLabels:
 def read_people(path: Path) -> PeopleLabels:
     """Labels of people from rows of comparisons and ratings, as the label store exports them.
     Refuses rows of models, and rows that somebody chose without saying with which chance."""
-    records = read_records(path).records
-    chosen = _chosen(path)
+    records, notes = measured_only(read_records(path).records)
     values, probabilities, other = dict[Key, list[float]](), dict[Key, float](), Counter[str]()
     for record in records:
         if getattr(record, "group", None) == "ai":
@@ -387,8 +391,9 @@ def read_people(path: Path) -> PeopleLabels:
             continue
         key, value = found
         values.setdefault(key, []).append(value)
-        probability = chosen.get(record.origin.rpartition(":")[2])
-        if probability is not None:
+        if (probability := getattr(record, "chance", None)) is not None:
+            if not 0 < probability <= 1:
+                raise UserError(f"{record.origin}: chance {probability:g}: expected more than 0, at most 1")
             probabilities[key] = probability
     if not values:
         counted = ", ".join(f"{count} of kind {kind}" for kind, count in other.items()) or "no rows"
@@ -401,7 +406,7 @@ def read_people(path: Path) -> PeopleLabels:
             f"{path}: {len(probabilities)} of {len(values)} rows have a chance; give it for all or for none"
         )
     means = {key: sum(given) / len(given) for key, given in values.items()}
-    return PeopleLabels(source=str(path), values=means, probabilities=probabilities)
+    return PeopleLabels(source=str(path), values=means, probabilities=probabilities, notes=notes)
 
 
 def _label_of(record: object) -> tuple[Key, float] | None:
@@ -419,30 +424,3 @@ def _label_of(record: object) -> tuple[Key, float] | None:
 
 def answer_key(matter: str, prompt: Text, answer: str) -> Key:
     return (matter, plain_text(turns_of(prompt)), answer)
-
-
-def _chosen(path: Path) -> dict[str, float]:
-    """The chance of each line that has one, by its number; refuses a line that was chosen and has none."""
-    if not path.name.endswith((".jsonl", ".json")):
-        return {}
-    found = dict[str, float]()
-    for number, line in enumerate(path.read_bytes().split(b"\n"), 1):
-        row = json.loads(line) if line.strip().startswith(b"{") else {}
-        probability, method = row.get("chance"), row.get("method")
-        if probability is None and method not in _RANDOM:
-            raise UserError(
-                f"{path.name}:{number}: this label was chosen ({method}) and carries no chance, so it speaks "
-                "for itself alone: take the random share of the labels, or rows with a chance"
-            )
-        if probability is None:
-            continue
-        if (
-            isinstance(probability, bool)
-            or not isinstance(probability, int | float)
-            or not 0 < probability <= 1
-        ):
-            raise UserError(
-                f"{path.name}:{number}: chance {probability!r}: expected more than 0 and at most 1"
-            )
-        found[str(number)] = float(probability)
-    return found

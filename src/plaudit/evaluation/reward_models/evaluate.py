@@ -21,7 +21,7 @@ import yaml
 
 from plaudit.data.read import DEFAULT_OPTIONS, ReadOptions, ReadResult, open_rows, read_records
 from plaudit.data.records import Comparison, Ranking, Record, Task, plain_text
-from plaudit.data.transforms import some_of
+from plaudit.data.transforms import measured_only, some_of
 from plaudit.errors import UserError
 from plaudit.evaluation.reward_models import result
 from plaudit.evaluation.reward_models.accuracy import (
@@ -244,6 +244,8 @@ class RewardEvaluationData:
     """The layout that it was read in; public benchmarks are scored by their own rules as well."""
     ids: Mapping[str, str] = field(default_factory=dict[str, str])
     """What the rows call themselves, by origin."""
+    notes: tuple[str, ...] = ()
+    """Which of its rows are no sample, and so in no figure."""
     truth: Reward | None = None
     """The true utility, where it is known."""
     sampled: Sequence[Task] = ()
@@ -333,7 +335,7 @@ def _reward_evaluation(
         best_of=_best_of_n(reward, data, resampling),
         benchmark=_score_benchmark(data, scores, pairs, resampling),
         mistakes=_worst_mistakes(scored),
-        notes=_evaluation_notes(scored, pairs, refusal_reasons(divided_refusals(reward))),
+        notes=data.notes + _evaluation_notes(scored, pairs, refusal_reasons(divided_refusals(reward))),
         held_out=None if data.learnt_from is None else held_out_people(scored, data.learnt_from, resampling),
     )
 
@@ -419,16 +421,18 @@ def read_reward_data(
             f"{path}: holds {counts}, and neither a comparison nor a ranking; a reward "
             "model is evaluated on answers that people compared"
         )
+    measured, chosen = measured_only(preferences)
     # In the file's order: benchmarks are sorted by subset.
-    used = some_of(preferences, n, seed)
+    used = some_of(measured, n, seed)
     ids: dict[str, str] = {}
     if reading.format_name == "rewardbench2":
         # What each row calls itself: RewardBench 2 couples rows by it, and records do not keep it.
         rows = (row.raw for row in open_rows(path, format=format, options=options).rows)
         values = {row.origin: row.value for row in rows if isinstance(row.value, dict)}
         ids = {origin: str(value["id"]) for origin, value in values.items() if "id" in value}
-    data = RewardEvaluationData(name=path.name, records=used, layout=reading.format_name, ids=ids)
-    return data, tuple(_reading_notes(path, reading, preferences, used))
+    facts = {"layout": reading.format_name, "ids": ids, "notes": chosen}
+    data = RewardEvaluationData(name=path.name, records=used, **facts)
+    return data, tuple(_reading_notes(path, reading, measured, used))
 
 
 def annotators_of(path: Path, *, threshold: float) -> frozenset[str]:
@@ -446,7 +450,7 @@ def _reading_notes(
     if reading.problems:
         lines.append(f"{path.name}: {len(reading.problems)} of {reading.rows} rows are bad and left out")
     lines += [f"{path.name}: {count} × {reason} left out" for reason, count in reading.left_out.items()]
-    others = len(reading.records) - len(records)
+    others = sum(not isinstance(record, Comparison | Ranking) for record in reading.records)
     if others:
         lines.append(f"{path.name}: {others} records are neither comparisons nor rankings, and left out")
     if len(used) < len(records):

@@ -203,7 +203,7 @@ def _pairs_of_people(args: argparse.Namespace) -> list[ScoredPair]:
 
     from plaudit.data.read import read_records
     from plaudit.data.records import Comparison, Ranking
-    from plaudit.data.transforms import some_of
+    from plaudit.data.transforms import measured_only, some_of
     from plaudit.evaluation.reward_models.pairs import scored_pairs
 
     found = read_records(args.card, format=args.format, options=row_options(args))
@@ -211,6 +211,9 @@ def _pairs_of_people(args: argparse.Namespace) -> list[ScoredPair]:
     records = [record for record in found.records if isinstance(record, Comparison | Ranking)]
     if any(record.group == "ai" for record in records):
         raise UserError(f"{args.card}: rows of models (group ai) are among these; a card is made on people's")
+    records, chosen = measured_only(records)
+    for note in chosen:
+        print(note)
     # Judges score nothing: the pairs are wanted for what people said of them.
     pairs = some_of(list(scored_pairs(records, defaultdict(lambda: None))), args.n, f"pairs {args.seed}")
     if not pairs:

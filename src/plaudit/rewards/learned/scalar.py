@@ -7,6 +7,7 @@ reference does.
 import math
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -45,6 +46,24 @@ class LearnedReward(ScoredByModels):
         """The scores of the tasks, with the reason of every None."""
         with evaluation_mode(self.model):
             return self._scorer.score_tasks(tasks, self.model.rewards)
+
+    def states(self, tasks: Sequence[Task]) -> list[list[Float[np.ndarray, " H"] | None]]:
+        """What the head reads of each answer; None for one that the model cannot be shown."""
+        if self.model.pooling == "mean":
+            raise UserError(
+                f"{self.name}: its reward is a mean over tokens, so that its head reads no single state; "
+                "choose disagreement"
+            )
+        states = list[Float[np.ndarray, " H"]]()
+
+        def numbers(batch: TokenBatch) -> Float[Tensor, " N"]:
+            _, state_NH = self.model.rewards_and_states(batch, self.model.read_at(batch))
+            states.extend(state_NH.double().cpu().numpy())
+            return torch.arange(len(states) - len(state_NH), len(states), dtype=torch.float64)
+
+        with evaluation_mode(self.model):
+            rows = self._scorer.score_tasks(tasks, numbers).rows
+        return [[None if number is None else states[int(number)] for number in row] for row in rows]
 
     def step_logits(self, solutions: Sequence[Solution]) -> tuple[tuple[float, ...] | None, ...]:
         """For each solution a score for each step, read at the step's last token.
