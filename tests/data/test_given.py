@@ -13,7 +13,7 @@ from plaudit.evaluation.reward_models.pairs import score_records, scored_pairs
 from plaudit.rewards.base import FunctionReward
 
 SAID = {"reason": "It is true.", "seconds": 6.5, "guidelines": "5499befb38db", "annotator": "a1"}
-SAID |= {"method": "random", "chance": 0.25}
+SAID |= {"method": "random", "propensity": 0.25}
 PAIR = Comparison(
     prompt="Hi",
     chosen="Yo",

@@ -132,7 +132,7 @@ def drawn_by(body: Body) -> dict[str, Any]:
     share = body.get("metadata", {}).get("chance")
     # Metadata is the owner's own, and may hold anything under this name.
     is_share = "method" in body and type(share) in (int, float) and 0 < share <= 1
-    return {"method": body.get("method"), "chance": float(share) if is_share else None}
+    return {"method": body.get("method"), "propensity": float(share) if is_share else None}
 
 
 def label_from_form(shown: Shown, form: Form) -> dict[str, Any]:

@@ -171,7 +171,7 @@ class Provenance:
     """The version of the guidelines, or of a judge's wording, that it was given under."""
     method: str | None = None
     """How its task was chosen: random, or by which score; None: all were taken."""
-    chance: float | None = None
+    propensity: float | None = None
     """With which chance its task was drawn."""
     places: tuple[int, ...] = ()
     """Where each answer stood among those that were shown, the first at 0."""
@@ -355,7 +355,7 @@ def chosen_by(record: Record) -> str | None:
     >>> chosen_by(Rating(prompt="Hi", completion="Yo", score=1, method="certain"))
     'certain'
     """
-    if isinstance(record, Prompt) or record.chance is not None or record.method == RANDOM:
+    if isinstance(record, Prompt) or record.propensity is not None or record.method == RANDOM:
         return None
     return record.method
 

@@ -126,8 +126,8 @@ def row(**more: object) -> dict[str, object]:
     [
         ([row(group="ai")], "labels.jsonl:1: a row of a model"),
         ([row(method="certain")] * 2, "labels.jsonl:1: this label was chosen (certain)"),
-        ([row(chance=0)], "chance 0: expected more than 0"),
-        ([row(chance=0.5), row(prompt="other")], "1 of 2 rows have a chance"),
+        ([row(propensity=0)], "propensity 0: expected more than 0"),
+        ([row(propensity=0.5), row(prompt="other")], "1 of 2 rows have a propensity"),
         ([row(aspect="wit")], "no label that says something of answers (1 of kind rating)"),
     ],
 )
@@ -143,9 +143,9 @@ def test_labels_are_matched_by_words_and_means_taken(tmp_path):
     chosen = {"kind": "comparison", "prompt": "q", "chosen": "a", "rejected": "b", "method": "random"}
     turns = [{"role": "user", "content": "p"}]
     rows = [
-        row(chance=0.2, method="disagreement"),
-        row(prompt=turns, completion=[{"role": "assistant", "content": "c"}], score=0.0, chance=0.2),
-        chosen | {"chance": 0.5},
+        row(propensity=0.2, method="disagreement"),
+        row(prompt=turns, completion=[{"role": "assistant", "content": "c"}], score=0.0, propensity=0.2),
+        chosen | {"propensity": 0.5},
         # Chosen by a score: it says nothing of the others.
         row(method="certain", score=0.0),
     ]

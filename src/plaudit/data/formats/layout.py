@@ -190,7 +190,7 @@ class AnnotationInfo(TypedDict, total=False):
     seconds: float | None
     guidelines: str | None
     method: str | None
-    chance: float | None
+    propensity: float | None
     places: tuple[int, ...]
     flags: tuple[tuple[str, ...], ...]
     aspects: Mapping[str, tuple[float | None, ...]] | None
@@ -214,7 +214,7 @@ def annotation_info(row: Node, answers: int = 1) -> AnnotationInfo:
         seconds=optional_number(row, "seconds"),
         guidelines=optional_name(row, "guidelines"),
         method=optional_name(row, "method"),
-        chance=optional_number(row, "chance"),
+        propensity=optional_number(row, "propensity"),
         places=tuple(map(int, places)),
         flags=tuple(
             tuple(flag.text() for flag in flags.items()) for flags in _of_answers(row, "flags", answers)
