@@ -25,7 +25,6 @@ from plaudit.rollouts.sampler import SamplingSettings
 
 if TYPE_CHECKING:
     from plaudit.methods.iterative.rounds import ScoredAnswer
-    from plaudit.rewards.choosing import Choice
     from plaudit.rollouts.local import LocalSampler
     from plaudit.tokens.prompts import EncodedPrompt
 
@@ -110,18 +109,15 @@ def choose_bodies(
     pool, places = pool_of(tasks, reward, selection.method, before)
     how = {"at_random": selection.random, "seed": selection.seed}
     choices = choose(pool, selection.most, selection.method, **how)
-    marked = {places[choice.place]: _marked(bodies[places[choice.place]], choice) for choice in choices}
+    marked = dict[int, dict[str, Any]]()
+    for place, choice in ((places[choice.place], choice) for choice in choices):
+        metadata = {**bodies[place].get("metadata", {}), "chance": choice.chance}
+        marked[place] = {**bodies[place], "method": choice.method, "metadata": metadata}
     counts = ", ".join(f"{n} × {method}" for method, n in Counter(c.method for c in choices).items())
     notes = [f"{len(choices)} of {len(bodies)} pairs chosen: {counts}; {len(bodies) - len(choices)} left out"]
     if len(places) < len(bodies):
         notes.append(f"{len(bodies) - len(places)} of these, for {selection.by} has no verdict on them")
     return [marked[place] for place in sorted(marked)], notes
-
-
-def _marked(body: dict[str, Any], choice: Choice) -> dict[str, Any]:
-    metadata = {name: value for name, value in body.get("metadata", {}).items() if name != "chance"}
-    metadata |= {} if choice.chance is None else {"chance": choice.chance}
-    return {**body, "method": choice.method, "metadata": metadata}
 
 
 def draw_tasks(draw: Draw, folder: Path) -> tuple[list[Task], list[str]]:

@@ -322,18 +322,12 @@ def _draw_key(settings: CollectSettings, ask: str, place: Place) -> str:
 def _bodies(
     settings: CollectSettings, project: Project, place: Place
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    if settings.selection is None:
-        return _all_bodies(settings, project, place)
-    from plaudit.collect.drawing import choose_bodies
+    if settings.selection is not None:
+        from plaudit.collect.drawing import choose_bodies
 
-    bodies, notes = _all_bodies(replace(settings, n=None, choose=None), project, place)
-    chosen, more = choose_bodies(bodies, settings.selection)
-    return chosen, [*notes, *more]
-
-
-def _all_bodies(
-    settings: CollectSettings, project: Project, place: Place
-) -> tuple[list[dict[str, Any]], list[str]]:
+        bodies, notes = _bodies(replace(settings, n=None, choose=None), project, place)
+        chosen, more = choose_bodies(bodies, settings.selection)
+        return chosen, [*notes, *more]
     options = ReadOptions(columns=settings.columns, leave_out=settings.leave_out)
     if settings.data is not None:
         return _bodies_of_rows(settings, project, place, options)
