@@ -264,7 +264,7 @@ def test_chosen_pairs_say_how_they_were_chosen_and_figures_are_of_the_random_one
     assert "4 of 12 pairs are in helpful already\n4 of 8 pairs chosen: 2 × random, 2 × dis" in said
     sound(ensemble, "export", "--out", "labels.jsonl")
     rows = [json.loads(line) for line in Path("labels.jsonl").read_text().splitlines()]
-    methods = {(row["method"], row.get("chance")) for row in rows}
+    methods = {(row["method"], row.get("propensity")) for row in rows}
     assert methods == {("random", 2 / 12), ("d-optimal", None)}
     measure = ("--bootstrap", "2", "--device", "cpu")
     left_out = "2 of 4 rows left out, which a score chose (d-optimal)"

@@ -78,7 +78,7 @@ KINDS: list[tuple[str, dict[str, Any], Say, dict[str, Any], Sequence[records.Rec
                 reason="three is none",
                 guidelines="5499befb38db",
                 method="random",
-                chance=0.25,
+                propensity=0.25,
                 places=(1, 0),
                 flags=((), ("false",)),
                 aspects={"kind": (5, 1)},

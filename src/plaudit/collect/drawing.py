@@ -65,7 +65,7 @@ class Selection:
     """Which pairs people are given, where not all of them."""
 
     method: str
-    """random, or a score of `plaudit.rewards.choosing`."""
+    """random, or a score of `plaudit.rewards.selection`."""
     by: str | None
     """The word of the reward that scores; none at random."""
     most: int | None
@@ -75,7 +75,7 @@ class Selection:
     device: str = "auto"
 
     def __post_init__(self) -> None:
-        from plaudit.rewards.choosing import METHODS
+        from plaudit.rewards.selection import METHODS
 
         check_bounds(self)
         if self.method not in (RANDOM, *METHODS):
@@ -96,8 +96,8 @@ def choose_bodies(
     """
     from plaudit.collect.adding import content_key
     from plaudit.collect.routed import task_of
-    from plaudit.rewards.choosing import choose, pool_of
     from plaudit.rewards.registry import resolve_reward
+    from plaudit.rewards.selection import choose, pool_of
 
     # The same pair may stand in several rows.
     bodies = [*{content_key(body): body for body in bodies}.values()]
@@ -111,7 +111,7 @@ def choose_bodies(
     choices = choose(pool, selection.most, selection.method, **how)
     marked = dict[int, dict[str, Any]]()
     for place, choice in ((places[choice.place], choice) for choice in choices):
-        metadata = {**bodies[place].get("metadata", {}), "chance": choice.chance}
+        metadata = {**bodies[place].get("metadata", {}), "chance": choice.propensity}
         marked[place] = {**bodies[place], "method": choice.method, "metadata": metadata}
     counts = ", ".join(f"{n} × {method}" for method, n in Counter(c.method for c in choices).items())
     notes = [f"{len(choices)} of {len(bodies)} pairs chosen: {counts}; {len(bodies) - len(choices)} left out"]

@@ -80,7 +80,7 @@ def test_a_pool_answers_and_every_label_is_a_row(out):
 
 def test_chosen_pairs_are_distinct_and_rows_say_how_they_were_chosen(out):
     rows = read_records(out / "stages" / "chosen" / "rows.jsonl").records
-    ways = [(row.method, row.chance) for row in rows if isinstance(row, Comparison)]
+    ways = [(row.method, row.propensity) for row in rows if isinstance(row, Comparison)]
     # Eight pairs, each of which stands in several rows.
     assert sorted(ways, key=str) == [("d-optimal", None)] * 2 + [("random", 2 / 8)] * 2
     assert "4 of 8 pairs chosen: 2 × random, 2 × d-optimal; 4 left out" in seal(out, "chosen")["summary"]

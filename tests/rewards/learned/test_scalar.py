@@ -12,9 +12,9 @@ from plaudit.errors import UserError
 from plaudit.models.reward_model import load_reward_model
 from plaudit.models.verify import choose_layout
 from plaudit.rewards.base import FunctionReward, Reward, refusal_counts
-from plaudit.rewards.choosing import pool_of
 from plaudit.rewards.learned.batching import BatchScorer, ModelLimits, model_limits
 from plaudit.rewards.learned.scalar import LearnedReward
+from plaudit.rewards.selection import pool_of
 from plaudit.tokens.batch import TokenBatch, batch_of
 from plaudit.tokens.encode import make_encoder
 from tests.models.reward_zoo import CPU

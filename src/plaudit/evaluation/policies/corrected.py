@@ -393,7 +393,9 @@ def read_people(path: Path) -> PeopleLabels:
         values.setdefault(key, []).append(value)
         if (probability := getattr(record, "propensity", None)) is not None:
             if not 0 < probability <= 1:
-                raise UserError(f"{record.origin}: propensity {probability:g}: expected more than 0, at most 1")
+                raise UserError(
+                    f"{record.origin}: propensity {probability:g}: expected more than 0, at most 1"
+                )
             probabilities[key] = probability
     if not values:
         counted = ", ".join(f"{count} of kind {kind}" for kind, count in other.items()) or "no rows"
@@ -403,7 +405,7 @@ def read_people(path: Path) -> PeopleLabels:
         )
     if probabilities and len(probabilities) < len(values):
         raise UserError(
-            f"{path}: {len(probabilities)} of {len(values)} rows have a propensity; give it for all or for none"
+            f"{path}: {len(probabilities)} of {len(values)} rows have a propensity; give it for all or none"
         )
     means = {key: sum(given) / len(given) for key, given in values.items()}
     return PeopleLabels(source=str(path), values=means, probabilities=probabilities, notes=notes)

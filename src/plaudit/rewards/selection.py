@@ -97,7 +97,7 @@ class Choice:
     place: int
     """Which pair of the pool."""
     method: str
-    chance: float | None
+    propensity: float | None
     """With which chance it was drawn; None of what a score chose, which speaks for itself alone."""
 
 
@@ -153,7 +153,7 @@ def choose(
     drawn = total if method == RANDOM else min(round(at_random * most), total)
     drawn = min(drawn, most)
     places = random.Random(f"{seed}/random").sample(range(total), drawn)
-    choices = [Choice(place=place, method=RANDOM, chance=drawn / total) for place in places]
+    choices = [Choice(place=place, method=RANDOM, propensity=drawn / total) for place in places]
     if method == RANDOM:
         return choices
     spread, taken = _Spread(pool, per_prompt), {*places}
@@ -162,7 +162,7 @@ def choose(
     while place is not None and len(choices) < most:
         is_chosen = place not in taken and spread.accepts(place)
         if is_chosen:
-            choices.append(Choice(place=place, method=method, chance=None))
+            choices.append(Choice(place=place, method=method, propensity=None))
         try:
             place = order.send(is_chosen)
         except StopIteration:
@@ -207,8 +207,8 @@ def _disagreement(pool: Pool, rng: np.random.Generator) -> Order:
 
 def _bald(pool: Pool, rng: np.random.Generator) -> Order:
     """What a label would tell of which member is right: H(mean p) − mean H(p)."""
-    chance_MB = _sigmoid(pool.gaps_MB)
-    return _by_score(_entropy(chance_MB.mean(0)) - _entropy(chance_MB).mean(0), rng)
+    probability_MB = _sigmoid(pool.gaps_MB)
+    return _by_score(_entropy(probability_MB.mean(0)) - _entropy(probability_MB).mean(0), rng)
 
 
 def _certain(pool: Pool, rng: np.random.Generator) -> Order:
@@ -232,8 +232,8 @@ def _d_optimal(pool: Pool, rng: np.random.Generator) -> Order:
     """The most of p(1 − p)·δᵀA⁻¹δ, A = λI + Σ p(1 − p)·δδᵀ of what is labelled and chosen, one at a time."""
     assert pool.states_AH is not None
     delta_BH = pool.states_AH[pool.pairs_B2[:, 0]] - pool.states_AH[pool.pairs_B2[:, 1]]
-    chance_B = _sigmoid(pool.gaps_MB.mean(0))
-    weight_B = chance_B * (1 - chance_B)
+    probability_B = _sigmoid(pool.gaps_MB.mean(0))
+    weight_B = probability_B * (1 - probability_B)
     labelled_CH = np.zeros((0, delta_BH.shape[1])) if pool.labelled_CH is None else pool.labelled_CH
     # A quarter is the most that p(1 − p) can be; what was labelled is not scored again.
     inverse_HH = np.linalg.inv(_RIDGE * np.eye(delta_BH.shape[1]) + labelled_CH.T @ labelled_CH / 4)
@@ -254,8 +254,8 @@ def _sigmoid(gap: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
     return 0.5 * (1 + np.tanh(gap / 2))
 
 
-def _entropy(chance: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
-    safe = np.clip(chance, 1e-12, 1 - 1e-12)
+def _entropy(probability: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+    safe = np.clip(probability, 1e-12, 1 - 1e-12)
     return -(safe * np.log(safe) + (1 - safe) * np.log(1 - safe))
 
 
