@@ -32,7 +32,8 @@ def z_score(
     """
     centred_N = centred(reward_N, group_N)
     # Without ε a group of equal rewards is 0 / 0; it is 0.
-    return centred_N / (std_of_group(reward_N, group_N) + epsilon).masked_fill(centred_N == 0, 1.0)
+    std_N = (std_of_group(reward_N, group_N) + epsilon).masked_fill(centred_N == 0, 1.0)
+    return centred_N / std_N
 
 
 def steps_z_score(
@@ -109,7 +110,8 @@ def nonzero_std_groups(
     >>> nonzero_std_groups(torch.tensor([0.0, 1.0, 1.0]), torch.tensor([0, 0, 1]), groups=2).tolist()
     [True, False]
     """
-    return group_highest(reward_N, group_N, groups=groups) > group_lowest(reward_N, group_N, groups=groups)
+    highest_P = group_highest(reward_N, group_N, groups=groups)
+    return highest_P > group_lowest(reward_N, group_N, groups=groups)
 
 
 def greedy_baseline(

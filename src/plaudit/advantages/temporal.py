@@ -40,7 +40,8 @@ def step_rewards(score_NS: Float[Tensor, "N S"], end_NT: Bool[Tensor, "N T"]) ->
     tensor([[0., 1., 2., 0.]])
     """
     # Before the first end the index would be −1: it reads step 0, and the mask takes that away.
-    return score_NS.gather(1, (end_NT.cumsum(-1) - 1).clamp(min=0)).masked_fill(~end_NT, 0.0)
+    step_NT = (end_NT.cumsum(-1) - 1).clamp(min=0)
+    return score_NS.gather(1, step_NT).masked_fill(~end_NT, 0.0)
 
 
 def reward_to_go(

@@ -98,4 +98,5 @@ def proportional_beta(
     1.1
     """
     # Held, since one round's KL is noisy: β moves by at most 20 % in `horizon` samples.
-    return beta * (1.0 + min(max(kl / target - 1.0, -0.2), 0.2) * samples / horizon)
+    error = min(max(kl / target - 1.0, -0.2), 0.2)
+    return beta * (1.0 + error * samples / horizon)

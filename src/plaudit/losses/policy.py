@@ -49,7 +49,8 @@ def clipped(
     tensor([[-2.4000,  3.0000]])
     """
     # Above the range with A > 0 and below it with A < 0 the minimum takes this side, which has no gradient.
-    return _pessimistic_surrogate(ratio_NT, ratio_NT.clamp(min=1 - low, max=1 + high), advantage_NT)
+    bounded_NT = ratio_NT.clamp(min=1 - low, max=1 + high)
+    return _pessimistic_surrogate(ratio_NT, bounded_NT, advantage_NT)
 
 
 def dual_clipped(
@@ -147,7 +148,8 @@ def cispo(
     8.0
     """
     # The clamp is on a weight: unlike PPO's, it cuts no path from the loss to log π.
-    return ratio_NT.detach().clamp(min=1 - low, max=1 + high) * policy_gradient(logp_NT, advantage_NT)
+    weight_NT = ratio_NT.detach().clamp(min=1 - low, max=1 + high)
+    return weight_NT * policy_gradient(logp_NT, advantage_NT)
 
 
 def p3o_separate(

@@ -166,7 +166,8 @@ def rao_kupper(
     theta_ = torch.as_tensor(theta, dtype=gap_B.dtype, device=gap_B.device)
     win_B, loss_B = logsigmoid(gap_B - theta_.log()), logsigmoid(-gap_B - theta_.log())
     # log(θ² − 1) as a product: near θ = 1 the square would lose the digits that matter.
-    return torch.stack((win_B, (theta_ - 1).log() + (theta_ + 1).log() + win_B + loss_B, loss_B), -1)
+    tie_B = (theta_ - 1).log() + (theta_ + 1).log() + win_B + loss_B
+    return torch.stack((win_B, tie_B, loss_B), -1)
 
 
 def win_tie_lose(logp_B3: Float[Tensor, "B 3"], label_B3: Float[Tensor, "B 3"]) -> Float[Tensor, " B"]:

@@ -42,7 +42,9 @@ class TokenDivergence:
 
 def divergence_between(student: Readout, teacher: Readout, divergence: Divergence) -> TokenDivergence:
     """The divergence at each token, in float32 or better, differentiable by all that is the student's.
-    The teacher gets no gradient. Under autocast the products are made in its dtype."""
+
+    The teacher gets no gradient. Under autocast the products are made in its dtype.
+    """
     tokens = student.hidden_MH.shape[0], teacher.hidden_MH.shape[0]
     words = student.weight_VH.shape[0], teacher.weight_VH.shape[0]
     if tokens[0] != tokens[1] or words[0] != words[1]:
@@ -50,10 +52,12 @@ def divergence_between(student: Readout, teacher: Readout, divergence: Divergenc
             f"student and teacher have {tokens} tokens and vocabularies of {words}: not the same"
         )
     # The teacher travels in a record and not as an argument: autograd never looks at it for gradients.
-    dtype = product_dtype(student.hidden_MH)
-    teacher_dtype = product_dtype(teacher.hidden_MH)
     blockwise = _DivergenceBlocks(
-        divergence=divergence, rule=student.rule, dtype=dtype, teacher=teacher, teacher_dtype=teacher_dtype
+        divergence=divergence,
+        rule=student.rule,
+        dtype=product_dtype(student.hidden_MH),
+        teacher=teacher,
+        teacher_dtype=product_dtype(teacher.hidden_MH),
     )
     divergence_M, likeliest_M = _apply(blockwise, student.hidden_MH, student.weight_VH, student.bias_V)
     return TokenDivergence(divergence_M=divergence_M, likeliest_M=likeliest_M)
@@ -213,7 +217,8 @@ def _gradient(blockwise: _DivergenceBlocks, raw_mV: Tensor, teacher_mV: Tensor, 
     # `backward` runs without a graph; this block gets one of its own, which is freed with the block.
     with torch.enable_grad():
         raw_mV.requires_grad_()
-        return torch.autograd.grad(blockwise.block_divergence(raw_mV, teacher_mV), raw_mV, grad_m)[0]
+        value_m = blockwise.block_divergence(raw_mV, teacher_mV)
+        return torch.autograd.grad(value_m, raw_mV, grad_m)[0]
 
 
 def _raw_logits(hidden_mH: Tensor, weight_VH: Tensor, bias_V: Tensor | None) -> Tensor:

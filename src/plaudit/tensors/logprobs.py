@@ -21,7 +21,9 @@ from torch import Tensor
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogitRule:
     """What happens to the raw product: logit = cap·tanh(scale·raw / cap) / temperature.
-    Example: Gemma 2 is ``LogitRule(cap=30.0)``; Cohere is ``LogitRule(scale=0.0625)``."""
+
+    Example: Gemma 2 is ``LogitRule(cap=30.0)``; Cohere is ``LogitRule(scale=0.0625)``.
+    """
 
     scale: float = 1.0
     """Factor on the raw product (Cohere, Granite)."""
@@ -94,7 +96,8 @@ class Projection:
 
     def logits(self, hidden_mH: Tensor, words: slice) -> Tensor:
         """Of one block, in float32 or better."""
-        raw_mv = wide_product(hidden_mH, self.weight_VH[words].to(self.arithmetic.dtype).T)
+        weight_vH = self.weight_VH[words].to(self.arithmetic.dtype)
+        raw_mv = wide_product(hidden_mH, weight_vH.T)
         return self.arithmetic.rule.apply(raw_mv if self.bias_V is None else raw_mv + self.bias_V[words])
 
     @property
@@ -207,9 +210,13 @@ def add_product(into: Tensor, left: Tensor, right: Tensor) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockSums:
-    """Sums over the vocabulary for a block of rows, accumulated block by block. Every block's sums have their
-    place beforehand: small tensors that outlive a block would lie between the blocks in memory, and the heap
-    would grow by a block for each. Example: ``BlockSums.allocate(head, hidden_mH, target_m)``."""
+    """Sums over the vocabulary for a block of rows, accumulated block by block.
+
+    Every block's sums have their place beforehand: small tensors that outlive a block would lie between
+    the blocks in memory, and the heap would grow by a block for each.
+
+    Example: ``BlockSums.allocate(head, hidden_mH, target_m)``
+    """
 
     head: Projection
     words_C: list[slice]
@@ -321,7 +328,9 @@ def score_tokens_equally_weighted(
     rule: LogitRule = PLAIN,
 ) -> TokenScores:
     """`score_tokens` for a loss that counts every log-prob the same: a quarter less work.
-    Should the loss not do so after all, the gradient is made afresh: it is right either way."""
+
+    Should the loss not do so after all, the gradient is made afresh: it is right either way.
+    """
     may_overflow = torch.float16 in (weight_VH.dtype, product_dtype(hidden_MH))
     # A cap makes the slope depend on the logit; float16 could overflow before the loss's small factor.
     early = rule.cap is None and torch.is_grad_enabled() and not may_overflow

@@ -81,8 +81,10 @@ def whiten(
     epsilon: int | float = 1e-8,
 ) -> Float[Tensor, "*N"]:
     """(x − mean) / √(variance + ε) where the mask is True, 0 elsewhere; without ``shift`` + mean again.
+
     ``batch_moments`` are those of the whole batch; without them these values are taken for the whole. Ziegler
-    et al. 2019 whiten rewards without the shift and advantages with it, arXiv:1909.08593."""
+    et al. 2019 whiten rewards without the shift and advantages with it, arXiv:1909.08593.
+    """
     total = moments(value_N, mask_N) if batch_moments is None else batch_moments
     white_N = (value_N - total.mean) * (total.variance + epsilon).rsqrt()
     return (white_N if shift else white_N + total.mean).masked_fill(~mask_N, 0.0)

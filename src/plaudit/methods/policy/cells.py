@@ -89,7 +89,8 @@ def _token_rewards(inputs: AdvantageInputs, *, whiten_rewards: bool) -> Tensor:
 
 def _first_of(value_NT: Tensor, mask_NT: Tensor) -> Tensor:
     # argmax gives the first of equal maxima: where the completion's own tokens begin.
-    return value_NT.gather(1, mask_NT.to(value_NT.dtype).argmax(-1, keepdim=True))[:, 0]
+    first_N1 = mask_NT.to(value_NT.dtype).argmax(-1, keepdim=True)
+    return value_NT.gather(1, first_N1)[:, 0]
 
 
 @needs("critic", "token_rewards", "whitening")
@@ -126,7 +127,8 @@ def whitened(inputs: AdvantageInputs, /, gamma: Gamma = 1.0, whiten_rewards: Whi
 @needs("critic", "bandit_critic")
 def bandit(inputs: AdvantageInputs, /) -> Tensor:
     """r − V of the whole answer; its critic is taught the reward of the whole answer at each token."""
-    return temporal.bandit(inputs.reward_N, _first_of(inputs.value_NT, inputs.mask_NT), inputs.mask_NT)
+    value_N = _first_of(inputs.value_NT, inputs.mask_NT)
+    return temporal.bandit(inputs.reward_N, value_N, inputs.mask_NT)
 
 
 @needs("group")
@@ -160,7 +162,8 @@ def greedy(inputs: AdvantageInputs, /) -> Tensor:
 @needs("rival")
 def preference(inputs: AdvantageInputs, /) -> Tensor:
     """P(y ≻ y′) − ½, less the KL; P is a judge's, or σ(r − r′)."""
-    return masked.broadcast_to_tokens(inputs.win_probability_N - 0.5 - inputs.kl_cost_N, inputs.mask_NT)
+    advantage_N = inputs.win_probability_N - 0.5 - inputs.kl_cost_N
+    return masked.broadcast_to_tokens(advantage_N, inputs.mask_NT)
 
 
 def running(inputs: AdvantageInputs, /) -> Tensor:
