@@ -37,14 +37,14 @@ from plaudit.lab.world.making import answer_tasks, endless_questions
 from plaudit.lab.world.prompts import Split
 from plaudit.lab.world.verdicts import crowd
 from plaudit.methods.reward_model.config import EnsembleSettings
-from plaudit.models.reward_model import RewardModel
+from plaudit.models.reward_model import RewardModel, new_reward_model
 from plaudit.rewards.choosing import METHODS, RANDOM, Pool, choose
 from plaudit.rewards.combine.aggregate import CombinedReward
 from plaudit.rewards.learned.scalar import LearnedReward
 from plaudit.rewards.load import load_reward
 from plaudit.rollouts.sampler import SamplingSettings
 from plaudit.tokens.batch import batch_of
-from plaudit.tokens.encode import Encoder
+from plaudit.tokens.encode import Encoder, make_encoder
 from plaudit.tokens.microbatch import ForwardInputs, micro_batches_in_order
 
 Array = np.ndarray
@@ -52,14 +52,13 @@ SEEDS = 10
 POOL, TESTED = 6000, 2000
 """Pairs of the corpus's answers that may be asked about; held-out pairs at most."""
 PER_PROMPT = 2
-BEFORE = 2000
-"""Comparisons of the corpus's answers that the reward whose states are read has learnt from."""
 LENGTH = 3.0
 """The mean squared length of a pair's states, by which a ridge of 1 is about right for random."""
 SETTINGS = {
     "corpus": "the corpus's, pairs given",
     "own": "its own, pairs given",
     "eight": "its own, two of eight",
+    "corpus-linear": "the corpus's, pairs given, labels by a linear head",
 }
 FIRST, BATCH, LAST = 100, 200, 3100
 """Labels to begin with, in a batch, and at the end."""
@@ -83,6 +82,8 @@ class Candidates:
     tasks: Sequence[Task]
     states_AH: Array
     pairs_B2: Array
+    taste_H: Array | None = None
+    """Where labels are by a head: what it likes, with the chances that the logistic model gives."""
 
     @cached_property
     def prompt_A(self) -> Array:
@@ -100,10 +101,13 @@ class Candidates:
         return [(n, place) for n, task in enumerate(self.tasks) for place in range(len(task.answers))]
 
     @cached_property
-    def gap_B(self) -> Array:
-        """By how much the first is truly better."""
+    def truth_B(self) -> Array:
+        """How likely the first truly is the better one: 0 or 1, a half where they are worth the same."""
+        if self.taste_H is not None:
+            return _sigmoid(self.delta_BH @ self.taste_H)
         worth = [utility(self.tasks[n].prompt, self.tasks[n].answers[place]) for n, place in self.answers]
-        return np.array(worth)[self.pairs_B2] @ [1.0, -1.0]
+        gap_B = np.array(worth)[self.pairs_B2] @ [1.0, -1.0]
+        return np.where(np.abs(gap_B) < 1e-9, 0.5, gap_B > 0)
 
     def pair(self, place: int) -> Task:
         """A pair as it is shown."""
@@ -119,6 +123,8 @@ class Candidates:
 
     def label(self, place: int, seed: int) -> float:
         """Whether the first is preferred; a half for a tie."""
+        if self.taste_H is not None:
+            return float(np.random.default_rng([seed, place]).random() < self.truth_B[place])
         first, second = self.verdict(place, seed).marks
         return 0.5 if first.rank == second.rank else float(first.rank < second.rank)
 
@@ -137,53 +143,60 @@ def drawn(lab: Lab, split: Split) -> list[Task]:
     return [each.task(own) for each, own in zip(questions, different, strict=True) if len(own) > 1]
 
 
-def states_of(model: RewardModel, encoder: Encoder, tasks: Sequence[Task]) -> Array:
-    """The last state at the last token of each answer, where a reward's head reads."""
-
-    def last(inputs: ForwardInputs) -> torch.Tensor:
-        # Those past an answer's end are 0, and its own rise.
-        return inputs.own_NT.amax(-1)
-
+def states_of(model: RewardModel, encoder: Encoder, tasks: Sequence[Task], *, mean: bool) -> Array:
+    """What a reward's head reads of each answer: its last state, or the mean over its tokens."""
     found = list[Array]()
     examples = [encoder.encode(task.prompt, task.answers) for task in tasks]
     for micro_batch in micro_batches_in_order(examples, TOKENS):
+        batch = batch_of(micro_batch)
+
+        def own(inputs: ForwardInputs, mask_NT: torch.Tensor = batch.host.mask_NT) -> torch.Tensor:
+            return inputs.own_NT[mask_NT]
+
         with torch.no_grad():
-            _, hidden_NH = model.rewards_and_states(batch_of(micro_batch).to(model.device), last)
-        found.append(hidden_NH.double().cpu().numpy())
-    return np.concatenate(found)
+            _, hidden_MH = model.rewards_and_states(batch.to(model.device), own)
+        parts = hidden_MH.double().cpu().split(batch.host.mask_NT.sum(-1).tolist())
+        found += [(part.mean(0) if mean else part[-1]).numpy() for part in parts]
+    return np.stack(found)
 
 
-def candidates(lab: Lab, tasks: Sequence[Task], *, every: bool) -> Candidates:
-    """With all pairs of a prompt's answers, or pairs that share no answer; its states are a reward's."""
-    reward = load_reward(lab.trained("before", lab.compared("crowd", BEFORE, seed=7)), device=lab.device)
-    assert isinstance(reward, LearnedReward)
-    pairs, start = list[tuple[int, int]](), 0
+def pairs_of(tasks: Sequence[Task], *, every: bool) -> Array:
+    """All pairs of a prompt's answers, or as many as share no answer."""
+    found, start = list[tuple[int, int]](), 0
     for task in tasks:
         places = range(start, start + len(task.answers))
-        pairs += combinations(places, 2) if every else zip(places[::2], places[1::2], strict=False)
+        found += combinations(places, 2) if every else zip(places[::2], places[1::2], strict=False)
         start = places.stop
-    states_AH = states_of(reward.model, reward.encoder, tasks)
-    return Candidates(tasks=tasks, states_AH=states_AH, pairs_B2=np.array(pairs))
+    return np.array(found)
 
 
 def prepared(lab: Lab, setting: str) -> tuple[Candidates, Candidates]:
     """What may be asked about, and what heads are judged on."""
     splits: tuple[Split, Split] = ("train", "validation")
-    if setting == "corpus":
-        tasks = [
-            answer_tasks(n, answers=2, split=split) for n, split in zip((POOL, TESTED), splits, strict=True)
-        ]
-    else:
-        tasks = [drawn(lab, split) for split in splits]
-    pool = candidates(lab, tasks[0], every=setting == "eight")
-    tested = candidates(lab, tasks[1], every=True)
+    folder = lab.sft_model(SHOWN)
+    encoder = make_encoder(folder)
+    model = new_reward_model(folder, encoder=encoder, dtype=torch.float32, device=torch.device(lab.device))
+    both = list[Candidates]()
+    for split, most in zip(splits, (POOL, TESTED), strict=True):
+        is_corpus = setting.startswith("corpus")
+        tasks = answer_tasks(most, answers=2, split=split) if is_corpus else drawn(lab, split)
+        pairs_B2 = pairs_of(tasks, every=setting.startswith("eight") or split == "validation")
+        states_AH = states_of(model, encoder, tasks, mean=True)
+        both.append(Candidates(tasks=tasks, states_AH=states_AH, pairs_B2=pairs_B2))
+    pool, tested = both
     unit = math.sqrt(LENGTH / float((pool.delta_BH**2).sum(1).mean()))
-    scaled = [replace(each, states_AH=each.states_AH * unit) for each in (pool, tested)]
-    return scaled[0], replace(scaled[1], pairs_B2=_some(scaled[1].pairs_B2))
+    pool, tested = (replace(each, states_AH=each.states_AH * unit) for each in both)
+    tested = replace(tested, pairs_B2=tested.pairs_B2[some(len(tested.pairs_B2), TESTED)])
+    if not setting.endswith("-linear"):
+        return pool, tested
+    places = some(len(pool.pairs_B2), LAST)
+    taste_H = fitted(pool.delta_BH[places], np.array([pool.label(place, 777) for place in places]))
+    return replace(pool, taste_H=taste_H), replace(tested, taste_H=taste_H)
 
 
-def _some(pairs_B2: Array) -> Array:
-    return np.random.default_rng(0).permutation(pairs_B2)[:TESTED]
+def some(total: int, most: int) -> list[int]:
+    """Places of rows, drawn once for all."""
+    return np.random.default_rng(0).permutation(total)[:most].tolist()
 
 
 def fitted(
@@ -192,13 +205,23 @@ def fitted(
     """The logistic regression with ridge 1 of labels on pairs, by Newton's steps."""
     weight_C = np.ones(len(label_C)) if weight_C is None else weight_C
     head_H = np.zeros(delta_CH.shape[1]) if start_H is None else start_H
-    for _ in range(20):
+
+    def loss_of(head_H: Array) -> float:
+        gap_C = delta_CH @ head_H
+        return float(weight_C @ (np.logaddexp(0, gap_C) - label_C * gap_C) + head_H @ head_H / 2)
+
+    for _ in range(50):
         chance_C = _sigmoid(delta_CH @ head_H)
         gradient_H = delta_CH.T @ (weight_C * (chance_C - label_C)) + head_H
         curve_C = weight_C * chance_C * (1 - chance_C)
         step_H = np.linalg.solve((delta_CH.T * curve_C) @ delta_CH + np.eye(len(head_H)), gradient_H)
-        head_H = head_H - step_H
-        if np.abs(step_H).max() < 1e-4:
+        before = loss_of(head_H)
+        # A whole step may go too far where all pairs are nearly certain.
+        share = next(
+            (part for part in 0.5 ** np.arange(20) if loss_of(head_H - part * step_H) <= before), 0.0
+        )
+        head_H = head_H - share * step_H
+        if np.abs(share * step_H).max() < 1e-4:
             break
     return head_H
 
@@ -217,9 +240,10 @@ class Point(NamedTuple):
 
 def judged(tested: Candidates, head_H: Array, labels: int) -> Point:
     """Against the truth, where it tells the answers apart."""
-    differ_B = np.abs(tested.gap_B) > 1e-9
-    gap_B = (tested.delta_BH @ head_H)[differ_B] * np.sign(tested.gap_B[differ_B])
-    return Point(labels, float(np.logaddexp(0, -gap_B).mean()), float((gap_B > 0).mean()))
+    differ_B = tested.truth_B != 0.5
+    gap_B, truth_B = (tested.delta_BH @ head_H)[differ_B], tested.truth_B[differ_B]
+    loss_B = np.logaddexp(0, gap_B) - truth_B * gap_B
+    return Point(labels, float(loss_B.mean()), float(((gap_B > 0) == (truth_B > 0.5)).mean()))
 
 
 class Asking:
@@ -369,14 +393,14 @@ def whole_point(lab: Lab, pool: Candidates, tested: Candidates, method: str, see
     first, left = order[:250], order[250:]
     ensemble = replace(lab.usual(), seed=seed, ensemble=EnsembleSettings(members=4))
     folder = lab.trained(
-        f"choosing-first-{seed}", _labelled(lab, pool, first, f"first-{seed}", seed), ensemble
+        f"choosing-first-{seed}", labelled(lab, pool, first, f"first-{seed}", seed), ensemble
     )
     before = load_reward(folder, device=lab.device)
     assert isinstance(before, CombinedReward)
     member = before.members[0]
     assert isinstance(member, LearnedReward)
     rows = [[score or 0.0 for row in each.scores(pool.tasks) for score in row] for each in before.members]
-    states_AH = states_of(member.model, member.encoder, pool.tasks)
+    states_AH = states_of(member.model, member.encoder, pool.tasks, mean=False)
     delta_BH = states_AH[pool.pairs_B2[:, 0]] - states_AH[pool.pairs_B2[:, 1]]
     chosen = choose(
         Pool(
@@ -391,13 +415,13 @@ def whole_point(lab: Lab, pool: Candidates, tested: Candidates, method: str, see
         seed=seed,
     )
     name = f"choosing-{method}-{seed}"
-    data = _labelled(lab, pool, [*first, *(left[each.place] for each in chosen)], name, seed)
+    data = labelled(lab, pool, [*first, *(left[each.place] for each in chosen)], name, seed)
     reward = load_reward(lab.trained(name, data, replace(lab.usual(), seed=seed)), device=lab.device)
     scores = np.array([score or 0.0 for row in reward.scores(tested.tasks) for score in row])
     return judged(replace(tested, states_AH=scores[:, None]), np.ones(1), 1000)
 
 
-def _labelled(lab: Lab, pool: Candidates, places: Sequence[int], name: str, seed: int) -> Path:
+def labelled(lab: Lab, pool: Candidates, places: Sequence[int], name: str, seed: int) -> Path:
     """The comparisons of some pairs by the crowd."""
     path = lab.folder / "data" / f"{name}.jsonl"
     if not path.exists():
