@@ -3,11 +3,11 @@
     python -m benchmarks.choosing --out lab --seeds 10 --only linear   # begun again, it goes on
     python -m benchmarks.choosing --out lab --seeds 3 --only whole
 
-`linear` learns heads on frozen states of a fine-tuned model: the last layer's, their mean over an answer. Each
-method begins with the same 100 labels and goes on in batches of 200, a fifth of which are random. Labels are
-a crowd's; heads are judged by the truth, on pairs about prompts that nobody is asked about. The figure is how
-many random labels a label of a method is worth, on the way to what random reaches with 500, 1,000 and 2,000.
-`whole` trains rewards with all of their weights. Curves lie in the folder, as JSON.
+`linear` learns heads on frozen states of a fine-tuned model: the last layer's, their mean over an answer.
+Each method begins with the same 100 labels and goes on in batches of 200, a fifth of which are random. Labels
+are a crowd's; heads are judged by the truth, on pairs about prompts that nobody is asked about. The figure is
+how many random labels a label of a method is worth, on the way to what random reaches with 500, 1,000 and
+2,000. `whole` trains rewards with all of their weights. Curves lie in the folder, as JSON.
 """
 
 from __future__ import annotations
