@@ -44,14 +44,15 @@ MEMBERS = 8
 AGAIN = "random, drawn anew"
 """Random against random: what the figure says where nothing is to be gained."""
 COMPARED = (*METHODS, AGAIN)
+RESAMPLED = 1000
 WHOLE = (RANDOM, "d-optimal", "disagreement")
-LAST_WORDS = (f"log-loss with {LAST:,}", f"right with {LAST:,}")
+LAST_WORDS = (f"at {AIMS[1]:,}, of mean curves", f"log-loss with {LAST:,}", f"right with {LAST:,}")
 
 
 class Point(NamedTuple):
     """How good a head is after so many labels."""
 
-    labels: int
+    labels: float
     loss: float
     right: float
 
@@ -126,23 +127,29 @@ def curve(pool: Candidates, tested: Candidates, method: str, seed: int) -> list[
     return points
 
 
-def saved(points: Sequence[Point], other: Sequence[Point], aim: int) -> tuple[float, bool]:
-    """How many labels of random one of another method is worth, and whether that came as far at all.
+def falling(points: Sequence[Point]) -> Array:
+    """The losses smoothed to fall: labels and held-out pairs are few enough to make steps up and down."""
+    return isotonic_regression([point.loss for point in points], increasing=False).x
 
-    Both curves are smoothed to fall, as labels and held-out pairs are few enough to make steps up and down;
-    where the other one never comes as far it is said to with its last label, which flatters it.
-    """
-    losses, others = (
-        isotonic_regression([p.loss for p in own], increasing=False).x for own in (points, other)
-    )
-    wanted = float(np.interp(aim, [point.labels for point in points], losses))
-    place = next((n for n, loss in enumerate(others) if loss <= wanted), None)
-    if place is None:
-        return aim / other[-1].labels, False
+
+def needed(points: Sequence[Point], wanted: float) -> tuple[float, bool]:
+    """With how many labels a loss is first reached; where it never is, with the last, which flatters."""
+    losses = falling(points)
+    place = int(np.argmax(losses <= wanted))
+    if losses[place] > wanted:
+        return points[-1].labels, False
     if place == 0:
-        return aim / other[0].labels, True
-    share = (others[place - 1] - wanted) / (others[place - 1] - others[place])
-    return aim / (other[place - 1].labels + share * (other[place].labels - other[place - 1].labels)), True
+        return points[0].labels, True
+    share = (losses[place - 1] - wanted) / (losses[place - 1] - losses[place])
+    return points[place - 1].labels + share * (points[place].labels - points[place - 1].labels), True
+
+
+def saved(points: Sequence[Point], other: Sequence[Point], aim: int) -> tuple[float, bool]:
+    """How many labels of random one of another method is worth, and whether that came as far at all."""
+    wanted = float(np.interp(aim, [point.labels for point in points], falling(points)))
+    labels, is_reached = needed(other, wanted)
+    # Where random stood still for a while, it too is counted from when it first was there.
+    return needed(points, wanted)[0] / labels, is_reached
 
 
 Curves = Mapping[str, Sequence[Sequence[Point]]]
@@ -172,7 +179,7 @@ def linear(lab: Lab) -> Table:
         found = curves_of(lab, setting, seeds)
         for method, own in found.items():
             last = [curve[-1] for curve in own]
-            worth = ("1",) * len(AIMS) if method == RANDOM else _worth(found[RANDOM], own)
+            worth = ("1",) * 4 if method == RANDOM else _all_worth(found[RANDOM], own)
             yield what, method, *worth, numbers([p.loss for p in last], 3), shares([p.right for p in last])
 
 
@@ -185,6 +192,26 @@ def _worth(random_ones: Sequence[Sequence[Point]], own: Sequence[Sequence[Point]
         missed = sum(not reached for _, reached in pairs)
         interval = f" ({math.exp(mean - half):.2f}–{math.exp(mean + half):.2f})" if len(logs) > 1 else ""
         yield f"{math.exp(mean):.2f}{interval}" + (f", {missed} short" if missed else "")
+
+
+def _all_worth(random_ones: Sequence[Sequence[Point]], own: Sequence[Sequence[Point]]) -> Iterator[str]:
+    yield from _worth(random_ones, own)
+    yield _worth_of_means(random_ones, own)
+
+
+def _worth_of_means(random_ones: Sequence[Sequence[Point]], own: Sequence[Sequence[Point]]) -> str:
+    """The same of the curves' means over the seeds, the interval by drawing seeds anew."""
+    draws, count = np.random.default_rng(0), len(own)
+    places = [np.arange(count), *draws.integers(0, count, (RESAMPLED, count))]
+    ratios = [saved(_mean(random_ones, each), _mean(own, each), AIMS[1])[0] for each in places]
+    low, high = np.quantile(ratios[1:], (0.025, 0.975))
+    return f"{ratios[0]:.2f} ({low:.2f}–{high:.2f})"
+
+
+def _mean(curves: Sequence[Sequence[Point]], places: Array) -> list[Point]:
+    return [
+        Point(*map(fmean, zip(*(curves[n][k] for n in places), strict=True))) for k in range(len(curves[0]))
+    ]
 
 
 def whole(lab: Lab) -> Table:
