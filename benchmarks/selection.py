@@ -1,7 +1,7 @@
 """Whether it pays to choose which pairs people are asked about: labels saved on the embedded world.
 
-    python -m benchmarks.choosing --out lab --seeds 10 --only linear   # begun again, it goes on
-    python -m benchmarks.choosing --out lab --seeds 3 --only whole
+    python -m benchmarks.selection --out lab --seeds 10 --only linear   # begun again, it goes on
+    python -m benchmarks.selection --out lab --seeds 3 --only whole
 
 `linear` learns heads on frozen states of a fine-tuned model: the last layer's, their mean over an answer.
 Each method begins with the same 100 labels and goes on in batches of 200, a fifth of which are random. Labels
@@ -22,9 +22,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import isotonic_regression
 
-from benchmarks.choosing_pool import SETTINGS, Array, Candidates, fitted, labelled, prepared, states_of
 from benchmarks.intervals import half_width, numbers, shares
 from benchmarks.lab import Lab
+from benchmarks.selection_pool import SETTINGS, Array, Candidates, fitted, labelled, prepared, states_of
 from benchmarks.studies import Table, run_studies
 from plaudit.methods.reward_model.config import EnsembleSettings
 from plaudit.rewards.combine.aggregate import CombinedReward
