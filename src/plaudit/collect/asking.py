@@ -199,11 +199,13 @@ def task_body(
     kind: str = USUAL,
     source: Mapping[str, Any] | None = None,
     sources: Sequence[str] = (),
+    method: str | None = None,
     **metadata: Any,
 ) -> dict[str, Any]:
     """What a store asks of a task's answers, with what finds the task again; nobody is shown more than texts.
 
-    ``sources`` says whose each answer is, where not all are the policy's in ``source``.
+    ``sources`` says whose each answer is, where not all are the policy's in ``source``, and ``method`` how
+    the task was chosen, where not all were taken.
 
     >>> task = Task(prompt="What does the owl eat?", answers=("Mice.", "Bark."), ended=(True, True))
     >>> task_body(task, source={"model": "sft"}, round=1)["candidates"][0]
@@ -217,7 +219,7 @@ def task_body(
         )
     ]
     body: dict[str, Any] = {"kind": kind, "prompt": text_to_json(task.prompt), "candidates": candidates}
-    carried = {"category": task.category, "reference_answer": task.reference_answer}
+    carried = {"category": task.category, "reference_answer": task.reference_answer, "method": method}
     body |= {name: value for name, value in carried.items() if value is not None}
     return body | ({"metadata": metadata} if metadata else {})
 

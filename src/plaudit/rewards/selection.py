@@ -170,16 +170,21 @@ def choose(
     return choices
 
 
-def _refuse(pool: Pool, most: int, method: str, at_random: float) -> None:
+def refuse_method(method: str, members: int) -> None:
+    """Complain about a score that there is not, or that needs more members than a reward has."""
     if method not in METHODS and method != RANDOM:
         raise UserError(f"choose {method}: expected one of {', '.join((RANDOM, *METHODS))}")
-    if most < 1 or not 0 <= at_random <= 1:
-        raise UserError(f"choose: at least 1 pair, and a random share from 0 to 1; not {most}, {at_random:g}")
-    if method in ("disagreement", "bald", "thompson") and len(pool.scores_MA) < 2:
+    if method in ("disagreement", "bald", "thompson") and members < 2:
         raise UserError(
             f"choose {method} compares the members of an ensemble, and this reward is one: train it with "
             f"--ensemble.members 4, or choose {DEFAULT}"
         )
+
+
+def _refuse(pool: Pool, most: int, method: str, at_random: float) -> None:
+    refuse_method(method, len(pool.scores_MA))
+    if most < 1 or not 0 <= at_random <= 1:
+        raise UserError(f"choose: at least 1 pair, and a random share from 0 to 1; not {most}, {at_random:g}")
     if method == DEFAULT and pool.states_AH is None:
         raise UserError(f"choose {DEFAULT} needs a reward with a head on states; choose disagreement")
     if pool.labelled_CH is not None and pool.states_AH is not None:

@@ -130,6 +130,27 @@ def test_pairs_are_of_the_policy_and_of_each_source_in_turn(toy: Toy, tmp_path: 
     assert "loop.against 'nobody'" in refused(toy, tmp_path / "other", *ONE, "--loop.against", "nobody").words
 
 
+def test_the_reward_of_the_round_before_chooses_the_pairs(toy: Toy, tmp_path: Path) -> None:
+    how = (*PEOPLE, "--loop.choose", "d-optimal", "--loop.most", 10, "--loop.at-random", 0.3)
+    out = tmp_path / "run"
+    assert go(toy, out, *how).code == 3
+    # There is no reward before the first round, so its pairs are drawn, all with the same chance.
+    first = asked(out)
+    drawn = {(task["body"]["method"], task["body"]["metadata"]["chance"]) for task in first}
+    assert (len(first), {method for method, _ in drawn}, len(drawn)) == (10, {"random"}, 1)
+    let_answer(store_of(out), "rlhf")
+    assert go(toy, out, *how).code == 3
+    ways = [task["body"]["method"] for task in asked(out)[10:]]
+    assert (ways.count("random"), ways.count("d-optimal")) == (3, 7)
+    chosen = (out / "rounds" / "2" / "chosen.json").read_bytes()
+    let_answer(store_of(out), "rlhf")
+    well(toy, out, *how)
+    assert (out / "rounds" / "2" / "chosen.json").read_bytes() == chosen
+    rows = lines(out / "rounds" / "2" / "comparisons.jsonl")
+    assert sorted(row["method"] for row in rows) == sorted(ways)
+    assert all((row["method"] == "random") == ("propensity" in row) for row in rows)
+
+
 def test_asking_again_draws_nothing_and_adds_nothing(toy: Toy, waiting: Kept, tmp_path: Path) -> None:
     out = waiting.back()
     ids = [task["id"] for task in asked(out)]

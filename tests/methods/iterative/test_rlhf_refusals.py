@@ -36,6 +36,9 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
         (("--reward-run.start", "newest", "--reward-run.ensemble.members", 2), "an ensemble is several"),
         (("--max-length", 24), "leaves no room for a prompt"),
         (("--loop.data", "nowhere.jsonl"), "nowhere.jsonl"),
+        (("--loop.choose", "certain"), "loop.most how many: give both"),
+        (("--loop.choose", "best", "--loop.most", 4), "choose best: expected one of random, d-optimal"),
+        (("--loop.choose", "bald", "--loop.most", 4), "compares the members of an ensemble"),
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_is_drawn(

@@ -27,6 +27,10 @@ class AnswerPair:
     second: str
     sources: tuple[str, str] = (POLICY, POLICY)
     """Whose each of them is."""
+    method: str | None = None
+    """How it was chosen from the round's pairs; None: all are compared."""
+    propensity: float | None = None
+    """With which chance it was drawn, where it was."""
 
     @property
     def task(self) -> Task:
@@ -76,6 +80,8 @@ def judge_pairs(judge: Judge, pairs: Sequence[AnswerPair], seed: str) -> list[Co
                 pair.task, verdict if verdict.orders is None else replace(verdict, probability=None)
             ),
             origin=pair.prompt.origin,
+            method=pair.method,
+            propensity=pair.propensity,
         )
         for pair, verdict in zip(pairs, judge.verdicts([pair.task for pair in pairs], seed), strict=True)
         if verdict is not None
@@ -105,7 +111,11 @@ def ask_people(
     tasks = [
         (
             pair.task,
-            {"round": number, "pair": pair.number, "origin": pair.prompt.origin, "sources": pair.sources},
+            {
+                **{"round": number, "pair": pair.number, "origin": pair.prompt.origin},
+                **({} if pair.method is None else {"method": pair.method, "chance": pair.propensity}),
+                "sources": pair.sources,
+            },
         )
         for pair in pairs
     ]

@@ -7,7 +7,17 @@ from dataclasses import dataclass, field, fields, make_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from plaudit.bounds import BelowOne, Finite, FromOne, FromTwo, FromZero, Positive, PositiveShare, check_bounds
+from plaudit.bounds import (
+    BelowOne,
+    Finite,
+    FromOne,
+    FromTwo,
+    FromZero,
+    Positive,
+    PositiveShare,
+    Share,
+    check_bounds,
+)
 from plaudit.data.labels import STORE_FILE
 from plaudit.engine.settings import KeepSettings
 from plaudit.errors import UserError
@@ -297,6 +307,13 @@ class RoundSettings:
     against: tuple[str, ...] = (POLICY,)
     """Whose the other answer of a pair is, in turn: policy, the newest model itself; start, the command's;
     reference; written, what the rows of prompts hold; or a model's folder."""
+    choose: str | None = None
+    """Which of a round's pairs are compared, by the reward of the round before: d-optimal, disagreement …;
+    the first round's are drawn at random. None: all."""
+    most: FromOne | None = None
+    """How many are compared where choose says which."""
+    at_random: Share = 0.2
+    """The share of them that is drawn at random, and measures."""
     noise: FromZero = 0.0
     """How noisily a reward compares: what the difference of two scores is divided by; 0: the higher wins."""
     data: Path | None = None
@@ -323,6 +340,8 @@ class RoundSettings:
                 raise UserError(
                     f"loop.against {word!r}: expected policy, start, reference, written, or a model's folder"
                 )
+        if (self.choose is None) != (self.most is None):
+            raise UserError("loop.choose says which pairs are compared, and loop.most how many: give both")
         if not self.against:
             raise UserError("loop.against names nobody; leave it out, for two answers of the policy")
 

@@ -18,7 +18,16 @@ from typing import Any
 from plaudit.data.formats.layout import ReadOptions
 from plaudit.data.judging import Judge
 from plaudit.data.read import read_records
-from plaudit.data.records import Comparison, Prompt, assistant_turn, pictures, plain_text, user_turn
+from plaudit.data.records import (
+    RANDOM,
+    Comparison,
+    Prompt,
+    assistant_turn,
+    chosen_by,
+    pictures,
+    plain_text,
+    user_turn,
+)
 from plaudit.data.write import write_records
 from plaudit.engine.distributed import Ranks, process_group
 from plaudit.engine.run_folder import RunFolder
@@ -59,6 +68,7 @@ from plaudit.rewards.combine.manifest import COMBINED_FILE
 from plaudit.rewards.comparing import judge_named
 from plaudit.rewards.kinds import JudgeSettings
 from plaudit.rewards.load import load_reward
+from plaudit.rewards.selection import choose, pool_of, refuse_method
 from plaudit.tokens.encode import Encoder, make_encoder
 from plaudit.tokens.prompts import EncodedPrompt
 
@@ -275,6 +285,7 @@ def generate_and_compare(
         return
     groups = read_answers(this_round.answers)
     pairs = make_pairs(prompts, groups, _round_seed(config, this_round), others)
+    pairs = _chosen_pairs(config, this_round, folder, pairs)
     new = _compare(config, this_round, pairs, judge)
     figures = _write_comparisons(config, this_round, new, initial)
     figures = replace(figures, prompts=len(prompts), pairs=len(pairs), unjudged=count_unjudged(pairs, new))
@@ -330,6 +341,32 @@ def _generate_answers(
     draw_answers(path, prompts, sampler, None, settings, config.loop.answers, ranks)
     if marker is not None:
         run.write_marker(marker, (path,), {})
+
+
+def _chosen_pairs(
+    config: RlhfConfig, this_round: RlhfRound, folder: RunFolder | None, pairs: list[AnswerPair]
+) -> list[AnswerPair]:
+    """The pairs that are compared, the same ones whenever the round is taken up again."""
+    if config.loop.choose is None or folder is None:
+        return pairs
+    marker, path = _marker_file(folder, this_round, "-chosen"), this_round.folder / "chosen.json"
+    if marker.exists():
+        run.refuse_changed_files((path,), marker, this_round.number)
+    else:
+        previous = this_round.previous_reward
+        method = RANDOM if previous is None else config.loop.choose
+        reward = load_reward(previous, device=config.device) if previous and method != RANDOM else None
+        pool, places = pool_of([pair.task for pair in pairs], reward, method)
+        how = {"at_random": config.loop.at_random, "seed": _round_seed(config, this_round)}
+        chosen = [
+            {"pair": pairs[places[each.place]].number, "method": each.method, "propensity": each.propensity}
+            for each in choose(pool, config.loop.most or len(pairs), method, **how)
+        ]
+        # Kept: scores may differ in their last bits, and people come back to the same pairs days later.
+        atomic.write_json(path, chosen)
+        run.write_marker(marker, (path,), {})
+    ways = {way.pop("pair"): way for way in exact_json.loads(path.read_bytes())}
+    return [replace(pair, **ways[pair.number]) for pair in pairs if pair.number in ways]
 
 
 def _source(config: RlhfConfig, this_round: RlhfRound, source: str) -> tuple[Path, Path, str]:
@@ -500,8 +537,8 @@ def _is_held_out(config: RlhfConfig, row: Comparison) -> bool:
 
 
 def _reward_accuracy(reward: Path | None, rows: Sequence[Comparison], config: RlhfConfig) -> float | None:
-    # Of a tie between answers no order of two scores is the right one.
-    decided = [row for row in rows if row.probability != 0.5]
+    # Of a tie between answers no order of two scores is the right one, and what a score chose is no sample.
+    decided = [row for row in rows if row.probability != 0.5 and chosen_by(row) is None]
     if reward is None or not decided:
         return None
     scored = scored_pairs(decided, score_records(decided, load_reward(reward, device=config.device)))
@@ -528,6 +565,7 @@ def rlhf(config: RlhfConfig) -> Path | None:
     # Called for their refusals: a bad setting shall not surface after a round of answers.
     configured_algorithm(config.loop.teach, policy_config(config, rounds[0]))
     loss_name_for("comparisons", config.reward_run.reward)
+    refuse_method(config.loop.choose or RANDOM, config.reward_run.ensemble.members)
     for this_round in rounds:
         # A process group for each part: the runs in between open groups of their own.
         with process_group(config.device) as ranks, run.open_loop_folder(config, ranks) as folder:
