@@ -130,11 +130,13 @@ class People:
 
     def shares_by_group(self, tasks: Sequence[Task]) -> list[dict[str, float]]:
         """Of each pair, by every group that is large enough, the share that prefers the first answer."""
-        ids, bodies = self._answered(tasks)
-        labels = self.labels(ids)
+        shares = [dict[str, float]() for _ in tasks]
         with self.store.looking() as moment:
             names = [*moment.settings(self.project).values_of_groups]
-        shares = [dict[str, float]() for _ in ids]
+        if not names:
+            return shares
+        ids, bodies = self._answered(tasks)
+        labels = self.labels(ids)
         for by in names:
             value_of = {row.seq: group_of(row, by) for rows in labels.values() for row in rows}
             members = {(row.annotator, value_of[row.seq]) for rows in labels.values() for row in rows}

@@ -75,11 +75,10 @@ class Selection:
     device: str = "auto"
 
     def __post_init__(self) -> None:
-        from plaudit.rewards.selection import METHODS
+        from plaudit.rewards.selection import refuse_method
 
         check_bounds(self)
-        if self.method not in (RANDOM, *METHODS):
-            raise UserError(f"choose {self.method}: expected one of {', '.join((RANDOM, *METHODS))}")
+        refuse_method(self.method)
         if self.most is None:
             raise UserError(f"choose {self.method}: say how many: most, or n of a stage")
         if (self.by is None) != (self.method == RANDOM):

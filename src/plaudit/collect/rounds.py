@@ -116,8 +116,7 @@ def _group_sentence(group: str, shares: Sequence[tuple[float, str]]) -> str:
 
     wins_B = np.array([share for share, _ in shares])
     found = share_estimate(wins_B, np.unique([prompt for _, prompt in shares], return_inverse=True)[1])
-    interval = "" if found.low is None else f" ({found.low:.1%} to {found.high:.1%})"
-    return f"by {group}: wins {found.value:.1%}{interval} of {found.n} pairs"
+    return f"by {group}: wins {found.text()} of {found.n} pairs"
 
 
 def _place_of(word: str) -> dict[str, str]:

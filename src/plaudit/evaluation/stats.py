@@ -47,6 +47,11 @@ class Estimate:
     prompts: int
     """How many prompts these belong to: the units that are resampled."""
 
+    def text(self, form: str = ".1%") -> str:
+        """The number and its interval, where it has one: 71.0% (66.0%–75.0%)."""
+        ends = [format(end, form) for end in (self.low, self.high) if end is not None]
+        return f"{self.value:{form}}" + (f" ({'–'.join(ends)})" if len(ends) == 2 else "")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bin:

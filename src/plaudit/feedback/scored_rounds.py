@@ -30,10 +30,8 @@ class RoundScore:
 
     def line(self, by: str) -> str:
         """The round in a sentence."""
-        mean = "" if self.mean is None else f"mean {_interval(self.mean, '.3f')}"
-        wins = (
-            "" if self.wins is None else f"preferred to the answer as it was in {_interval(self.wins, '.1%')}"
-        )
+        mean = "" if self.mean is None else f"mean {self.mean.text('.3f')}"
+        wins = "" if self.wins is None else f"preferred to the answer as it was in {self.wins.text()}"
         if self.corrected is not None:
             wins = f"preferred to the answer as it was: {self.corrected.sentence}"
         return f"round {self.round} by {by}: {'; '.join(filter(None, (mean, wins)))}"
@@ -124,9 +122,3 @@ def _pairs(items: Sequence[Revised], texts: Sequence[str]) -> list[ScoredPair]:
         )
         for item, text in zip(items, texts, strict=True)
     ]
-
-
-def _interval(estimate: Estimate, form: str) -> str:
-    if estimate.low is None or estimate.high is None:
-        return f"{estimate.value:{form}}"
-    return f"{estimate.value:{form}} ({estimate.low:{form}} to {estimate.high:{form}})"

@@ -170,11 +170,11 @@ def choose(
     return choices
 
 
-def refuse_method(method: str, members: int) -> None:
-    """Complain about a score that there is not, or that needs more members than a reward has."""
+def refuse_method(method: str, members: int | None = None) -> None:
+    """Complain about a score that there is not, or that needs more members than are known of."""
     if method not in METHODS and method != RANDOM:
         raise UserError(f"choose {method}: expected one of {', '.join((RANDOM, *METHODS))}")
-    if method in ("disagreement", "bald", "thompson") and members < 2:
+    if method in ("disagreement", "bald", "thompson") and members == 1:
         raise UserError(
             f"choose {method} compares the members of an ensemble, and this reward is one: train it with "
             f"--ensemble.members 4, or choose {DEFAULT}"

@@ -86,6 +86,8 @@ def test_by_hand_strata_weights_and_clusters():
     assert known.probabilities is not None
     assert known.probabilities[:3].tolist() == [1, 1, 1]
     assert known.probabilities[3] == pytest.approx(silent.labelled[3:].mean())
+    few = replace(silent, people=np.where(np.arange(len(rows.people)) == 3, 1.0, np.nan))
+    assert corrected.by_people(estimate(1, 2), few, [0.5] * 3 + [None] * (len(rows.people) - 3)) is None
     twice = corrected.JudgedSample(
         judged=np.tile(rows.judged, 2), people=np.tile(rows.people, 2), prompts=np.tile(rows.prompts, 2)
     )

@@ -196,8 +196,20 @@ class AnnotationInfo(TypedDict, total=False):
     aspects: Mapping[str, tuple[float | None, ...]] | None
 
 
+_DETAILS = frozenset(AnnotationInfo.__annotations__) - {"annotator", "group", "category"}
+
+
 def annotation_info(row: Node, answers: int = 1) -> AnnotationInfo:
     """What a row says, in fields that all may be absent, of who judged its answers, and how."""
+    annotator, group = optional_name(row, "annotator"), optional_name(row, "group")
+    info = AnnotationInfo(annotator=annotator, group=group, category=optional_category(row, "category"))
+    # Most rows say no more, and of ten million each look counts.
+    names = row.value if isinstance(row.value, Mapping) else ()
+    return info if _DETAILS.isdisjoint(names) else {**info, **_details(row, answers)}
+
+
+def _details(row: Node, answers: int) -> AnnotationInfo:
+    # What was said beside the verdict.
     reason, aspects = row.optional("reason"), row.optional("aspects")
     places = [item.number() for item in _of_answers(row, "places", answers)]
     if any(place < 0 or place % 1 for place in places):
@@ -206,19 +218,15 @@ def annotation_info(row: Node, answers: int = 1) -> AnnotationInfo:
     if not isinstance(given.value, Mapping):
         raise given.wrong_type_error("points by aspect")
     points = {name: _of_answers(given, name, answers) for name in given.fields()}
+    flags = _of_answers(row, "flags", answers)
     return AnnotationInfo(
-        annotator=optional_name(row, "annotator"),
-        group=optional_name(row, "group"),
-        category=optional_category(row, "category"),
         reason=None if reason is None else reason.text(),
         seconds=optional_number(row, "seconds"),
         guidelines=optional_name(row, "guidelines"),
         method=optional_name(row, "method"),
         propensity=optional_number(row, "propensity"),
         places=tuple(map(int, places)),
-        flags=tuple(
-            tuple(flag.text() for flag in flags.items()) for flags in _of_answers(row, "flags", answers)
-        ),
+        flags=tuple(tuple(flag.text() for flag in each.items()) for each in flags),
         # A table fills each row up with the aspects of all.
         aspects={name: tuple(map(_points, items)) for name, items in points.items() if items} or None,
     )

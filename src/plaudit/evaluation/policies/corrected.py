@@ -66,11 +66,8 @@ def with_known(sample: JudgedSample, known: Sequence[float | None]) -> JudgedSam
     if not is_known_B.any() or not rest_B.any():
         return sample
     of_rest = rest_B.mean() if sample.probabilities is None else sample.probabilities
-    return replace(
-        sample,
-        people=np.where(is_known_B, known_B, sample.people),
-        probabilities=np.where(is_known_B, 1.0, of_rest),
-    )
+    people = np.where(is_known_B, known_B, sample.people)
+    return replace(sample, people=people, probabilities=np.where(is_known_B, 1.0, of_rest))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,29 +270,26 @@ class Correction:
             "" if self.worth is None else f"; {self.labels} labels are worth {self.worth:.0f} with this judge"
         )
         note = f" ({self.note})" if self.note else ""
-        return f"raw {_share(self.raw)}, corrected by {self.by} {_share(self.corrected)}{worth}{note}"
+        return f"raw {self.raw.text()}, corrected by {self.by} {self.corrected.text()}{worth}{note}"
 
 
-def _share(estimate: Estimate) -> str:
-    if estimate.low is None or estimate.high is None:
-        return f"{estimate.value:.1%}"
-    return f"{estimate.value:.1%} ({estimate.low:.1%}–{estimate.high:.1%})"
-
-
-def by_people(raw: Estimate, sample: JudgedSample) -> Correction | None:
-    """The correction by labels of people; None where they are of fewer than 20 prompts."""
-    prompts = len(set(sample.prompts[sample.labelled].tolist()))
+def by_people(raw: Estimate, sample: JudgedSample, known: Sequence[float | None] = ()) -> Correction | None:
+    """The correction by people's labels, None where they are of fewer than 20 prompts; ``known`` is what rows
+    tell by themselves, which helps, and is no label."""
+    given, prompts = int(sample.labelled.sum()), len(set(sample.prompts[sample.labelled].tolist()))
     if prompts < FEWEST_LABELS:
         return None
+    sample = with_known(sample, known) if known else sample
     found = corrected_mean(replace(sample, strata=confidence_strata(sample)))
     estimate = Estimate(
         value=found.value, low=found.low, high=found.high, n=len(sample.judged), prompts=raw.prompts
     )
+    by_themselves = f" and {found.labels - given} pairs that need none" if found.labels > given else ""
     weighted = () if sample.probabilities is None else ("weighted by 1/chance of being labelled",)
     return Correction(
         raw=raw,
         corrected=estimate,
-        by=f"{found.labels} labels of people",
+        by=f"{given} labels of people{by_themselves}",
         labels=found.labels,
         worth=found.worth,
         tuning=found.tuning,

@@ -218,8 +218,7 @@ def contest_correction(
         prompts = group_index([duel.prompt for duel in judged])
         sample = people.sample([float(duel.verdict or 0) for duel in judged], keys, prompts)
         known = [known_probability(duel.mine, duel.theirs) for duel in judged]
-        sample = corrected.with_known(sample, known)
-        if (found := corrected.by_people(raw, sample)) is not None:
+        if (found := corrected.by_people(raw, sample, known)) is not None:
             return found
     if card is None or card.agreement is None:
         return None

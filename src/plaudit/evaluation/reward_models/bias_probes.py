@@ -208,8 +208,7 @@ def _first_share_sentence(pairs: Sequence[ScoredPair]) -> str:
         return ""
     earlier = [(pair.p_first > 0.5) == (pair.places[0] < pair.places[1]) for pair in placed if pair.places]
     share = share_estimate(np.array(earlier, dtype=float), group_index([pair.prompt for pair in placed]))
-    interval = "" if share.low is None else f" ({share.low:.0%} to {share.high:.0%})"
-    return f", preferred in {share.value:.0%}{interval} of {len(placed)} pairs"
+    return f", preferred in {share.text('.0%')} of {len(placed)} pairs"
 
 
 def _feature_columns(pairs: Sequence[ScoredPair], *, has_worth: bool) -> list[_FeatureColumn]:
