@@ -26,7 +26,7 @@ from tools.words import times_bound
 
 SRC, TESTS = "src", "tests"
 """The folders that the figures are of."""
-WINGS = frozenset({"collect", "feedback", "lab", "runs", "serving"})
+WINGS = frozenset({"collect", "feedback", "lab", "pictures", "runs", "serving"})
 """Folders of the package that are no part of the core."""
 LONG = 540
 """From how many lines on a file is long; 600 is the most that one may have."""

@@ -1,0 +1,152 @@
+"""Pictures from files, bytes and data URLs, upright and in RGB, or a sentence about what is wrong with them.
+
+A picture is known by its pixels: the same one under two names, or in two formats without loss, is one.
+"""
+
+import base64
+import binascii
+import warnings
+from functools import lru_cache
+from hashlib import blake2b
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+from urllib.request import url2pathname
+
+from plaudit.errors import UserError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
+"""What is read: pictures of pixels, by decoders that many eyes have looked at."""
+MOST_PIXELS = 50_000_000
+MOST_BYTES = 50_000_000
+_DATA = "data:image/"
+_MODES = frozenset(["1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX"])
+
+
+def pillow() -> Any:
+    """Pillow's module of pictures."""
+    try:
+        from PIL import Image
+    except ModuleNotFoundError as error:
+        raise UserError('pictures need Pillow: pip install "plaudit[pictures]"') from error
+    return Image
+
+
+def data_url(content: bytes) -> str:
+    """A picture's bytes as text that a row can hold, whatever its format.
+
+    >>> data_url(b"no picture")
+    'data:image/;base64,bm8gcGljdHVyZQ=='
+    """
+    return f"{_DATA};base64,{base64.b64encode(content).decode('ascii')}"
+
+
+def picture_text(value: Any) -> str | None:
+    """A picture of Pillow, bytes, or what ``datasets`` keeps of one, as a row names it; None of all else."""
+    if isinstance(value, bytes):
+        return data_url(value)
+    if isinstance(value, dict) and value.keys() == {"bytes", "path"}:
+        return value["path"] if value["bytes"] is None else data_url(value["bytes"])
+    if hasattr(value, "getexif") and hasattr(value, "save"):
+        content = BytesIO()
+        value.save(content, format="PNG" if value.mode in _MODES else "TIFF")
+        return data_url(content.getvalue())
+    return None
+
+
+def resolved(source: str, folder: Path) -> str:
+    """Where a picture is that a row of this folder names; data URLs and pictures of the web stay."""
+    if source.startswith("file:"):
+        return url2pathname(unquote(urlsplit(source).path))
+    return source if ":" in source[2:8] or source.startswith("data:") else str(folder / source)
+
+
+def open_picture(source: str) -> "Image":
+    """The picture at a path or in a data URL, upright and in RGB, transparency on white."""
+    named = source if len(source) < 200 else f"{source[:40]}…"
+    content = _bytes_of(source, named)
+    library = pillow()
+    with warnings.catch_warnings():
+        # Its warning of a bomb comes at other sizes than ours.
+        warnings.simplefilter("ignore")
+        try:
+            picture = library.open(BytesIO(content), formats=FORMATS)
+            _refuse_unfit(picture, named)
+            picture.load()
+            return _upright_rgb(picture)
+        except UserError:
+            raise
+        # What decoders raise at damaged bytes: struct errors, zlib's, sizes that fit no memory.
+        except (
+            OSError,
+            ValueError,
+            SyntaxError,
+            LookupError,
+            TypeError,
+            ArithmeticError,
+            MemoryError,
+        ) as error:
+            why = str(error).replace("<_io.BytesIO object at ", "").split(" 0x")[0] or type(error).__name__
+            raise UserError(
+                f"the picture {named} is damaged, or none of {', '.join(FORMATS)} ({why})"
+            ) from error
+        except library.DecompressionBombError as error:
+            raise UserError(f"the picture {named} unpacks to far more than it says: {error}") from error
+
+
+def _bytes_of(source: str, named: str) -> bytes:
+    if source.startswith("data:"):
+        head, _, body = source.partition(",")
+        if not head.startswith(_DATA) or not head.endswith(";base64"):
+            raise UserError(f"the picture {named} should be data:image/…;base64,…")
+        try:
+            return base64.b64decode(body, validate=True)
+        except binascii.Error as error:
+            raise UserError(f"the picture {named} is no base64 ({error})") from error
+    if source.startswith(("http://", "https://")):
+        raise UserError(f"the picture {named} lies on the web, and training reads files: download it first")
+    path = Path(source)
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise UserError(f"the picture {named} has more than {MOST_BYTES / 1e6:.0f} MB; make it smaller")
+        return path.read_bytes()
+    except (OSError, ValueError) as error:
+        raise UserError(f"the picture {named} cannot be read: {getattr(error, 'strerror', error)}") from error
+
+
+def _refuse_unfit(picture: "Image", named: str) -> None:
+    width, height = picture.size
+    if width * height > MOST_PIXELS:
+        raise UserError(
+            f"the picture {named} has {width} × {height} pixels, more than {MOST_PIXELS / 1e6:.0f} million; "
+            "make it smaller"
+        )
+    if (frames := getattr(picture, "n_frames", 1)) > 1:
+        raise UserError(f"the picture {named} moves ({frames} frames); give the frame that is meant")
+    if picture.mode not in _MODES:
+        raise UserError(f"the picture {named} is in {picture.mode}; save it in RGB or in greys of 8 bits")
+
+
+def _upright_rgb(picture: "Image") -> "Image":
+    from PIL import ImageOps
+
+    upright = ImageOps.exif_transpose(picture)
+    if upright.mode in ("LA", "PA", "RGBA") or "transparency" in upright.info:
+        clear = upright.convert("RGBA")
+        upright = pillow().new("RGBA", clear.size, "white")
+        upright.alpha_composite(clear)
+    return upright.convert("RGB")
+
+
+@lru_cache(maxsize=10_000)
+def picture_id(source: str) -> str:
+    """The hash of a picture's pixels and shape; of one that cannot be opened, of its name."""
+    try:
+        picture = open_picture(source)
+    except UserError:
+        return blake2b(source.encode(), digest_size=16).hexdigest()
+    return blake2b(repr(picture.size).encode() + picture.tobytes(), digest_size=16).hexdigest()

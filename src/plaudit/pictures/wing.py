@@ -1,0 +1,5 @@
+"""What the wing of pictures brings."""
+
+from plaudit.wings import Wing
+
+WING = Wing()
