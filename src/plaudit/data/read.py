@@ -14,7 +14,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from plaudit.data import columns
+from plaudit.data import columns, pictures
 from plaudit.data.fields import BadRowError, LeftOutError, Node, Problem, RawRow, describe_value, join_names
 from plaudit.data.files import Source, raw_rows, source_name
 from plaudit.data.formats.layout import (
@@ -226,6 +226,9 @@ def open_rows(
         if registered is not None:
             source, names = registered
             options = replace(options, split=None, columns=(*names, *options.columns))
+        place = Path(source)
+        folder = options.pictures or (place if place.is_dir() else place.parent)
+        options = replace(options, pictures=folder)
     rows = raw_rows(source, split=options.split, limit=options.row_limit)
     name = source_name(source)
     first_rows = list(islice(rows, DETECTION_ROWS))
@@ -310,6 +313,7 @@ def _parse_row(row: RawRow, row_format: RowFormat, options: ReadOptions, label: 
             records = tuple(_with_system_turn(record, node) for record in records)
         records = tuple(columns.with_label(record, node, label) for record in records)
         records = tuple(_with_tools(record, node) for record in records)
+        records = tuple(_with_pictures(record, node, options) for record in records)
     except BadRowError as error:
         return ParsedRow(raw=row, problem=error.problem_at(row.origin))
     except LeftOutError as reason:
@@ -336,6 +340,15 @@ def _with_tools(record: Record, row: Node) -> Record:
     node = row.optional(TOOLS_FIELD)
     found = () if node is None else read_tools(node)
     return _behind_turn(record, found[0], TOOLS_FIELD, partial(_without_padding, found)) if found else record
+
+
+def _with_pictures(record: Record, row: Node, options: ReadOptions) -> Record:
+    if not pictures.has_pictures(record, row):
+        return record
+    turns = pictures.placed(record, row, options.pictures or Path())
+    n = len(turns_of(record.prompt))
+    record = _with_prompt(pictures.without_fields(record), turns[:n], _as_turn)
+    return replace(record, completion=turns[n:]) if turns[n:] else record  # pyright: ignore
 
 
 def _with_turns_of_transcript(record: Record) -> Record:

@@ -26,7 +26,7 @@ class Part:
     text: str | None = None
     """The words, when ``kind`` is text."""
     source: str | None = None
-    """Where the picture is (a path or URL), when ``kind`` is image."""
+    """The picture, when ``kind`` is image: a path, or a data URL."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +41,8 @@ class ToolCall:
 Safety = Literal["both-safe", "one-safe", "both-unsafe", "thumbs"]
 """What of flagged rows is wanted: pairs of which both answers, one or none was not reported (SafeRLHF, Dai et
 al. 2023, arXiv:2310.12773), or in place of each row a thumb on how harmless every answer is."""
+PICTURE = "\ufdd3"
+"""What stands in the words of a turn for a picture while it becomes tokens; no text may hold it."""
 UNSAFE = ("harmful", "unsafe")
 """The flags that make an answer unsafe, where nobody says which."""
 TOOLS_ROLE = "tools"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from plaudit.data.fields import RawRow, bad_row, row_from_value, shorten, too_large_row
+from plaudit.data.pictures import with_texts
 from plaudit.data.turns import without_nulls
 from plaudit.errors import UserError
 
@@ -95,7 +96,8 @@ def object_rows(rows: Iterable[object], name: str, limit: int, *, split: str | N
         rows = pick_split(rows, split, name)
     is_table = hasattr(rows, "features")
     for number, value in enumerate(rows, start=1):
-        row = row_from_value(_unpadded(value) if is_table else value, f"{name}:{number}")
+        named = with_texts(value)
+        row = row_from_value(_unpadded(named) if is_table else named, f"{name}:{number}")
         yield too_large_row(row.origin, limit, row.text) if len(row.text) > limit else row
 
 
@@ -142,7 +144,7 @@ def _parquet_row(table: Any, origin: str, limit: int) -> RawRow:
     if table.nbytes > limit:
         return too_large_row(origin, limit, "")
     try:
-        return row_from_value(_unpadded(table.to_pylist()[0]), origin)
+        return row_from_value(_unpadded(with_texts(table.to_pylist()[0])), origin)
     except UnicodeDecodeError as error:
         found = f"byte 0x{error.object[error.start]:02x}"
         return bad_row("bad UTF-8", origin, expected="text in UTF-8", found=found)

@@ -328,6 +328,9 @@ def _read_part(node: Node) -> Part:
     if kind == "text":
         return Part(kind="text", text=node.get("text").text())
     if kind == "image":
-        source = node.optional("image") or node.optional("url") or node.get("path")
-        return Part(kind="image", source=source.text())
+        source = node.optional("image") or node.optional("url") or node.optional("path")
+        # Without one it is the next of the row's field for pictures.
+        return Part(kind="image", source=None if source is None else source.text())
+    if kind == "image_url":
+        return Part(kind="image", source=node.get("image_url").get("url").text())
     raise node.get("type").error("wrong value", "text or image")

@@ -18,7 +18,12 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
-from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, PreTrainedModel
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    AutoModelForSequenceClassification,
+    PreTrainedModel,
+)
 from transformers.modeling_layers import GenericForSequenceClassification
 
 from plaudit.errors import UserError
@@ -86,9 +91,17 @@ def without_head(model: PreTrainedModel) -> nn.Module:
     return headless
 
 
+def language_of(model: PreTrainedModel) -> PreTrainedModel:
+    """The part of a model that reads tokens: of one that sees pictures, what stands behind its tower."""
+    config = model.config.get_text_config()
+    parts = (part for part in model.modules() if isinstance(part, PreTrainedModel) and part.config is config)
+    return next(parts, model)
+
+
 def register_classifier(family: type[Any]) -> None:
     """Have transformers make a classifier of a family that it has none of (Granite, LFM2)."""
     causal: Any = AutoModelForCausalLM._model_mapping.get(family, None)
+    causal = causal or AutoModelForImageTextToText._model_mapping.get(family, None)
     # Its general classifier hands on what attention gave.
     attends = "attentions" in (getattr(causal, "_can_record_outputs", None) or {})
     if not attends or family in AutoModelForSequenceClassification._model_mapping:
@@ -286,7 +299,7 @@ class Backbone:
     @property
     def repeated_layers(self) -> list[nn.Module]:
         """The layers that repeat: the longest list of modules in the model."""
-        lists = [inner for inner in self.base.modules() if isinstance(inner, nn.ModuleList)]
+        lists = [inner for inner in language_of(self.base).modules() if isinstance(inner, nn.ModuleList)]
         return list(max(lists, key=len)) if lists else []
 
     def recompute_layers(self, *, keep_products: bool = False) -> None:
@@ -356,7 +369,7 @@ class Backbone:
         headless = without_head(self.base)
         if inputs.extras:
             refuse_unknown_extras(headless, inputs.extras)
-        last_mlp = _last_mlp_only_for(headless, selected_M, inputs.ids_RS.numel())
+        last_mlp = _last_mlp_only_for(language_of(headless), selected_M, inputs.ids_RS.numel())
         with self._compiled_forward(), last_mlp:
             output = headless(
                 input_ids=inputs.ids_RS,
@@ -393,11 +406,11 @@ class Backbone:
 
     def _set_attention(self, name: str) -> None:
         if self.can_replace_attention:
-            self.base.set_attn_implementation(name)
+            language_of(self.base).set_attn_implementation(name)
 
     @property
     def can_replace_attention(self) -> bool:
-        return self.base._can_set_attn_implementation()
+        return language_of(self.base)._can_set_attn_implementation()
 
 
 _ATEN: Any = torch.ops.aten

@@ -2,4 +2,4 @@
 
 from plaudit.wings import Wing
 
-WING = Wing()
+WING = Wing(offers={"picture_reader": "plaudit.pictures.reading:PictureReader"})

@@ -190,7 +190,8 @@ class _Batch:
                     f"the extra {name!r} is of axis {extra.axis!r}; prompts to generate from can show items, "
                     "which are read with the prompt and never again"
                 )
-        items = {name: extra.value.to(policy.device) for name, extra in columns.items()}
+        order = range(len(groups))
+        items = {name: extra.rows_for(order).to(policy.device) for name, extra in columns.items()}
         if decoder is None:
             return self._engine.decoder(policy, prompts, answers, items)
         decoder.join(prompts, answers, items)

@@ -357,10 +357,12 @@ _TRIAL_ANSWER = "plauditAnswers"
 
 
 def chat_format_of(
-    info: TokenizerInfo, source: str, variables: Mapping[str, object]
+    info: TokenizerInfo, source: str, variables: Mapping[str, object], picture: str | None = None
 ) -> tuple[ChatFormat, tuple[str, ...]]:
-    """How the model's conversations are written, and what is worth knowing about it."""
-    template = ChatTemplate(source=source, variables={**info.tokenizer.special_tokens_map, **variables})
+    """How the model's conversations are written, and what is worth knowing about it.
+    ``picture`` is what a template writes for one, of a model that sees."""
+    given = {**info.tokenizer.special_tokens_map, **variables}
+    template = ChatTemplate(source=source, variables=given, picture=picture)
     notes: list[str] = []
     bos = info.tokenizer.bos_token
     if info.adds_bos and not template.render(_TRIAL_PROMPT, ask=True).startswith(str(bos)):

@@ -23,16 +23,19 @@ from plaudit.data.records import (
     Text,
     answers_of,
     assistant_turn,
+    pictures,
     plain_text,
     split_tools,
     turns_of,
     user_turn,
 )
 from plaudit.errors import UserError
+from plaudit.files.model_folder import sees_pictures
 from plaudit.tokens import chat_template, tokenizer
-from plaudit.tokens.batch import Completion, Example, Extras, ExtrasReader
+from plaudit.tokens.batch import Completion, Example, Extras, ExtrasReader, Shown
 from plaudit.tokens.parallel import MANY_ROWS, Workshop
 from plaudit.tokens.rendering import EndlessTemplateError, syntax_fault
+from plaudit.wings import offered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,12 +159,13 @@ class Encoder:
         """The tokens that the model sees before it answers: for sampling and for training."""
         if self.on_row is not None:
             self.on_row()
-        prompt = self.prompt_words(self.prompt_as_turns(prompt))
-        if isinstance(prompt, str):
-            text = prompt
+        words, _, places = self._read(self.prompt_as_turns(prompt))
+        if isinstance(words, str):
+            text = words
         else:
             chat_format = self._require_chat_format()
-            text = chat_format.template.render(chat_format.in_letters(prompt), ask=True)
+            text = chat_format.template.render(chat_format.in_letters(words), ask=True)
+            [text] = self._with_places([text], places)
         return self.info.encode_start(text, self._first_token(text))
 
     def control_note(self, prompt: Text) -> str | None:
@@ -173,14 +177,39 @@ class Encoder:
 
     def prompt_words(self, prompt: Text) -> Text:
         """The words of a prompt, with whatever stands there for a picture."""
-        return self._read(prompt)[0]
+        return self._read(prompt).words
 
     def prompt_extras(self, prompt: Text) -> Extras:
         """What the model is shown beside the tokens of `encode_prompt`."""
-        return self._read(prompt)[1]
+        return self._read(prompt).extras
 
-    def _read(self, prompt: Text) -> tuple[Text, Extras]:
-        return (prompt, {}) if self.read_extras is None else self.read_extras(prompt)
+    def _read(self, prompt: Text) -> Shown:
+        return Shown(prompt, {}) if self.read_extras is None else Shown(*self.read_extras(prompt))
+
+    def _read_row(self, prompt: Text, answers: Sequence[Text]) -> tuple[Shown, Sequence[Text]]:
+        """The prompt as it is shown, and its answers; with one, pictures may also stand between its turns."""
+        if self.read_extras is None or not any(map(pictures, answers)):
+            return self._read(prompt), answers
+        if len(answers) > 1:
+            raise UserError(
+                "a picture stands among answers, and the row has several; move turns up to it to the prompt"
+            )
+        shown = self._read((*turns_of(prompt), *turns_of(answers[0])))
+        n = len(turns_of(prompt))
+        return shown._replace(words=shown.words[:n]), [shown.words[n:]]
+
+    def _with_places(self, texts: Sequence[str], places: Sequence[str]) -> list[str]:
+        """The texts of a template, with what stands for each picture in place of the template's one mark."""
+        if not places:
+            return list(texts)
+        mark = str(self._require_chat_format().template.picture)
+        parts, left = [text.split(mark) for text in texts], iter(places)
+        if (written := sum(map(len, parts)) - len(parts)) != len(places):
+            raise UserError(
+                f"the chat template writes {written} places ({mark}) for {len(places)} pictures; give a "
+                "template that knows parts of the type image"
+            )
+        return ["".join([first, *(next(left) + part for part in more)]) for first, *more in parts]
 
     def encode(self, prompt: Text, completions: Sequence[Text], origin: str = "") -> Example:
         """One prompt and its K answers as tokens."""
@@ -198,7 +227,7 @@ class Encoder:
 
     def _encode_row(self, prompt: Text, completions: Sequence[Text], origin: str) -> EncodedRow:
         answers_given = [self.answer_as_turns(prompt, completion) for completion in completions]
-        prompt, extras = self._read(self.prompt_as_turns(prompt))
+        (prompt, extras, places), answers_given = self._read_row(self.prompt_as_turns(prompt), answers_given)
         if not answers_given:
             raise UserError("the row has no answer; leave it out, or give it one")
         conversations = [self._render(prompt, completion) for completion in answers_given]
@@ -208,10 +237,18 @@ class Encoder:
                 "(turns='last', or a weight of 0); use turns='all', or move the turns that they share to the "
                 "prompt"
             )
+        texts = [
+            self._with_places([each.prompt, *(piece.text for piece in each.pieces)], places)
+            for each in conversations
+        ]
+        pieces = [
+            [replace(piece, text=text) for piece, text in zip(each.pieces, more, strict=True)]
+            for each, (_, *more) in zip(conversations, texts, strict=True)
+        ]
         # All answers share the prompt, so one look decides the BOS of all.
-        first_token = self._first_token(conversations[0].prompt)
-        pieces = [conversation.pieces for conversation in conversations]
-        tokens = tokenizer.tokenise_pieces(self.info, conversations[0].prompt, pieces, first_token)
+        prompt_text = texts[0][0]
+        first_token = self._first_token(prompt_text)
+        tokens = tokenizer.tokenise_pieces(self.info, prompt_text, pieces, first_token)
         notes = [note for conversation in conversations for note in conversation.notes]
         notes += [BOUNDARY_MERGED for token in tokens if token.is_separate]
         notes += [END_TOKEN_ADDED for rendered in conversations if rendered.chat and rendered.end is None]
@@ -297,6 +334,8 @@ def make_encoder(
     """
     info = model if isinstance(model, tokenizer.TokenizerInfo) else tokenizer.load_tokenizer(model)
     trained_turns = chat_template.parse_turns(turns)
+    if read_extras is None and not isinstance(model, tokenizer.TokenizerInfo) and sees_pictures(Path(model)):
+        read_extras = offered("picture_reader", of="pictures")(Path(model), info)
     source = info.template if template is None else template
     # What was asked for, kept with the tokenizer that is saved; else what the model was trained with.
     settings = info.tokenizer.init_kwargs
@@ -310,7 +349,8 @@ def make_encoder(
     chat_format, notes = None, ()
     if source is not None:
         try:
-            chat_format, notes = chat_template.chat_format_of(info, source, variables or {})
+            picture = getattr(read_extras, "mark", None)
+            chat_format, notes = chat_template.chat_format_of(info, source, variables or {}, picture)
         except UserError as error:
             # The trial conversation is nobody's row: whose template it is has to be said.
             raise UserError(f"{info.tokenizer.name_or_path or 'the tokenizer'}: {error}") from error

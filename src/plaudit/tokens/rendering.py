@@ -15,7 +15,7 @@ from datetime import datetime
 from functools import lru_cache, wraps
 from itertools import count
 from traceback import extract_tb
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 from jinja2 import Environment, Template, TemplateError, TemplateSyntaxError, nodes, pass_context
 from jinja2.exceptions import SecurityError
@@ -26,7 +26,15 @@ from jinja2.utils import Namespace
 from jinja2.visitor import NodeTransformer
 
 from plaudit.bounds import extent, size_of_result
-from plaudit.data.records import TOOLS_ROLE, Message, split_tools, tool_fields, tool_schemas, words_of
+from plaudit.data.records import (
+    PICTURE,
+    TOOLS_ROLE,
+    Message,
+    split_tools,
+    tool_fields,
+    tool_schemas,
+    words_of,
+)
 from plaudit.errors import UserError
 from plaudit.tokens.tokenizer import CUT
 
@@ -328,6 +336,8 @@ class ChatTemplate:
     source: str
     variables: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The special tokens by name, and the user's own settings such as ``enable_thinking``."""
+    picture: str | None = None
+    """What it writes for a picture, of a model that sees."""
 
     def render(self, messages: Sequence[Message], *, ask: bool) -> str:
         """The turns as text; with ``ask``, up to where the assistant would begin to speak."""
@@ -344,7 +354,11 @@ class ChatTemplate:
         for message in split_tools(messages)[1]:
             if message.role == TOOLS_ROLE:
                 raise UserError("the schemas of tools stand behind other turns; they come before all of them")
-            turn = {"role": message.role, "content": turn_text(message), **tool_fields(message)}
+            turn = {
+                "role": message.role,
+                "content": self._content(turn_text(message)),
+                **tool_fields(message),
+            }
             if message.reasoning is not None:
                 if not names:
                     raise UserError(
@@ -354,6 +368,16 @@ class ChatTemplate:
                 turn.update(dict.fromkeys(names, message.reasoning))
             turns.append(turn)
         return turns
+
+    def _content(self, words: str) -> str | list[dict[str, str]]:
+        """The words of a turn as the template takes them: as a text, or in parts where pictures are shown."""
+        if self.picture is None:
+            return words
+        style = _content_style(self)
+        if style == "text" or (style == "pictures" and PICTURE not in words):
+            return words.replace(PICTURE, f"{self.picture}\n")
+        pieces = [[{"type": "text", "text": piece}] if piece else [] for piece in words.split(PICTURE)]
+        return [part for n, piece in enumerate(pieces) for part in ([{"type": "image"}] if n else []) + piece]
 
     def _rendered(
         self, messages: Sequence[Message], *, ask: bool, marked: bool = False
@@ -388,13 +412,30 @@ def _text_of_turns(template: ChatTemplate, messages: tuple[Message, ...], ask: b
     return template._rendered(messages, ask=ask)[0]
 
 
+@lru_cache(maxsize=16)
+def _content_style(template: ChatTemplate) -> Literal["text", "pictures", "parts"]:
+    """Whether a template takes parts: of no turn, of those with pictures, or of all."""
+    parts = [{"type": "image"}, {"type": "text", "text": _PLACEHOLDER}]
+
+    def written(content: object) -> str:
+        turns = [{"role": "user", "content": content}]
+        try:
+            return render_template(template.source, turns, template.variables, add_generation_prompt=True)[0]
+        except RENDERING_FAULTS:
+            return ""
+
+    if not (_PLACEHOLDER in (text := written(parts)) and text.count(str(template.picture)) == 1):
+        return "text"
+    return "pictures" if _PLACEHOLDER in written(_PLACEHOLDER) else "parts"
+
+
 def turn_text(message: Message) -> str:
-    """The words of one turn; a picture is refused, since text templates would drop it in silence."""
+    """The words of one turn; a picture is refused where nobody reads it: templates drop it in silence."""
     for part in () if isinstance(message.content, str) else message.content:
         if part.kind != "text":
             raise UserError(
-                f"a turn of the {message.role} holds an {part.kind} part; only text parts can be tokenised: "
-                "remove the row, or describe the picture in words"
+                f"a turn of the {message.role} holds a picture, and this model takes words alone: give a "
+                "model that sees (its folder has a processor), leave the row out, or describe the picture"
             )
     return words_of(message)
 

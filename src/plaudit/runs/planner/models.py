@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import nn
-from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
+from transformers import AutoModelForSequenceClassification
 
 from plaudit.engine.optimizer import make_optimizer
 from plaudit.engine.settings import OptimizerSettings
@@ -82,9 +82,7 @@ def load_run_models(method: str, config: RunConfig, machine: Machine, rows: Sequ
     reference_model = None
     if kind == LIVE:
         assert isinstance(config, PreferenceConfig | PolicyConfig)
-        reference_model = Policy(
-            load.empty_model(AutoModelForCausalLM, config.reference.model or config.model)
-        )
+        reference_model = Policy(load.empty_model(config.reference.model or config.model))
         reference_model.use_layout(config.memory.layout)
         reference_model.requires_grad_(False).eval()
         if config.reference.kind == "average":
@@ -162,7 +160,7 @@ def reference_kind(method: str, config: RunConfig, rows: Sequence[object]) -> st
 
 def _meta_policy(config: RunConfig) -> Policy:
     # The policy as ``prepare_policy`` makes it, without verifying its layout, which needs weights.
-    model = load.empty_model(AutoModelForCausalLM, config.model)
+    model = load.empty_model(config.model)
     if config.lora.rank:
         with torch.device("meta"):
             model = load.with_lora(model, config.lora)
@@ -184,7 +182,7 @@ def _meta_reward_model(config: RewardConfig) -> RewardModel:
 
 def _meta_classifier(folder: Path, config: RunConfig) -> RewardModel:
     pooling = config.reward.pooling if isinstance(config, RewardConfig) else "last"
-    base = load.empty_model(AutoModelForSequenceClassification, folder, num_labels=1)
+    base = load.empty_model(folder, AutoModelForSequenceClassification, num_labels=1)
     if isinstance(config, RewardConfig) and config.reward.layer is not None:
         keep_first_layers(base, config.reward.layer)
     return RewardModel(
@@ -232,9 +230,9 @@ def _scorer_models(config: RunConfig, machine: Machine) -> tuple[tuple[ScorerMod
 
 def _folder_size(folder: Path, dtype: torch.dtype) -> ModelSize:
     if load.is_reward_folder(folder):
-        model: Any = load.empty_model(AutoModelForSequenceClassification, folder, num_labels=1)
+        model: Any = load.empty_model(folder, AutoModelForSequenceClassification, num_labels=1)
     else:
-        model = load.empty_model(AutoModelForCausalLM, folder)
+        model = load.empty_model(folder)
     return model_size(model.to(dtype))
 
 

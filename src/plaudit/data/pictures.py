@@ -1,0 +1,121 @@
+"""Pictures of rows, in every layout: where turns or words have a place for one, or before the first question.
+
+Rows hold pictures in fields of their own (``image``, ``images``) or within the parts of a turn. A place is a
+part of the type image without a picture, or the word ``<image>`` in what is no answer.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from plaudit.data.fields import BadRowError, Node
+from plaudit.data.records import Demonstration, Message, Part, Prompt, Record, Text, answers_of, turns_of
+from plaudit.files.pictures import picture_text, resolved
+
+FIELDS = ("images", "image", "pictures")
+"""What rows call their pictures."""
+_PLACE = re.compile(r"\n?<image>\n?")
+
+
+def with_texts(value: Any) -> Any:
+    """A row as Python or a table holds it, with each picture as a text that names it."""
+    if isinstance(value, Mapping):
+        text = picture_text(value)
+        return {name: with_texts(item) for name, item in value.items()} if text is None else text
+    if isinstance(value, list):
+        return [with_texts(item) for item in value]
+    return value if isinstance(value, str | int | float | None) else picture_text(value) or value
+
+
+def has_pictures(record: Record, row: Node) -> bool:
+    """Whether a row shows pictures."""
+    fields = row.value if isinstance(row.value, Mapping) else {}
+    texts = (record.prompt, *answers_of(record))
+    return any(fields.get(name) for name in FIELDS) or any(map(_has_parts, texts))
+
+
+def _has_parts(text: Text) -> bool:
+    turns = () if isinstance(text, str) else text
+    return any(
+        part.kind == "image" for turn in turns if not isinstance(turn.content, str) for part in turn.content
+    )
+
+
+def placed(record: Record, row: Node, folder: Path) -> tuple[Message, ...]:
+    """The turns of a record's prompt, and of a demonstration's answer behind it, with the row's pictures."""
+    turns = (*turns_of(record.prompt), *_later_turns(record))
+    sources = [resolved(source, folder) for source in _sources(row)]
+    left = iter(sources)
+    places = sum(_places(turn) for turn in turns) if sources else 0
+    if places not in (0, len(sources)):
+        expected = f"{places} pictures, as the words have places"
+        raise BadRowError("wrong value", FIELDS[0], expected=expected, found=f"{len(sources)}")
+    made = [replace(turn, content=_content(turn, left, folder, marked=places > 0)) for turn in turns]
+    if sources and not places:
+        first = next((n for n, turn in enumerate(made) if turn.role == "user"), 0)
+        shown = tuple(Part(kind="image", source=source) for source in sources)
+        made[first] = replace(made[first], content=(*shown, *_parts(made[first])))
+    return tuple(made)
+
+
+def _later_turns(record: Record) -> tuple[Message, ...]:
+    is_talk = isinstance(record, Demonstration) and not isinstance(record.completion, str)
+    return turns_of(record.completion) if is_talk else ()
+
+
+def _sources(row: Node) -> Iterator[str]:
+    for name in FIELDS:
+        node = row.optional(name)
+        if node is None:
+            continue
+        for item in node.items() if isinstance(node.value, list | tuple) else (node,):
+            inner = item.optional("url") or item.optional("path") if isinstance(item.value, Mapping) else item
+            if inner is None or not isinstance(inner.value, str) or not inner.value:
+                raise item.wrong_type_error("a picture: a path, a data URL, bytes, or an object with one")
+            yield inner.text()
+
+
+def _parts(turn: Message) -> tuple[Part, ...]:
+    return (Part(kind="text", text=turn.content),) if isinstance(turn.content, str) else turn.content
+
+
+def _is_place(part: Part) -> bool:
+    return part.kind == "image" and part.source is None
+
+
+def _places(turn: Message) -> int:
+    marks = (
+        0 if turn.role == "assistant" else sum(len(_PLACE.findall(part.text or "")) for part in _parts(turn))
+    )
+    return marks + sum(map(_is_place, _parts(turn)))
+
+
+def _content(turn: Message, left: Iterator[str], folder: Path, *, marked: bool) -> str | tuple[Part, ...]:
+    """What a turn says, with the next pictures in its places and whole paths in its other ones."""
+    if isinstance(turn.content, str) and (turn.role == "assistant" or not (marked and _places(turn))):
+        return turn.content
+    parts: list[Part] = []
+    for part in _parts(turn):
+        if part.kind == "image":
+            source = next(left, None) if part.source is None else resolved(part.source, folder)
+            if source is None:
+                expected = "a picture for each part of the type image"
+                raise BadRowError("missing field", FIELDS[0], expected=expected, found="none")
+            parts.append(replace(part, source=source))
+            continue
+        words = [part.text or ""] if turn.role == "assistant" or not marked else _PLACE.split(part.text or "")
+        for n, piece in enumerate(words):
+            parts += [Part(kind="image", source=next(left))] if n else []
+            parts += [Part(kind="text", text=piece)] if piece else []
+    return tuple(parts)
+
+
+def without_fields(record: Record) -> Record:
+    """A bare prompt whose metadata holds no pictures: they stand in its turns."""
+    if not isinstance(record, Prompt):
+        return record
+    return replace(
+        record, metadata={name: item for name, item in record.metadata.items() if name not in FIELDS}
+    )

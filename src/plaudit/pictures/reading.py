@@ -1,0 +1,140 @@
+"""Pictures as a model is shown them, through the processor of its own folder.
+
+A processor says two things of a picture: the text that stands for it between the words, as many tokens as
+the tower makes features, and the numbers that the tower is handed. Numbers are made again for each batch
+that needs them, so that rows of pictures cost no memory.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from plaudit.data.records import PICTURE, Message, Part, Text, pictures
+from plaudit.errors import UserError
+from plaudit.files.model_folder import check_model_folder
+from plaudit.files.pictures import open_picture, picture_id
+from plaudit.models.load import LOADING_FAULTS, first_lines
+from plaudit.tokens.batch import Extra, LazyExtra, Shown, digest
+from plaudit.tokens.tokenizer import TokenizerInfo, quiet_library
+
+_WITHIN_ROW = frozenset({"idefics2", "idefics3", "smolvlm"})
+"""Families whose pictures are those of one row, ``[1, I, …]``."""
+_OF_TOKENS = frozenset({"input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids"})
+"""What a processor says of tokens, which are made here."""
+_CACHED = 256
+"""How many pictures' numbers stay at hand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Processed:
+    """One picture, as a model takes it."""
+
+    place: str
+    """The text that stands for it."""
+    tensors: Mapping[str, Tensor]
+    """What the tower is handed, by the name of the model's argument: ``[items, …]``."""
+
+
+class PictureReader:
+    """Reads the pictures of turns for the model of a folder: an `ExtrasReader`."""
+
+    def __init__(self, folder: Path, info: TokenizerInfo) -> None:
+        self.folder, self.info = folder, info
+        config = check_model_folder(folder)
+        self.family = str(config.get("model_type"))
+        # Gemma's template writes the token that begins a picture, others the one that is repeated.
+        names = ("boi_token_index", "image_token_id", "image_token_index")
+        number = next((config[name] for name in names if isinstance(config.get(name), int)), None)
+        if number is None:
+            raise UserError(f"{folder / 'config.json'}: it names no token that stands for a picture")
+        self.mark = str(info.tokenizer.convert_ids_to_tokens(number))
+        """What a chat template writes for a picture."""
+        self._processed = lru_cache(maxsize=_CACHED)(self._process)
+
+    def __call__(self, text: Text) -> Shown:
+        """The turns with marks in place of their pictures, and what the model is shown."""
+        if isinstance(text, str) or not (sources := pictures(text)):
+            return Shown(text, {})
+        shown = [self._processed(source) for source in sources]
+        return Shown(
+            tuple(map(_marked, text)), self._extras(sources, shown), tuple(each.place for each in shown)
+        )
+
+    def _extras(self, sources: Sequence[str], shown: Sequence[Processed]) -> Mapping[str, Extra]:
+        # By pixels: two names of one picture are one prompt.
+        names, known = (
+            dict.fromkeys(name for each in shown for name in each.tensors),
+            map(picture_id, sources),
+        )
+        id, within_row = digest(self._digest, *known), self.family in _WITHIN_ROW
+        extras: dict[str, Extra] = {}
+        for name in names:
+
+            def read(name: str = name) -> Tensor:
+                return joined([self._processed(source).tensors[name] for source in sources])
+
+            extras[name] = LazyExtra(read, digest(id, name), pad=0, within_row=within_row)
+        return extras
+
+    @cached_property
+    def processor(self) -> Any:
+        """The processor of the folder."""
+        from transformers import AutoProcessor
+
+        try:
+            with quiet_library():
+                return AutoProcessor.from_pretrained(
+                    self.folder, trust_remote_code=False, local_files_only=True
+                )
+        except LOADING_FAULTS as error:
+            raise UserError(
+                f"{self.folder}: the processor of its pictures cannot be loaded: {first_lines(error)}"
+            ) from error
+
+    @cached_property
+    def _digest(self) -> str:
+        return digest(self.family, str(self.processor.image_processor.to_json_string()))
+
+    def _process(self, source: str) -> Processed:
+        picture = open_picture(source)
+        try:
+            with quiet_library():
+                made = self.processor(text=self.mark, images=[picture], return_tensors="pt")
+        except LOADING_FAULTS as error:
+            raise UserError(
+                f"the processor of {self.folder} refuses a picture: {first_lines(error)}"
+            ) from error
+        ids = made["input_ids"][0].tolist()
+        ids = ids[1:] if self.info.bos is not None and ids[:1] == [self.info.bos] else ids
+        ids = ids[:-1] if self.info.eos is not None and ids[-1:] == [self.info.eos] else ids
+        tensors = {name: value for name, value in made.items() if name not in _OF_TOKENS}
+        if self.family in _WITHIN_ROW:
+            tensors = {name: value[0] for name, value in tensors.items()}
+        return Processed(self.info.decode(ids), tensors)
+
+
+def _marked(turn: Message) -> Message:
+    parts = (Part(kind="text", text=turn.content),) if isinstance(turn.content, str) else turn.content
+    if turn.role == "assistant" and any(part.kind == "image" for part in parts):
+        raise UserError("a turn of the assistant holds a picture, and language models answer in words")
+    if any(PICTURE in (part.text or "") for part in parts):
+        raise UserError("the words hold U+FDD3, which stands for a picture while rows are read; leave it out")
+    return replace(
+        turn, content="".join(PICTURE if part.kind == "image" else part.text or "" for part in parts)
+    )
+
+
+def joined(tensors: Sequence[Tensor]) -> Tensor:
+    """Items of several pictures one behind the other, each filled up with zeros to the largest shape."""
+    largest = [max(sizes) for sizes in zip(*(tensor.shape[1:] for tensor in tensors), strict=True)]
+    if all(list(tensor.shape[1:]) == largest for tensor in tensors):
+        return torch.cat(list(tensors))
+    filled = [tensor.new_zeros(len(tensor), *largest) for tensor in tensors]
+    for whole, tensor in zip(filled, tensors, strict=True):
+        whole[(slice(None), *map(slice, tensor.shape[1:]))] = tensor
+    return torch.cat(filled)
