@@ -11,7 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from plaudit.data.fields import BadRowError, Node
-from plaudit.data.records import Demonstration, Message, Part, Prompt, Record, Text, answers_of, turns_of
+from plaudit.data.records import (
+    Demonstration,
+    Message,
+    Part,
+    Prompt,
+    Record,
+    answers_of,
+    picture_parts,
+    turns_of,
+)
 from plaudit.files.pictures import picture_text, resolved
 
 FIELDS = ("images", "image", "pictures")
@@ -33,13 +42,8 @@ def has_pictures(record: Record, row: Node) -> bool:
     """Whether a row shows pictures."""
     fields = row.value if isinstance(row.value, Mapping) else {}
     texts = (record.prompt, *answers_of(record))
-    return any(fields.get(name) for name in FIELDS) or any(map(_has_parts, texts))
-
-
-def _has_parts(text: Text) -> bool:
-    turns = () if isinstance(text, str) else text
-    return any(
-        part.kind == "image" for turn in turns if not isinstance(turn.content, str) for part in turn.content
+    return any(fields.get(name) for name in FIELDS) or any(
+        True for text in texts for _ in picture_parts(text)
     )
 
 

@@ -226,14 +226,14 @@ def open_rows(
         if registered is not None:
             source, names = registered
             options = replace(options, split=None, columns=(*names, *options.columns))
-        place = Path(source)
-        folder = options.pictures or (place if place.is_dir() else place.parent)
-        options = replace(options, pictures=folder)
     rows = raw_rows(source, split=options.split, limit=options.row_limit)
     name = source_name(source)
     first_rows = list(islice(rows, DETECTION_ROWS))
     if not first_rows:
         raise UserError(f"{name}: there is no row in it")
+    if isinstance(source, str | Path) and options.pictures is None:
+        place = Path(source)
+        options = replace(options, pictures=place if place.is_dir() else place.parent)
     columns.check_columns(first_rows, options, name)
     first_rows = [columns.rename(row, options) for row in first_rows]
     row_format, because = (

@@ -7,7 +7,7 @@ turn, so they go wherever it goes.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Literal, cast, get_args
 
@@ -24,7 +24,7 @@ class Part:
     kind: Literal["text", "image"]
     """What the piece is."""
     text: str | None = None
-    """The words, when ``kind`` is text."""
+    """The words, when ``kind`` is text; of a picture that a model is shown, what stands for it among tokens."""
     source: str | None = None
     """The picture, when ``kind`` is image: a path, or a data URL."""
 
@@ -101,7 +101,7 @@ def words_of(message: Message) -> str:
     """What a turn says, without its calls."""
     if isinstance(message.content, str):
         return message.content
-    return "".join(part.text or "" for part in message.content)
+    return "".join(part.text or "" for part in message.content if part.kind == "text")
 
 
 def split_tools(turns: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
@@ -126,9 +126,14 @@ def pictures(text: Text) -> tuple[str, ...]:
     >>> pictures((Message(role="user", content=(Part(kind="image", source="owl.png"),)),))
     ('owl.png',)
     """
-    messages = () if isinstance(text, str) else text
-    parts = (part for message in messages if not isinstance(message.content, str) for part in message.content)
-    return tuple(part.source or "" for part in parts if part.kind == "image")
+    return tuple(part.source or "" for part in picture_parts(text))
+
+
+def picture_parts(text: Text) -> Iterator[Part]:
+    """The pictures of a text, in order."""
+    for message in () if isinstance(text, str) else text:
+        if not isinstance(message.content, str):
+            yield from (part for part in message.content if part.kind == "image")
 
 
 def user_turn(content: str) -> tuple[Message, ...]:

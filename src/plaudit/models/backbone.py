@@ -101,9 +101,11 @@ def language_of(model: PreTrainedModel) -> PreTrainedModel:
 def register_classifier(family: type[Any]) -> None:
     """Have transformers make a classifier of a family that it has none of (Granite, LFM2)."""
     causal: Any = AutoModelForCausalLM._model_mapping.get(family, None)
-    causal = causal or AutoModelForImageTextToText._model_mapping.get(family, None)
-    # Its general classifier hands on what attention gave.
+    # Its general classifier hands on what attention gave; a model that sees leaves that to its language part.
     attends = "attentions" in (getattr(causal, "_can_record_outputs", None) or {})
+    if causal is None:
+        causal = AutoModelForImageTextToText._model_mapping.get(family, None)
+        attends = causal is not None
     if not attends or family in AutoModelForSequenceClassification._model_mapping:
         return
     [base] = [kind for kind in causal.__mro__ if PreTrainedModel in kind.__bases__]

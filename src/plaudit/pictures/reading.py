@@ -5,7 +5,7 @@ the tower makes features, and the numbers that the tower is handed. Numbers are 
 that needs them, so that rows of pictures cost no memory.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -19,7 +19,7 @@ from plaudit.errors import UserError
 from plaudit.files.model_folder import check_model_folder
 from plaudit.files.pictures import open_picture, picture_id
 from plaudit.models.load import LOADING_FAULTS, first_lines
-from plaudit.tokens.batch import Extra, LazyExtra, Shown, digest
+from plaudit.tokens.batch import Extra, Extras, LazyExtra, digest
 from plaudit.tokens.tokenizer import TokenizerInfo, quiet_library
 
 _WITHIN_ROW = frozenset({"idefics2", "idefics3", "smolvlm"})
@@ -56,16 +56,15 @@ class PictureReader:
         """What a chat template writes for a picture."""
         self._processed = lru_cache(maxsize=_CACHED)(self._process)
 
-    def __call__(self, text: Text) -> Shown:
-        """The turns with marks in place of their pictures, and what the model is shown."""
+    def __call__(self, text: Text) -> tuple[Text, Extras]:
+        """The turns with what stands for each picture, and what the model is shown beside them."""
         if isinstance(text, str) or not (sources := pictures(text)):
-            return Shown(text, {})
+            return text, {}
         shown = [self._processed(source) for source in sources]
-        return Shown(
-            tuple(map(_marked, text)), self._extras(sources, shown), tuple(each.place for each in shown)
-        )
+        places = iter([each.place for each in shown])
+        return tuple(_read(turn, places) for turn in text), self._extras(sources, shown)
 
-    def _extras(self, sources: Sequence[str], shown: Sequence[Processed]) -> Mapping[str, Extra]:
+    def _extras(self, sources: Sequence[str], shown: Sequence[Processed]) -> Extras:
         # By pixels: two names of one picture are one prompt.
         names, known = (
             dict.fromkeys(name for each in shown for name in each.tensors),
@@ -118,15 +117,21 @@ class PictureReader:
         return Processed(self.info.decode(ids), tensors)
 
 
-def _marked(turn: Message) -> Message:
-    parts = (Part(kind="text", text=turn.content),) if isinstance(turn.content, str) else turn.content
+def _with_place(part: Part, places: Iterator[str]) -> Part:
+    if part.kind == "image":
+        return replace(part, text=next(places))
+    if PICTURE in (part.text or ""):
+        raise UserError("the words hold U+FDD3, which stands for a picture while rows are read; leave it out")
+    return part
+
+
+def _read(turn: Message, places: Iterator[str]) -> Message:
+    if isinstance(turn.content, str):
+        return turn
+    parts = tuple(_with_place(part, places) for part in turn.content)
     if turn.role == "assistant" and any(part.kind == "image" for part in parts):
         raise UserError("a turn of the assistant holds a picture, and language models answer in words")
-    if any(PICTURE in (part.text or "") for part in parts):
-        raise UserError("the words hold U+FDD3, which stands for a picture while rows are read; leave it out")
-    return replace(
-        turn, content="".join(PICTURE if part.kind == "image" else part.text or "" for part in parts)
-    )
+    return replace(turn, content=parts)
 
 
 def joined(tensors: Sequence[Tensor]) -> Tensor:

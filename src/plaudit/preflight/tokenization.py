@@ -89,7 +89,7 @@ def render_chat(encoder: Encoder, turns: Sequence[Message], *, add_generation_pr
     assert encoder.chat_format is not None, "a tokenizer with a template"
     tokenizer: Any = encoder.info.tokenizer
     chat_format = encoder.chat_format
-    return tokenizer.apply_chat_template(
+    text = tokenizer.apply_chat_template(
         chat_format.template.turn_fields(chat_format.in_letters(turns)),
         tools=tool_schemas(chat_format.in_letters(turns)),
         chat_template=encoder.template,
@@ -97,6 +97,7 @@ def render_chat(encoder: Encoder, turns: Sequence[Message], *, add_generation_pr
         tokenize=False,
         **chat_format.template.variables,
     )
+    return encoder.with_places([text], tuple(turns))[0]
 
 
 def template_end_token(encoder: Encoder) -> int | None:

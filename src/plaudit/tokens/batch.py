@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from hashlib import blake2b
 from itertools import accumulate
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 from jaxtyping import Bool, Int
@@ -98,18 +98,7 @@ class LazyExtra(Extra):
 Extras = Mapping[str, Extra]
 """What a row hands to the model beside tokens, by the name of the model's argument."""
 NO_EXTRAS: Extras = {}
-
-
-class Shown(NamedTuple):
-    """What a reader makes of turns: their words, with `PICTURE` for each picture, and what goes beside."""
-
-    words: Text
-    extras: Extras
-    places: tuple[str, ...] = ()
-    """The text that stands for each picture in place of the mark that the template writes."""
-
-
-ExtrasReader = Callable[[Text], tuple[Text, Extras] | Shown]
+ExtrasReader = Callable[[Text], tuple[Text, Extras]]
 """From a prompt to its words, with whatever stands there for a picture, and what they are shown with."""
 
 

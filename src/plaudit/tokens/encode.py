@@ -23,6 +23,7 @@ from plaudit.data.records import (
     Text,
     answers_of,
     assistant_turn,
+    picture_parts,
     pictures,
     plain_text,
     split_tools,
@@ -32,7 +33,7 @@ from plaudit.data.records import (
 from plaudit.errors import UserError
 from plaudit.files.model_folder import sees_pictures
 from plaudit.tokens import chat_template, tokenizer
-from plaudit.tokens.batch import Completion, Example, Extras, ExtrasReader, Shown
+from plaudit.tokens.batch import Completion, Example, Extras, ExtrasReader
 from plaudit.tokens.parallel import MANY_ROWS, Workshop
 from plaudit.tokens.rendering import EndlessTemplateError, syntax_fault
 from plaudit.wings import offered
@@ -159,13 +160,13 @@ class Encoder:
         """The tokens that the model sees before it answers: for sampling and for training."""
         if self.on_row is not None:
             self.on_row()
-        words, _, places = self._read(self.prompt_as_turns(prompt))
+        words = self.prompt_words(self.prompt_as_turns(prompt))
         if isinstance(words, str):
             text = words
         else:
             chat_format = self._require_chat_format()
             text = chat_format.template.render(chat_format.in_letters(words), ask=True)
-            [text] = self._with_places([text], places)
+            [text] = self.with_places([text], words)
         return self.info.encode_start(text, self._first_token(text))
 
     def control_note(self, prompt: Text) -> str | None:
@@ -177,29 +178,31 @@ class Encoder:
 
     def prompt_words(self, prompt: Text) -> Text:
         """The words of a prompt, with whatever stands there for a picture."""
-        return self._read(prompt).words
+        return self._read(prompt)[0]
 
     def prompt_extras(self, prompt: Text) -> Extras:
         """What the model is shown beside the tokens of `encode_prompt`."""
-        return self._read(prompt).extras
+        return self._read(prompt)[1]
 
-    def _read(self, prompt: Text) -> Shown:
-        return Shown(prompt, {}) if self.read_extras is None else Shown(*self.read_extras(prompt))
+    def _read(self, prompt: Text) -> tuple[Text, Extras]:
+        return (prompt, {}) if self.read_extras is None else self.read_extras(prompt)
 
-    def _read_row(self, prompt: Text, answers: Sequence[Text]) -> tuple[Shown, Sequence[Text]]:
+    def _read_row(self, prompt: Text, answers: Sequence[Text]) -> tuple[Text, Sequence[Text], Extras]:
         """The prompt as it is shown, and its answers; with one, pictures may also stand between its turns."""
         if self.read_extras is None or not any(map(pictures, answers)):
-            return self._read(prompt), answers
+            words, extras = self._read(prompt)
+            return words, answers, extras
         if len(answers) > 1:
             raise UserError(
                 "a picture stands among answers, and the row has several; move turns up to it to the prompt"
             )
-        shown = self._read((*turns_of(prompt), *turns_of(answers[0])))
+        words, extras = self._read((*turns_of(prompt), *turns_of(answers[0])))
         n = len(turns_of(prompt))
-        return shown._replace(words=shown.words[:n]), [shown.words[n:]]
+        return words[:n], [words[n:]], extras
 
-    def _with_places(self, texts: Sequence[str], places: Sequence[str]) -> list[str]:
-        """The texts of a template, with what stands for each picture in place of the template's one mark."""
+    def with_places(self, texts: Sequence[str], words: Text) -> list[str]:
+        """The texts of a template for these turns, with what stands for each picture in place of its mark."""
+        places = [part.text or "" for part in picture_parts(words)]
         if not places:
             return list(texts)
         mark = str(self._require_chat_format().template.picture)
@@ -227,7 +230,7 @@ class Encoder:
 
     def _encode_row(self, prompt: Text, completions: Sequence[Text], origin: str) -> EncodedRow:
         answers_given = [self.answer_as_turns(prompt, completion) for completion in completions]
-        (prompt, extras, places), answers_given = self._read_row(self.prompt_as_turns(prompt), answers_given)
+        prompt, answers_given, extras = self._read_row(self.prompt_as_turns(prompt), answers_given)
         if not answers_given:
             raise UserError("the row has no answer; leave it out, or give it one")
         conversations = [self._render(prompt, completion) for completion in answers_given]
@@ -238,8 +241,10 @@ class Encoder:
                 "prompt"
             )
         texts = [
-            self._with_places([each.prompt, *(piece.text for piece in each.pieces)], places)
-            for each in conversations
+            self.with_places(
+                [each.prompt, *(piece.text for piece in each.pieces)], (*turns_of(prompt), *turns_of(answer))
+            )
+            for each, answer in zip(conversations, answers_given, strict=True)
         ]
         pieces = [
             [replace(piece, text=text) for piece, text in zip(each.pieces, more, strict=True)]

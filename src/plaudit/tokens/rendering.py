@@ -33,7 +33,6 @@ from plaudit.data.records import (
     split_tools,
     tool_fields,
     tool_schemas,
-    words_of,
 )
 from plaudit.errors import UserError
 from plaudit.tokens.tokenizer import CUT
@@ -430,14 +429,16 @@ def _content_style(template: ChatTemplate) -> Literal["text", "pictures", "parts
 
 
 def turn_text(message: Message) -> str:
-    """The words of one turn; a picture is refused where nobody reads it: templates drop it in silence."""
-    for part in () if isinstance(message.content, str) else message.content:
-        if part.kind != "text":
+    """The words of one turn, with `PICTURE` for each picture; one that nobody has read is refused."""
+    if isinstance(message.content, str):
+        return message.content
+    for part in message.content:
+        if part.text is None:
             raise UserError(
                 f"a turn of the {message.role} holds a picture, and this model takes words alone: give a "
                 "model that sees (its folder has a processor), leave the row out, or describe the picture"
             )
-    return words_of(message)
+    return "".join(PICTURE if part.kind == "image" else part.text or "" for part in message.content)
 
 
 def unused_word(text: str) -> str:
