@@ -24,7 +24,7 @@ class Part:
     kind: Literal["text", "image"]
     """What the piece is."""
     text: str | None = None
-    """The words, when ``kind`` is text; of a picture that a model is shown, what stands for it among tokens."""
+    """The words, when ``kind`` is text; of a picture that is shown to a model, what it is among tokens."""
     source: str | None = None
     """The picture, when ``kind`` is image: a path, or a data URL."""
 
