@@ -127,6 +127,14 @@ def refuse_unknown_extras(headless: nn.Module, extras: Mapping[str, Tensor]) -> 
         )
 
 
+def token_types(headless: nn.Module, ids: Tensor, extras: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """What some models that are shown pictures want to know of each token: whether it is a picture's."""
+    known = inspect.signature(headless.forward).parameters
+    names = [name for name in ("token_type_ids", "mm_token_type_ids") if extras and name in known]
+    config: Any = headless.config
+    return {name: (ids == config.image_token_id).long() for name in names}
+
+
 StateSelector = Callable[[ForwardInputs], Tensor]
 """Which states are wanted, as indices into the flattened ``[R·S]`` ones of an arrangement, on the host."""
 OwnReader = Callable[[Tensor, Tensor | None], tuple[Tensor, ...]]
@@ -382,6 +390,7 @@ class Backbone:
                 use_cache=False,
                 **packing,
                 **inputs.extras,
+                **token_types(headless, inputs.ids_RS, inputs.extras),
             )
         hidden_RSH: Tensor = output.last_hidden_state
         if inputs.extras and hidden_RSH.shape[:2] != inputs.ids_RS.shape:
@@ -412,7 +421,10 @@ class Backbone:
 
     @property
     def can_replace_attention(self) -> bool:
-        return language_of(self.base)._can_set_attn_implementation()
+        # Where a picture's tokens see each other both ways (Gemma 3), ours would hide one from the other.
+        both_ways = "token_type_ids" in inspect.signature(without_head(self.base).forward).parameters
+        sees = getattr(self.base.config, "vision_config", None) is not None
+        return language_of(self.base)._can_set_attn_implementation() and not (sees and both_ways)
 
 
 _ATEN: Any = torch.ops.aten

@@ -34,7 +34,7 @@ from plaudit.rollouts.sampler import (
     decoded_rollout,
     generation_requests,
 )
-from plaudit.tokens.batch import Completion, Example, collate_extras
+from plaudit.tokens.batch import POSITIONS, Completion, Example, Extra, collate_extras
 from plaudit.tokens.encode import Encoder, make_encoder
 from plaudit.tokens.prompts import EncodedPrompt, encode_prompt
 
@@ -183,7 +183,13 @@ class _Batch:
         prompts, answers = [group[0].prompt for group in groups], list(map(len, groups))
         policy = self._engine.policy
         # The items of each prompt, in the order of prompts, as a decoder reads them.
-        columns = collate_extras([group[0].extras for group in groups], [""] * len(groups))
+        shown = [group[0].extras for group in groups]
+        if any(POSITIONS in extras for extras in shown):
+            shown = [
+                {POSITIONS: _running_on(prompt)} | {**each}
+                for prompt, each in zip(prompts, shown, strict=True)
+            ]
+        columns = collate_extras(shown, [""] * len(groups))
         for name, extra in columns.items():
             if extra.axis != "item":
                 raise UserError(
@@ -196,6 +202,10 @@ class _Batch:
             return self._engine.decoder(policy, prompts, answers, items)
         decoder.join(prompts, answers, items)
         return decoder
+
+
+def _running_on(prompt: Sequence[int]) -> Extra:
+    return Extra(value=torch.arange(len(prompt))[:, None].expand(-1, 3), axis="item")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -95,6 +95,9 @@ class LazyExtra(Extra):
         return self._read()
 
 
+POSITIONS = "position_ids"
+"""The extra of items that says where each token of a prompt is, ``[L, 3]``: in time, row and column. Where a
+model counts them for pictures, answers go on behind the largest."""
 Extras = Mapping[str, Extra]
 """What a row hands to the model beside tokens, by the name of the model's argument."""
 NO_EXTRAS: Extras = {}

@@ -187,6 +187,11 @@ class Encoder:
     def _read(self, prompt: Text) -> tuple[Text, Extras]:
         return (prompt, {}) if self.read_extras is None else self.read_extras(prompt)
 
+    def placed(self, prompt: Sequence[int], extras: Extras) -> Extras:
+        """The extras, with where a prompt's tokens are, of models that count a picture's rows and columns."""
+        positions = getattr(self.read_extras, "positions", None)
+        return positions(prompt, extras) if extras and positions is not None else extras
+
     def _read_row(self, prompt: Text, answers: Sequence[Text]) -> tuple[Text, Sequence[Text], Extras]:
         """The prompt as it is shown, and its answers; with one, pictures may also stand between its turns."""
         if self.read_extras is None or not any(map(pictures, answers)):
@@ -259,6 +264,7 @@ class Encoder:
         notes += [END_TOKEN_ADDED for rendered in conversations if rendered.chat and rendered.end is None]
         answers = tuple(map(self._with_end_token, conversations, tokens))
         has_tools = bool(split_tools(turns_of(prompt))[0])
+        extras = self.placed(tokens[0].prompt, extras)
         example = Example(
             prompt=tokens[0].prompt, completions=answers, origin=origin, extras=extras, has_tools=has_tools
         )

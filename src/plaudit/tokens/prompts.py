@@ -111,8 +111,8 @@ def encode_prompt(prompt: Text, encoder: Encoder) -> EncodedPrompt:
     if not isinstance(turns, str) and chat_format is not None:
         # Said when rows are read: at sampling time a lost system turn would just give odd answers.
         check_turns(chat_format.template, turns)
-    ids, extras = encoder.encode_prompt(turns), encoder.prompt_extras(turns)
-    return EncodedPrompt(text=prompt, prompt=ids, extras=extras)
+    ids = encoder.encode_prompt(turns)
+    return EncodedPrompt(text=prompt, prompt=ids, extras=encoder.placed(ids, encoder.prompt_extras(turns)))
 
 
 def reference_answer(record: Record) -> str | None:
