@@ -121,6 +121,7 @@ from plaudit.methods.preference.algorithms import (
     ipo_mean as ipo_mean,
     kto as kto,
     ld_dpo as ld_dpo,
+    mdpo as mdpo,
     mpo as mpo,
     nca as nca,
     orpo as orpo,

@@ -19,8 +19,7 @@ from plaudit.methods.data import hold_out
 from plaudit.methods.policy.batch import ExperienceTensors, PassRateCurriculum, ReplayBuffer, Round
 from plaudit.methods.policy.collect import ScoredGroup
 from plaudit.methods.preference.config import StageSettings
-from plaudit.methods.preference.data import rows_of_part
-from plaudit.methods.preference.objective import mismatched_examples
+from plaudit.methods.preference.data import mismatched_examples, rows_of_part
 from plaudit.methods.supervised.objective import SupervisedMicrobatch, likelihood_objective
 from plaudit.models.load import load_model, precision
 from plaudit.models.policy import ModelReference, Policy

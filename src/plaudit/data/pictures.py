@@ -17,11 +17,13 @@ from plaudit.data.records import (
     Part,
     Prompt,
     Record,
+    Text,
     answers_of,
     picture_parts,
+    plain_text,
     turns_of,
 )
-from plaudit.files.pictures import picture_text, resolved
+from plaudit.files.pictures import part_of, picture_text, resolved
 
 FIELDS = ("images", "image", "pictures")
 """What rows call their pictures."""
@@ -114,6 +116,22 @@ def _content(turn: Message, left: Iterator[str], folder: Path, *, marked: bool) 
             parts += [Part(kind="image", source=next(left))] if n else []
             parts += [Part(kind="text", text=piece)] if piece else []
     return tuple(parts)
+
+
+def with_part_of_pictures(text: Text, share: float) -> Text:
+    """The turns with so large a share of each picture, cut out where the words of the turns decide."""
+    key = plain_text(text)
+
+    def changed(turn: Message) -> Message:
+        if isinstance(turn.content, str):
+            return turn
+        parts = (
+            part if part.source is None else replace(part, source=part_of(part.source, share, key))
+            for part in turn.content
+        )
+        return replace(turn, content=tuple(parts))
+
+    return text if isinstance(text, str) else tuple(map(changed, text))
 
 
 def without_fields(record: Record) -> Record:

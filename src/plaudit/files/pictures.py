@@ -5,6 +5,7 @@ A picture is known by its pixels: the same one under two names, or in two format
 
 import base64
 import binascii
+import re
 import warnings
 from functools import lru_cache
 from hashlib import blake2b
@@ -24,6 +25,7 @@ FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
 MOST_PIXELS = 50_000_000
 MOST_BYTES = 50_000_000
 _DATA = "data:image/"
+_PART = re.compile(r"#xywh=percent:([\d.]+),([\d.]+),([\d.]+),([\d.]+)$")
 _MODES = frozenset(["1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX"])
 
 
@@ -65,8 +67,26 @@ def resolved(source: str, folder: Path) -> str:
     return source if ":" in source[2:8] or source.startswith("data:") else str(folder / source)
 
 
+def part_of(source: str, share: float, key: str) -> str:
+    """A square part of so large a share of a picture, at a place that the key decides.
+
+    >>> part_of("owl.png", 0.04, "")
+    'owl.png#xywh=percent:68.52,48.27,20.00,20.00'
+    """
+    side = share**0.5
+    numbers = blake2b(f"{key}/{source}".encode(), digest_size=8).digest()
+    x, y = (int.from_bytes(half, "big") / 2**32 * (1 - side) for half in (numbers[:4], numbers[4:]))
+    return f"{source}#xywh=percent:{100 * x:.2f},{100 * y:.2f},{100 * side:.2f},{100 * side:.2f}"
+
+
 def open_picture(source: str) -> "Image":
-    """The picture at a path or in a data URL, upright and in RGB, transparency on white."""
+    """The picture at a path or in a data URL, or a part of it, upright and in RGB, transparency on white."""
+    if part := _PART.search(source):
+        whole = open_picture(source[: part.start()])
+        x, y, width, height = (float(number) / 100 for number in part.groups())
+        left, top = int(x * whole.width), int(y * whole.height)
+        right, bottom = left + max(1, int(width * whole.width)), top + max(1, int(height * whole.height))
+        return whole.crop((left, top, min(right, whole.width), min(bottom, whole.height)))
     named = source if len(source) < 200 else f"{source[:40]}…"
     content = _bytes_of(source, named)
     library = pillow()
