@@ -15,19 +15,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from plaudit.advantages.temporal import reward_to_go
-from plaudit.evaluation.reward_models.accuracy import best_of_n_exact_kl, best_of_n_kl
-from plaudit.lab.proofs import estimators
-from plaudit.lab.proofs.claim import Claim, ProofSetup, converged_algorithm, converged_policy
-from plaudit.lab.proofs.claims.estimators import EXACT, TOPIC
-from plaudit.lab.proofs.evidence import (
+from examples.proofs import estimators
+from examples.proofs.claim import Claim, ProofSetup, converged_algorithm, converged_policy
+from examples.proofs.claims.estimators import EXACT, TOPIC
+from examples.proofs.evidence import (
     certain_preferences,
     pairs,
     uniform_distribution,
     win_rates,
     with_flipped_labels,
 )
-from plaudit.lab.proofs.exact import (
+from examples.proofs.exact import (
     Language,
     TransformerPolicy,
     kl,
@@ -39,7 +37,9 @@ from plaudit.lab.proofs.exact import (
     total_variation,
     with_reference,
 )
-from plaudit.lab.proofs.learn import OptimiserBudget, learning_problem, minimise
+from examples.proofs.learn import OptimiserBudget, learning_problem, minimise
+from plaudit.advantages.temporal import reward_to_go
+from plaudit.evaluation.reward_models.accuracy import best_of_n_exact_kl, best_of_n_kl
 from plaudit.losses.divergence import full_vocabulary_kl, k1, k2, k3
 from plaudit.losses.policy import policy_gradient
 from plaudit.losses.ratio import completion_log_ratio
