@@ -18,7 +18,7 @@ from plaudit.bounds import (
     Share,
     check_bounds,
 )
-from plaudit.data.labels import STORE_FILE
+from plaudit.data.records import STORE_FILE
 from plaudit.engine.settings import KeepSettings
 from plaudit.errors import UserError
 from plaudit.evaluation.policies import POLICY, WRITTEN
