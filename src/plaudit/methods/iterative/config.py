@@ -37,8 +37,7 @@ from plaudit.methods.policy.config import (
 from plaudit.methods.preference.algorithms import PREFERENCE_ALGORITHMS, preference_algorithm
 from plaudit.methods.preference.config import all_parameters, optional_settings
 from plaudit.methods.reward_model.config import EnsembleSettings, RewardSettings
-from plaudit.models.settings import LoraSettings
-from plaudit.rollouts.sampler import SamplingSettings
+from plaudit.models.settings import LoraSettings, SamplingSettings
 
 if TYPE_CHECKING:
 
