@@ -13,16 +13,14 @@ from dataclasses import dataclass, field, fields, replace
 from hashlib import blake2b
 from itertools import permutations
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from plaudit.bounds import FromOne, Share, check_bounds
 from plaudit.data.edits import PairDifferences
 from plaudit.data.fields import Problem, shorten
 from plaudit.data.files import file_ending
-from plaudit.data.formats.layout import TOOLS_FIELD, ReadOptions
-from plaudit.data.read import ParsedRow, read_records
+from plaudit.data.formats.layout import TOOLS_FIELD
+from plaudit.data.read import ParsedRow
 from plaudit.data.records import (
-    UNSAFE,
     Comparison,
     Demonstration,
     Prompt,
@@ -30,7 +28,6 @@ from plaudit.data.records import (
     Ranking,
     Rating,
     Record,
-    Safety,
     Steps,
     Text,
     plain_text,
@@ -40,7 +37,6 @@ from plaudit.data.records import (
     text_to_json,
     words_of,
 )
-from plaudit.data.transforms import preferred_demonstration, some_of
 from plaudit.errors import UserError
 from plaudit.files.atomic import AtomicFile
 
@@ -407,66 +403,3 @@ def _record_lines(record: Record) -> list[str]:
             continue
         lines += [f"  {name:<12}{turn.role}: {shorten(plain_text((turn,)), 80)}" for turn in text]
     return lines
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowsSettings:
-    """A file of any layout, checked, as rows of plaudit's own."""
-
-    data: Path
-    """The file: JSONL, JSON, CSV, Parquet or a datasets folder."""
-    format: str | None = None
-    """Its layout; none: told from the rows, and said."""
-    columns: tuple[str, ...] = ()
-    """What fields of the rows are called here: prompt=question system=system."""
-    leave_out: tuple[str, ...] = ()
-    """Fields of the rows that are left unread on purpose."""
-    threshold: Share = 0.01
-    """Above this share of bad rows the stage fails; the bad ones lie in quarantine.jsonl."""
-    split: str | None = None
-    """Which split of a datasets folder."""
-    ties: Literal["soft", "drop"] = "soft"
-    """What becomes of ties."""
-    safety: Safety | None = None
-    """Only such rows, by what their answers were reported for, or thumbs in place of them."""
-    unsafe: tuple[str, ...] = UNSAFE
-    """The flags that count there."""
-    preferred: bool = False
-    """Keep the preferred answers alone, as demonstrations."""
-    n: FromOne | None = None
-    """At most so many records, drawn by chance; none: all of them."""
-    seed: int = 0
-    """The seed of that random choice."""
-
-    def __post_init__(self) -> None:
-        check_bounds(self)
-
-
-def convert_rows(settings: RowsSettings, folder: Path) -> tuple[str, ...]:
-    """Write ``rows.jsonl``, and the bad rows beside it; returns what there is to say of them."""
-    result = read_records(
-        settings.data,
-        format=settings.format,
-        threshold=settings.threshold,
-        quarantine=folder / "quarantine.jsonl",
-        options=ReadOptions(
-            ties=settings.ties,
-            split=settings.split,
-            columns=settings.columns,
-            leave_out=settings.leave_out,
-            safety=settings.safety,
-            unsafe=settings.unsafe,
-        ),
-    )
-    sentences = [f"{count} × {reason} left out" for reason, count in result.left_out.items()]
-    if result.quarantine is not None:
-        sentences.append(
-            f"{len(result.problems)} of {result.rows} rows are bad; they are in {result.quarantine}"
-        )
-    records: Sequence[Record] = result.records
-    if settings.preferred:
-        records = tuple(filter(None, map(preferred_demonstration, records)))
-        missing = len(result.records) - len(records)
-        sentences.append(f"{missing} of {len(result.records)} records prefer nothing")
-    output = write_records(some_of(records, settings.n, f"rows {settings.seed}"), folder / "rows.jsonl")
-    return (f"{output.rows} rows", result.format_sentence, *sentences)

@@ -36,7 +36,7 @@ from plaudit.evaluation.shares import sign_flip_test
 from plaudit.evaluation.stats import Estimate, Resampling, bootstrap_mean, wilson_interval
 from plaudit.files import atomic, exact_json
 from plaudit.methods.iterative.config import LoopConfig, LoopSettings
-from plaudit.methods.iterative.rounds import draw_answers, load_prompts, read_answers, round_sampler
+from plaudit.methods.iterative.rounds import drawn_answers, load_prompts, read_answers, round_sampler
 from plaudit.rewards.base import Reward
 from plaudit.rewards.comparing import compares_pairs, in_both_orders, judge_named
 from plaudit.rewards.kinds import FEEDBACK, JudgeSettings
@@ -154,11 +154,11 @@ def _held_out_measure(
     # One seed for all rounds: what differs between two models is then theirs, and less of it chance.
     seed = random.Random(f"{config.seed}/{config.sampling.seed}/held-out").getrandbits(32)
     sampler, sampling = round_sampler(this_round.model, config, ranks), replace(config.sampling, seed=seed)
-    draw_answers(this_round.answers, prompts, sampler, reward, sampling, 1, ranks)
+    drawn = list(drawn_answers(this_round.answers, prompts, sampler, reward, sampling, 1, ranks))
     if not ranks.is_first:
         return None
     values = (
-        [answer.score for [answer] in read_answers(this_round.answers)]
+        [answer.score for [answer] in drawn]
         if judge is None
         else _win_probabilities(judge, config, this_round, prompts)
     )
