@@ -82,14 +82,16 @@ def evaluation_notes(
 
 
 def _rated(
-    duels: Mapping[PolicyPair, Sequence[win_rate.JudgedPair]],
-    corrected: win_rate.CorrectedByPair,
+    duels_by_judge: Duels,
+    corrected: Mapping[str, win_rate.CorrectedByPair],
+    contests: Sequence[Contest],
     resampling: Resampling,
-    *,
-    errs: bool,
 ) -> tuple[tuple[Rating, ...], tuple[str, ...]]:
-    """Ratings of corrected win rates where every one is, else of raw ones, and what to say of them."""
-    used = corrected if corrected.keys() == duels.keys() else None
+    """Ratings by the first judge, of corrected win rates where every one is, and what to say of them."""
+    judge, duels = next(iter(duels_by_judge.items()), ("", {}))
+    if len({name for pair in duels for name in pair}) < 3:
+        return (), ()
+    used = corrected[judge] if corrected[judge].keys() == duels.keys() else None
     raw = win_rate.elo_ratings(duels, resampling)
     ratings = raw if used is None else win_rate.elo_ratings(duels, resampling, used)
     if not ratings:
@@ -97,6 +99,7 @@ def _rated(
     if used is not None:
         words = ", ".join(f"{each.name} {each.elo:.0f}" for each in raw)
         return ratings, (f"ratings are of corrected win rates; of raw verdicts they are: {words or 'none'}",)
+    errs = contests[0].uncorrected or contests[0].corrected is not None
     return raw, ("ratings are of raw verdicts, whose errors nothing corrects for all pairs",) if errs else ()
 
 
@@ -440,12 +443,7 @@ def _policy_evaluation(
     all_rows = answer_rows(data, first_judge_duels)
     curve, over_optimisation_fit = _best_of_n(data, reference, scorers, settings)
     contests, corrected = _contest_results(duels_by_judge, scorers.judges, settings)
-    ratings, rating_notes = (), ()
-    if len(data.policies) > 2 and first_judge_duels:
-        errs = contests[0].uncorrected or contests[0].corrected is not None
-        ratings, rating_notes = _rated(
-            first_judge_duels, corrected[next(iter(duels_by_judge))], settings.resampling, errs=errs
-        )
+    ratings, rating_notes = _rated(duels_by_judge, corrected, contests, settings.resampling)
     notes = evaluation_notes(data, duels_by_judge, scorers.judges, settings.drawing, contests)
     named = (scorers.gold, scorers.reward, scorers.right)
     gold, reward, right = (None if scorer is None else scorer.name for scorer in named)
@@ -496,8 +494,8 @@ def _contest_results(
             verdicts[name][pair] = values
         by_group: Sequence[str] = getattr(judge, "contest_notes", lambda _: ())(duels)
         notes = (*contest.notes, *by_group, *judge_notes(judge))
-        uncorrected = errs and corrected is None
-        found.append(replace(contest, notes=notes, corrected=corrected, uncorrected=uncorrected))
+        contest = replace(contest, notes=notes, corrected=corrected)
+        found.append(replace(contest, uncorrected=errs and corrected is None))
     if settings.people is not None and not any(contest.corrected for contest in found):
         raise UserError(
             f"{settings.people.source}: fewer than {FEWEST_LABELS} prompts have labels of people in it; they "

@@ -231,7 +231,7 @@ def contest_result(
         length_controlled=at_length.value,
         style_controlled=at_style.value,
         consistency=_mean_over_prompts(with_verdicts, orders_agree, resampling) if sees_order else None,
-        first=_first_shown_rate(with_verdicts, resampling) if sees_order else None,
+        first=_mean(first_shown_readings(with_verdicts), resampling) if sees_order else None,
         p_value=paired_p_value(with_verdicts),
         by_category=_win_rate_by_category(with_verdicts, resampling),
         notes=tuple(
@@ -254,10 +254,14 @@ def paired_p_value(duels: Sequence[JudgedPair]) -> float | None:
 def _mean_over_prompts(
     duels: Sequence[JudgedPair], value_of: Callable[[JudgedPair], float], resampling: Resampling
 ) -> Estimate | None:
-    if not duels:
+    return _mean([(duel.prompt, value_of(duel)) for duel in duels], resampling)
+
+
+def _mean(rows: Sequence[tuple[str, float]], resampling: Resampling) -> Estimate | None:
+    if not rows:
         return None
-    value_B = np.array([value_of(duel) for duel in duels], dtype=float)
-    return bootstrap_mean(value_B, group_index([duel.prompt for duel in duels]), resampling)
+    prompts, values = zip(*rows, strict=True)
+    return bootstrap_mean(np.array(values, dtype=float), group_index(prompts), resampling)
 
 
 def _require_verdict(duel: JudgedPair) -> float:
@@ -290,14 +294,6 @@ def first_shown_readings(duels: Sequence[JudgedPair]) -> list[tuple[str, float]]
         for p_first in (duel.forward, 1 - duel.backward)
         if p_first != 0.5
     ]
-
-
-def _first_shown_rate(duels: Sequence[JudgedPair], resampling: Resampling) -> Estimate | None:
-    readings = first_shown_readings(duels)
-    if not readings:
-        return None
-    prompts, firsts = zip(*readings, strict=True)
-    return bootstrap_mean(np.array(firsts, dtype=float), group_index(prompts), resampling)
 
 
 def _win_rate_by_category(duels: Sequence[JudgedPair], resampling: Resampling) -> tuple[CategoryFigure, ...]:
