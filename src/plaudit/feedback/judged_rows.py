@@ -169,9 +169,8 @@ def rated_rows(judge: ModelJudge, tasks: Sequence[Task], annotator: str) -> Judg
     rows, failures = list[Record](), Counter[str]()
 
     def scored(part: Sequence[Task], _: int) -> list[tuple[Rated | str, ...]]:
-        return [
-            tuple(s.reason if isinstance(s, NoVerdict) else s for s in row) for row in judge.ratings(part)
-        ]
+        rows = judge.ratings(part)
+        return [tuple(s.reason if isinstance(s, NoVerdict) else s for s in row) for row in rows]
 
     for task, scores in zip(tasks, divide_rows(tasks, scored, tuple[Any, ...]), strict=True):
         for answer, score in zip(task.answers, scores, strict=True):

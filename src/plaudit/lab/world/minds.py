@@ -323,9 +323,9 @@ def _points(mind: Mind, parsed: ParsedQuestion, choose: Choose) -> MindReply:
         middle = true + off if true + off <= most and mind.draw("side", *parsed.key) < 0.5 else true - off
         middle = middle if middle >= 1 else min(true + off, most)
     odds = {str(n): (1 - level) / (most - 1) for n in range(1, most + 1)} | {str(middle): level}
-    if (asked := _VERDICT_LINE.search(parsed.ask)) is None:
+    if (ends := _VERDICT_LINE.search(parsed.ask)) is None:
         return MindReply(text=choose(odds), odds=odds)
-    return MindReply(text=f"{_critique(parsed, 'Answer')}\n{asked[1]}{choose(odds)}{asked[2]}", odds=odds)
+    return MindReply(text=f"{_critique(parsed, 'Answer')}\n{ends[1]}{choose(odds)}{ends[2]}", odds=odds)
 
 
 def _correct(mind: Mind, parsed: ParsedQuestion, choose: Choose) -> MindReply:
