@@ -251,7 +251,7 @@ class ModelJudge:
         reason = next((read.reason for read in reads if read.reason is not None), None)
         if reason is not None:
             return NoVerdict(reason=reason)
-        return scoring.score(self.ask, reads), "\n\n".join(read.words for read in reads if read.words)
+        return scoring.score(self.ask, reads), "\n\n".join(read.reasons for read in reads if read.reasons)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -117,8 +117,7 @@ class Read:
     shares: dict[str, float] = field(default_factory=dict[str, float])
     reason: str | None = None
     text: str = ""
-    words: str = ""
-    """What was said before a verdict between delimiters."""
+    reasons: str = ""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -199,12 +198,12 @@ def read_verdict(reply: Reply | str, shares_by_verdict: Mapping[str, Mapping[str
     """A reply with reasons: what they are, and the shares that the verdict between the delimiters means."""
     if isinstance(reply, str):
         return Read(reason=reply)
-    verdict, words = parse_verdict(reply.text, reply.number, (*shares_by_verdict, "refuse"))
+    verdict, reasons = parse_verdict(reply.text, reply.number, (*shares_by_verdict, "refuse"))
     if reply.refused or (verdict == "refuse" and not reply.cut):
         return Read(reason=REFUSED, text=reply.text)
     if verdict is None or reply.cut:
         return Read(reason=CUT if reply.cut else UNREADABLE, text=reply.text)
-    return Read(shares=dict(shares_by_verdict[verdict]), text=reply.text, words=words)
+    return Read(shares=dict(shares_by_verdict[verdict]), text=reply.text, reasons=reasons)
 
 
 def _lacks_odds(reply: Reply | str, request: ChatRequest) -> bool:
