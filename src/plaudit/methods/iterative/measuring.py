@@ -21,6 +21,7 @@ import numpy as np
 from plaudit.data.judging import Judge, Verdict, first_probability, outcomes
 from plaudit.data.read import read_records
 from plaudit.data.records import Comparison
+from plaudit.data.transforms import measured_only
 from plaudit.engine.distributed import Ranks
 from plaudit.engine.run_folder import RunFolder
 from plaudit.engine.sinks.console import ConsoleSink
@@ -125,7 +126,10 @@ def _people_measure(settings: LoopSettings, config: LoopConfig, this_round: Meas
     """Whether the model's own points order two answers as people do: 1, 0, and ½ for equal points."""
     assert settings.people is not None
     reading = read_records(settings.people, kinds=("comparison",), threshold=config.rows.threshold)
-    rows = [row for row in reading.records if isinstance(row, Comparison) and row.probability != 0.5]
+    records, left_out = measured_only(reading.records)
+    for note in left_out if this_round.number == 0 else ():
+        ConsoleSink(quiet=True).note(f"loop.people: {note}")
+    rows = [row for row in records if isinstance(row, Comparison) and row.probability != 0.5]
     if not rows:
         raise UserError(f"loop.people {settings.people}: every comparison is a tie, so nothing is measured")
     with offered("self_judge", of=FEEDBACK)(config.reward, this_round.model, config.device) as judge:
