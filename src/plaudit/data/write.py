@@ -23,6 +23,7 @@ from plaudit.data.read import ParsedRow
 from plaudit.data.records import (
     Comparison,
     Demonstration,
+    Message,
     Prompt,
     Provenance,
     Ranking,
@@ -30,6 +31,7 @@ from plaudit.data.records import (
     Record,
     Steps,
     Text,
+    picture_parts,
     plain_text,
     record_kind,
     record_to_dict,
@@ -39,6 +41,7 @@ from plaudit.data.records import (
 )
 from plaudit.errors import UserError
 from plaudit.files.atomic import AtomicFile
+from plaudit.files.pictures import PictureFacts, picture_facts
 
 _ANNOTATION_FIELDS = tuple(part.name for part in fields(Provenance) if part.name != "origin")
 _COMPARISON_EXTRAS = ("strength", "margin", "probability", "both_bad", *_ANNOTATION_FIELDS)
@@ -292,6 +295,8 @@ class DataSummary:
     differences: PairDifferences = field(default_factory=PairDifferences)
     """How far the chosen and the rejected answers of comparisons differ."""
     duplicates: int = 0
+    pictures: Counter[PictureFacts] = field(default_factory=Counter[PictureFacts])
+    """How often each picture is shown."""
     problems: Counter[str] = field(default_factory=Counter[str])
     first_problems: list[Problem] = field(default_factory=list[Problem])
     left_out: Counter[str] = field(default_factory=Counter[str])
@@ -342,6 +347,7 @@ def summary_text(summary: DataSummary) -> str:
         f"rows        {summary.rows}",
         f"records     {kinds}",
         f"duplicates  {summary.duplicates}",
+        *_picture_lines(summary.pictures),
         f"bad rows    {summary.problems.total()}",
         *(f"  {count} × {kind}" for kind, count in summary.problems.most_common()),
         *(f"  {problem.message}" for problem in summary.first_problems),
@@ -362,12 +368,30 @@ def _count_record(summary: DataSummary, record: Record, digests: set[bytes]) -> 
         summary.character_lengths.setdefault(name, []).append(len(content))
     if isinstance(record, Comparison):
         summary.differences.add(plain_text(record.chosen), plain_text(record.rejected))
-    # Without the origin, in which any two copies differ.
+    shown = [part.source or "" for _, text in record_texts(record) for part in picture_parts(text)]
+    facts = {source: picture_facts(source) for source in shown}
+    summary.pictures.update(facts[source] for source in shown)
+    # Without the origin, in which any two copies differ; and pictures by their pixels.
     record_json = json.dumps(record_to_dict(replace(record, origin="")), default=str)
+    for source, fact in facts.items():
+        record_json = record_json.replace(json.dumps(source), json.dumps(fact.id))
     # Sixteen bytes of each record are kept in memory, and not its text.
     digest = blake2b(record_json.encode("utf-8"), digest_size=16).digest()
     summary.duplicates += digest in digests
     digests.add(digest)
+
+
+def _picture_lines(pictures: Counter[PictureFacts]) -> list[str]:
+    """How many pictures there are and how large they are; those that cannot be shown, each with its fault."""
+    sizes = Counter(f"{fact.size[0]} × {fact.size[1]}" for fact in pictures.elements() if fact.size)
+    bad = [fact.fault for fact in pictures.elements() if fact.fault]
+    common = ", ".join(f"{count} of {size}" for size, count in sizes.most_common(3))
+    more = f" and {len(sizes) - 3} more sizes" if len(sizes) > 3 else ""
+    good = (
+        f"pictures    {pictures.total()}, {len(pictures)} different; {common or 'none can be opened'}{more}"
+    )
+    faults = [f"  {len(bad)} cannot be shown to a model", *(f"  {fault}" for fault in bad[:5])] if bad else []
+    return [good, *faults] if pictures else []
 
 
 def _length_lines(
@@ -401,5 +425,13 @@ def _record_lines(record: Record) -> list[str]:
         if isinstance(text, str):
             lines.append(f"  {name:<12}{shorten(text, 90)}")
             continue
-        lines += [f"  {name:<12}{turn.role}: {shorten(plain_text((turn,)), 80)}" for turn in text]
+        lines += [
+            f"  {name:<12}{turn.role}: {_shown(turn)}{shorten(plain_text((turn,)), 80)}" for turn in text
+        ]
     return lines
+
+
+def _shown(turn: Message) -> str:
+    facts = [picture_facts(part.source or "") for part in picture_parts((turn,))]
+    sizes = ("{} × {}".format(*fact.size) if fact.size else "that cannot be opened" for fact in facts)
+    return "".join(f"[picture {size}, {fact.id[:8]}] " for size, fact in zip(sizes, facts, strict=True))

@@ -15,7 +15,7 @@ from plaudit.engine.optimizer import make_optimizer
 from plaudit.engine.settings import OptimizerSettings
 from plaudit.files.model_folder import read_json_object
 from plaudit.methods.config import RunConfig
-from plaudit.methods.models import matrix_sizes, recompute_as_configured
+from plaudit.methods.models import matrix_sizes, settle_layers
 from plaudit.methods.policy.config import POLICY, PolicyConfig
 from plaudit.methods.preference.config import PreferenceConfig, configured_algorithm
 from plaudit.methods.reference import settled_reference
@@ -165,7 +165,7 @@ def _meta_policy(config: RunConfig) -> Policy:
         with torch.device("meta"):
             model = load.with_lora(model, config.lora)
     policy = Policy(model, attention=config.memory.attention)
-    recompute_as_configured(policy, config)
+    settle_layers(policy, config)
     policy.use_layout(config.memory.layout)
     return policy
 
@@ -175,7 +175,7 @@ def _meta_reward_model(config: RewardConfig) -> RewardModel:
     if config.lora.rank:
         with torch.device("meta"):
             model = model.with_adapters(config.lora)
-    recompute_as_configured(model, config)
+    settle_layers(model, config)
     model.use_layout(config.memory.layout)
     return model
 
@@ -202,7 +202,7 @@ def _meta_critic(method: str, config: RunConfig) -> RewardModel | None:
     if config.critic.model is None and reward is not None and reward.is_dir():
         folder = model_folder(reward) if load.is_reward_folder(model_folder(reward)) else folder
     model = _meta_classifier(model_folder(folder), config)
-    recompute_as_configured(model, config)
+    settle_layers(model, config)
     model.use_layout(config.memory.layout)
     return model
 
