@@ -27,6 +27,7 @@ from plaudit.models.reward_model import RewardModel, keep_first_layers
 from plaudit.rewards.kinds import names_function
 from plaudit.rewards.load import loaded_model_folders, model_folder
 from plaudit.runs.planner.machine import Machine
+from plaudit.tokens.microbatch import Layout
 
 LIVE, CACHED, ADAPTER_OFF, NONE = "live", "kept", "beneath", "none"
 """A reference beside the policy, its log-probs alone, the model beneath the adapters, or none."""
@@ -83,7 +84,7 @@ def load_run_models(method: str, config: RunConfig, machine: Machine, rows: Sequ
     if kind == LIVE:
         assert isinstance(config, PreferenceConfig | PolicyConfig)
         reference_model = Policy(load.empty_model(config.reference.model or config.model))
-        reference_model.use_layout(config.memory.layout)
+        reference_model.use_layout(_layout_of(reference_model, config))
         reference_model.requires_grad_(False).eval()
         if config.reference.kind == "average":
             reference_model.to(run_precision.weights)
@@ -166,8 +167,12 @@ def _meta_policy(config: RunConfig) -> Policy:
             model = load.with_lora(model, config.lora)
     policy = Policy(model, attention=config.memory.attention)
     settle_layers(policy, config)
-    policy.use_layout(config.memory.layout)
+    policy.use_layout(_layout_of(policy, config))
     return policy
+
+
+def _layout_of(model: Policy | RewardModel, config: RunConfig) -> Layout:
+    return config.memory.layout if model.backbone.can_replace_attention else "right"
 
 
 def _meta_reward_model(config: RewardConfig) -> RewardModel:
@@ -176,7 +181,7 @@ def _meta_reward_model(config: RewardConfig) -> RewardModel:
         with torch.device("meta"):
             model = model.with_adapters(config.lora)
     settle_layers(model, config)
-    model.use_layout(config.memory.layout)
+    model.use_layout(_layout_of(model, config))
     return model
 
 
@@ -203,7 +208,7 @@ def _meta_critic(method: str, config: RunConfig) -> RewardModel | None:
         folder = model_folder(reward) if load.is_reward_folder(model_folder(reward)) else folder
     model = _meta_classifier(model_folder(folder), config)
     settle_layers(model, config)
-    model.use_layout(config.memory.layout)
+    model.use_layout(_layout_of(model, config))
     return model
 
 

@@ -96,8 +96,8 @@ class EmulateDevice(TorchFunctionMode):
     ) -> Any:
         if func is scaled_dot_product_attention:
             return self._attend(*args, **(kwargs or {}))
-        if func is Tensor.item and args[0].is_meta:
-            # Asked of meta tensors only whether places of pictures are as many as features, which they are.
+        if func in (Tensor.item, Tensor.__bool__) and args[0].is_meta:
+            # Asked whether places of pictures are as many as features, and a row one text: they are.
             return True
         return func(*args, **(kwargs or {}))
 
