@@ -102,9 +102,7 @@ def test_the_files_are_plain_safetensors_and_strict_json(tmp_path: Path) -> None
     assert exact_json.loads((saved.path / "state.json").read_text()) == {"step": 5, "facts": {}}
 
 
-def test_a_tensor_whose_file_is_cut_short_is_no_tensor_of_what_happened_to_be_in_memory(
-    tmp_path: Path,
-) -> None:
+def test_a_tensor_whose_file_is_cut_short_is_no_tensor_of_what_happened_to_be_in_memory(tmp_path):
     back = saved_and_loaded(tmp_path, state(model={"w": torch.ones(100_000)}))
     (path,) = save.list_checkpoints(tmp_path)
     (path / "model.safetensors").write_bytes(b"")
@@ -144,9 +142,7 @@ def test_parts_of_one_buffer_that_do_not_overlap_are_saved_apart(tmp_path: Path)
         ({}, {"clash": {"$float": "nan"}}, "must be a string other than"),
     ],
 )
-def test_what_would_not_come_back_is_refused(
-    tmp_path: Path, tensors: dict[str, dict[str, torch.Tensor]], facts: dict[str, object], message: str
-) -> None:
+def test_what_would_not_come_back_is_refused(tmp_path, tensors, facts, message):
     with pytest.raises(ValueError, match=message):
         save.save_checkpoint(tmp_path, TrainState(step=1, tensors=tensors, facts=facts))
     assert list(tmp_path.iterdir()) == []
@@ -195,9 +191,7 @@ def test_going_on_from_an_earlier_step_deletes_the_abandoned_later_ones(tmp_path
     assert "step-00000025: deleted; the run went on from an earlier checkpoint" in saved.notes[0]
 
 
-def test_a_delete_that_fails_is_said_and_does_not_stop_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_delete_that_fails_is_said_and_does_not_stop_the_run(tmp_path, monkeypatch):
     save.save_checkpoint(tmp_path, state(1), keep=1)
 
     def fails(path: Path) -> None:
@@ -223,9 +217,7 @@ def test_a_vanished_latest_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("written", "advice"), [(3, "update plaudit"), (0, "the version that wrote it")])
-def test_another_format_is_named_and_not_fallen_back_from(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: int, advice: str
-) -> None:
+def test_another_format_is_named_and_not_fallen_back_from(tmp_path, monkeypatch, written, advice):
     save.save_checkpoint(tmp_path, state(1))
     with monkeypatch.context() as later:
         later.setitem(save.CHECKPOINT_FORMATS, "whole", written)

@@ -156,9 +156,7 @@ def test_when_none_is_good_each_is_listed_with_its_fault(two: Path, tmp_path: Pa
         ({"w": None}, "model: w is not expected"),
     ],
 )
-def test_tensors_of_another_model_are_not_loaded(
-    two: Path, change: dict[str, torch.Tensor | None], message: str
-) -> None:
+def test_tensors_of_another_model_are_not_loaded(two, change, message):
     wanted = {**state(2).tensors["model"], **change}
     shapes = shapes_of({"model": {n: t for n, t in wanted.items() if t is not None}})
 

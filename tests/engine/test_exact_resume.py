@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-import torch
 
 from tests.engine.toy import Toy, make_toy
 from tests.engine.toy_command import Command, Outcome, cold, finish, outcome, plaudit, sft
@@ -82,9 +81,7 @@ def same(run: Path, undisturbed: Outcome) -> None:
 
 
 @pytest.mark.slow
-def test_it_is_killed_in_every_place_that_can_be_seen(
-    device: torch.device, toy: Toy, undisturbed: Outcome, tmp_path: Path
-) -> None:
+def test_it_is_killed_in_every_place_that_can_be_seen(device, toy, undisturbed, tmp_path):
     out = tmp_path / "run"
     # A GPU adds up in one order when it is asked to.
     more = () if device.type == "cpu" else ("--device", device.type, "--deterministic")
@@ -159,9 +156,7 @@ def test_it_is_killed_while_it_looks_at_what_it_has_learnt(toy: Toy, tmp_path: P
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
-def test_it_is_killed_at_any_moment_until_it_is_done(
-    toy: Toy, undisturbed: Outcome, tmp_path: Path, seed: int
-) -> None:
+def test_it_is_killed_at_any_moment_until_it_is_done(toy, undisturbed, tmp_path, seed):
     chance = random.Random(seed)
     out = tmp_path / "run"
     command = sft(toy, out)

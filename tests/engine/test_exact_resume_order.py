@@ -44,9 +44,7 @@ def sizes(lines: list[dict[str, Any]]) -> list[tuple[int, int]]:
     return [(line["tokens"], line["length_max"]) for line in lines]
 
 
-def test_every_row_comes_once_an_epoch_in_an_order_that_the_seed_alone_decides(
-    toy: Toy, gpt2: Toy, tmp_path: Path
-) -> None:
+def test_every_row_comes_once_an_epoch_in_an_order_that_the_seed_alone_decides(toy, gpt2, tmp_path):
     first = sizes(run(toy, tmp_path / "first", *ONE_BY_ONE))
     other_model = sizes(run(gpt2, tmp_path / "gpt2", *ONE_BY_ONE, "--learning-rate", 1e-5))
     other_seed = sizes(run(toy, tmp_path / "seed", *ONE_BY_ONE, "--seed", 1))

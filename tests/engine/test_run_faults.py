@@ -60,9 +60,7 @@ def refused(done: Done, *words: str) -> None:
         (("--optimizer.name", "tests.engine.toy_optimizers:forgetful"), "remembers a dict as 'past'"),
     ],
 )
-def test_an_option_that_cannot_be_is_refused(
-    toy: Toy, tmp_path: Path, options: tuple[object, ...], words: str
-) -> None:
+def test_an_option_that_cannot_be_is_refused(toy, tmp_path, options, words):
     refused(run(toy, tmp_path / "run", *options), words)
     assert not (tmp_path / "run" / "model").exists()
 
@@ -107,9 +105,7 @@ def test_data_and_held_out_rows_of_one_name_are_put_aside_apart(toy: Toy, tmp_pa
         ([], "rows.jsonl: the file is empty"),
     ],
 )
-def test_rows_that_cannot_be_learnt_are_named(
-    toy: Toy, tmp_path: Path, rows: list[dict[str, object]], words: str
-) -> None:
+def test_rows_that_cannot_be_learnt_are_named(toy, tmp_path, rows, words):
     data = write_rows(tmp_path / "rows.jsonl", rows)
     refused(run(replace(toy, data=data), tmp_path / "run", "--max-length", 250), words)
 

@@ -35,9 +35,7 @@ def torn(folder: Path) -> None:
         file.truncate(1000)
 
 
-def test_a_damaged_newest_checkpoint_is_passed_over(
-    toy: Toy, whole: Outcome, killed: Path, tmp_path: Path
-) -> None:
+def test_a_damaged_newest_checkpoint_is_passed_over(toy, whole, killed, tmp_path):
     """Whatever the damage is: see the tests of checkpoints."""
     out = tmp_path / "run"
     shutil.copytree(killed, out)
@@ -51,9 +49,7 @@ def test_a_damaged_newest_checkpoint_is_passed_over(
     assert outcome(out) == whole
 
 
-def test_when_all_are_damaged_each_is_named_and_nothing_starts(
-    toy: Toy, killed: Path, tmp_path: Path
-) -> None:
+def test_when_all_are_damaged_each_is_named_and_nothing_starts(toy, killed, tmp_path):
     out = tmp_path / "run"
     shutil.copytree(killed, out)
     folders = sorted((out / "checkpoints").glob("step-*"))
@@ -114,9 +110,7 @@ def test_a_record_that_was_changed_since_the_checkpoint_stops_the_run_until_it_i
 
 
 @pytest.mark.slow
-def test_a_folder_that_is_removed_while_the_run_runs_is_said_and_not_made_again(
-    toy: Toy, tmp_path: Path
-) -> None:
+def test_a_folder_that_is_removed_while_the_run_runs_is_said_and_not_made_again(toy, tmp_path):
     out = tmp_path / "run"
     running = Command(sft(toy, out, "--steps", 5000, "--evaluate-every", 5000, "--sample.rows", 0))
     running.until((out / "checkpoints" / "latest").exists)
@@ -130,9 +124,7 @@ def test_a_folder_that_is_removed_while_the_run_runs_is_said_and_not_made_again(
 
 
 @pytest.mark.slow
-def test_a_lock_that_is_deleted_while_the_run_runs_is_put_back_and_keeps_a_second_run_out(
-    toy: Toy, tmp_path: Path
-) -> None:
+def test_a_lock_that_is_deleted_while_the_run_runs_is_put_back_and_keeps_a_second_run_out(toy, tmp_path):
     out = tmp_path / "run"
     command = sft(toy, out, "--steps", 5000, "--evaluate-every", 5000, "--sample.rows", 0)
     running = Command(command)

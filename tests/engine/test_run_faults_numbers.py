@@ -36,9 +36,7 @@ def notes(out: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(("rare", "what"), [("nan", "loss"), ("inf", "loss"), ("tiny", "gradient")])
-def test_raise_names_the_row_and_changes_no_weight(
-    toys: dict[str, Toy], tmp_path: Path, rare: str, what: str
-) -> None:
+def test_raise_names_the_row_and_changes_no_weight(toys, tmp_path, rare, what):
     done = run(toys[rare], tmp_path, "raise", "--save-every", 1)
 
     assert done.code == 2
@@ -69,9 +67,7 @@ def test_with_accumulation_the_row_is_named_too(toys: dict[str, Toy], tmp_path: 
         pytest.param("tiny", "skip", marks=pytest.mark.slow),
     ],
 )
-def test_the_step_is_left_out_counted_noted_and_the_run_resumes_exactly(
-    toys: dict[str, Toy], tmp_path: Path, rare: str, how: str
-) -> None:
+def test_the_step_is_left_out_counted_noted_and_the_run_resumes_exactly(toys, tmp_path, rare, how):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert run(toys[rare], whole, how).code == 0
     for step in (4, 9):
@@ -90,9 +86,7 @@ def test_the_step_is_left_out_counted_noted_and_the_run_resumes_exactly(
     )
 
 
-def test_a_step_that_is_left_out_moves_neither_weights_nor_optimiser(
-    toys: dict[str, Toy], tmp_path: Path
-) -> None:
+def test_a_step_that_is_left_out_moves_neither_weights_nor_optimiser(toys, tmp_path):
     assert run(toys["nan"], tmp_path, "skip", "--steps", 4, "--save-every", 1, "--keep.last", 9).code == 0
 
     for name in ("model.safetensors", "optimizer.safetensors"):

@@ -31,9 +31,7 @@ def saved(out: Path) -> list[str]:
 
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_it_saves_says_so_and_goes_on_exactly(
-    toy: Toy, whole: Outcome, tmp_path: Path, number: signal.Signals, code: int
-) -> None:
+def test_it_saves_says_so_and_goes_on_exactly(toy, whole, tmp_path, number, code):
     command = sft(toy, tmp_path / "run", *ANNOUNCED, *RARELY_SAVED)
     running = Command(command)
     running.until_said("a step is taken")

@@ -214,9 +214,7 @@ def test_a_fault_of_another_folder_is_not_blamed_on_the_run(tmp_path: Path) -> N
         fill_and_fail(tmp_path / "runs" / "model", PermissionError(13, "Permission denied", str(elsewhere)))
 
 
-def test_the_name_of_an_atomic_file_is_forced_to_the_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_name_of_an_atomic_file_is_forced_to_the_disk(tmp_path, monkeypatch):
     synced: list[tuple[Path, bool]] = []
     monkeypatch.setattr(
         atomic, "sync_folder", lambda path: synced.append((path, (path / "scores.jsonl").exists()))
@@ -226,9 +224,7 @@ def test_the_name_of_an_atomic_file_is_forced_to_the_disk(
     assert synced == [(tmp_path, True)]
 
 
-def test_a_new_folder_that_another_writer_takes_for_an_abandoned_one_is_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_folder_that_another_writer_takes_for_an_abandoned_one_is_made_again(tmp_path, monkeypatch):
     honest, others = os.open, [os.rmdir]
 
     def late(path: Any, *rest: int) -> int:

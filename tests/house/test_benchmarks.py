@@ -208,9 +208,7 @@ def test_the_peer_scores_the_same_answers_alike(judged: Path):
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_benchmark_says_where_it_computes(
-    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
+def test_every_benchmark_says_where_it_computes(name, monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", [name, "--help"])
     monkeypatch.delitem(sys.modules, f"benchmarks.{name}", raising=False)
     with pytest.raises(SystemExit):

@@ -25,9 +25,7 @@ def test_a_requirement_without_a_lower_bound_is_refused(requirement: str) -> Non
         oldest_constraints({"dependencies": [requirement], "optional-dependencies": {}})
 
 
-def test_a_command_that_fails_ends_all_with_what_it_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_command_that_fails_ends_all_with_what_it_said(tmp_path, capsys):
     plaudit = tmp_path / "plaudit"
     plaudit.write_text(
         "#!/bin/sh\n"

@@ -73,9 +73,7 @@ def test_four_ranks_write_what_two_and_one_read_to_the_bit(four: Path, tmp_path:
         ("average-00001-of-00004", "of step 2", "has changed since it was written (its sha256 differs)"),
     ],
 )
-def test_a_shard_that_is_damaged_is_named_by_all_ranks(
-    four: Path, tmp_path: Path, file: str, what: str, words: str
-) -> None:
+def test_a_shard_that_is_damaged_is_named_by_all_ranks(four, tmp_path, file, what, words):
     folder = Path(shutil.copytree(four, tmp_path / "copy"))
     path = folder / "step-00000003" / f"{file}.safetensors"
     if what == "flipped":
@@ -149,9 +147,7 @@ def test_two_groups_of_two_that_hold_copies_learn_what_one_process_learns(tmp_pa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", [0, 1])
-def test_a_rank_killed_before_any_fsync_leaves_the_old_checkpoint_or_the_new(
-    tmp_path: Path, victim: int
-) -> None:
+def test_a_rank_killed_before_any_fsync_leaves_the_old_checkpoint_or_the_new(tmp_path, victim):
     calm = tmp_path / "calm"
     calm.mkdir()
     on_ranks(2, "save_and_die", calm, victim=victim, fatal=0)

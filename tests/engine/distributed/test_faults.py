@@ -91,9 +91,7 @@ def test_a_folder_in_use_is_said_by_the_rank_that_found_it(refused: dict[str, li
     assert second.err == "plaudit: rank 1 of 2: stopped, because rank 0 failed\n"
 
 
-def test_bad_rows_are_a_fault_of_all_ranks_and_the_first_one_lists_them(
-    refused: dict[str, list[Said]],
-) -> None:
+def test_bad_rows_are_a_fault_of_all_ranks_and_the_first_one_lists_them(refused):
     first, second = refused["bad rows"]
     assert first.err.startswith("plaudit: rank 0 of 2: ")
     (listed,) = re.findall(r"(/\S+/quarantine\S*\.jsonl)", first.err)
@@ -102,9 +100,7 @@ def test_bad_rows_are_a_fault_of_all_ranks_and_the_first_one_lists_them(
 
 
 @pytest.mark.parametrize("fault", ["not finite", "not finite, divided"])
-def test_a_row_that_is_not_finite_on_one_rank_is_named_once(
-    refused: dict[str, list[Said]], fault: str
-) -> None:
+def test_a_row_that_is_not_finite_on_one_rank_is_named_once(refused, fault):
     said = refused[fault]
     assert [one.code for one in said] == [2, 2]
     (words,) = sentences("".join(one.err for one in said))
@@ -190,9 +186,7 @@ def test_torchrun_starts_the_ranks_again_and_the_run_goes_on_exactly(toy: Toy, t
 
 @pytest.mark.slow
 @pytest.mark.parametrize("divided", [False, True])
-def test_torchrun_is_stopped_and_then_killed_and_each_time_the_run_goes_on_exactly(
-    toy: Toy, tmp_path: Path, divided: bool
-) -> None:
+def test_torchrun_is_stopped_and_then_killed_and_each_time_the_run_goes_on_exactly(toy, tmp_path, divided):
     own = (
         *("--optimizer.name", "tests.engine.distributed.user_optimizers:unhurried", *["--shard"][:divided]),
         *("--save-every", "3"),

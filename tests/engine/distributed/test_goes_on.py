@@ -136,9 +136,7 @@ def test_on_as_many_ranks_it_goes_on_to_the_bit(told: Callable[[str], Told], nam
 
 
 @pytest.mark.parametrize("name", marked(CHANGED))
-def test_on_another_number_of_ranks_it_goes_on_but_for_the_order_of_sums(
-    told: Callable[[str], Told], name: str
-) -> None:
+def test_on_another_number_of_ranks_it_goes_on_but_for_the_order_of_sums(told, name):
     whole = told(name).folder / f"whole {UNCHANGED[0]}"
     for found, expected in zip(lines(told(name).folder / name), lines(whole), strict=True):
         assert found.keys() == expected.keys()

@@ -115,9 +115,7 @@ def tolerance(manner: str) -> float:
 
 
 @pytest.mark.parametrize(("group", "manner", "way"), ALL)
-def test_two_ranks_learn_what_one_process_learns(
-    trained: Callable[[str], Trained], group: str, manner: str, way: str
-) -> None:
+def test_two_ranks_learn_what_one_process_learns(trained, group, manner, way):
     runs = trained(group)
     first, second = runs.together[f"{manner} {way}"]
     (one,) = runs.alone[manner]
@@ -143,9 +141,7 @@ def test_two_ranks_learn_what_one_process_learns(
 
 
 @pytest.mark.parametrize(("group", "manner", "way"), ALL)
-def test_the_folder_of_two_ranks_is_the_folder_of_one(
-    trained: Callable[[str], Trained], group: str, manner: str, way: str
-) -> None:
+def test_the_folder_of_two_ranks_is_the_folder_of_one(trained, group, manner, way):
     folder = trained(group).folder
     names, others = (
         {str(path.relative_to(folder / name)) for path in (folder / name).rglob("*")}

@@ -79,9 +79,7 @@ def stages(run: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize(("manner", "way"), PAIRS)
-def test_only_the_first_rank_speaks_and_all_end_well(
-    trained: Callable[[str], Trained], manner: str, way: str
-) -> None:
+def test_only_the_first_rank_speaks_and_all_end_well(trained, manner, way):
     first, second = trained(manner).together[f"{manner} {way}"]
     (one,) = trained(manner).alone[manner]
     assert (one.code, first.code, second.code) == (0, 0, 0), first.err
@@ -90,9 +88,7 @@ def test_only_the_first_rank_speaks_and_all_end_well(
 
 
 @pytest.mark.parametrize(("manner", "way"), PAIRS)
-def test_two_ranks_report_the_figures_of_one_process(
-    trained: Callable[[str], Trained], manner: str, way: str
-) -> None:
+def test_two_ranks_report_the_figures_of_one_process(trained, manner, way):
     alone, together = (stages(trained(manner).folder / name) for name in (manner, f"{manner} {way}"))
     assert len(alone) == len(together) == (2 if "stages" in manner or "several" in manner else 1)
     for one, other in zip(alone, together, strict=True):
@@ -103,9 +99,7 @@ def test_two_ranks_report_the_figures_of_one_process(
 
 
 @pytest.mark.parametrize(("manner", "way"), PAIRS)
-def test_two_ranks_end_with_the_model_of_one_process(
-    trained: Callable[[str], Trained], manner: str, way: str
-) -> None:
+def test_two_ranks_end_with_the_model_of_one_process(trained, manner, way):
     close: dict[str, Any] = {"rtol": tolerance(manner), "atol": tolerance(manner)}
     alone, together = (stages(trained(manner).folder / name) for name in (manner, f"{manner} {way}"))
     for one, other in zip(alone, together, strict=True):
@@ -124,9 +118,7 @@ def test_two_ranks_end_with_the_model_of_one_process(
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("manner", ["comparisons", "comparisons, several"])
-def test_the_folder_of_two_ranks_is_the_reward_of_one(
-    trained: Callable[[str], Trained], manner: str, way: str
-) -> None:
+def test_the_folder_of_two_ranks_is_the_reward_of_one(trained, manner, way):
     folder, together = (trained(manner).folder / name for name in (manner, f"{manner} {way}"))
     assert files_of(folder) == files_of(together)
     task = Task(prompt="1 the cat?", answers=(" two dogs.", " a red mat."), ended=(True, True))
@@ -143,7 +135,5 @@ def test_learning_was_worth_comparing(trained: Callable[[str], Trained], manner:
 
 
 @pytest.mark.parametrize(("manner", "way"), PAIRS)
-def test_no_thread_of_a_group_outlives_its_run(
-    trained: Callable[[str], Trained], manner: str, way: str
-) -> None:
+def test_no_thread_of_a_group_outlives_its_run(trained, manner, way):
     assert [said.left for said in trained(manner).together[f"{manner} {way}"]] == [(), ()]

@@ -130,9 +130,7 @@ def apart(found: object, expected: object) -> float:
 
 
 @pytest.mark.parametrize(("manner", "way"), marked(*PAIRS))
-def test_two_ranks_report_the_figures_of_one_process(
-    trained: Callable[[str], Trained], manner: str, way: str
-) -> None:
+def test_two_ranks_report_the_figures_of_one_process(trained, manner, way):
     alone, together = (
         lines(trained(manner).folder / manner),
         lines(trained(manner).folder / f"{manner} {way}"),
@@ -146,9 +144,7 @@ def test_two_ranks_report_the_figures_of_one_process(
 
 
 @pytest.mark.parametrize(("manner", "way"), marked(*(pair for pair in PAIRS if pair[0] != "bfloat16")))
-def test_two_ranks_end_with_the_weights_of_one_process(
-    trained: Callable[[str], Trained], manner: str, way: str
-) -> None:
+def test_two_ranks_end_with_the_weights_of_one_process(trained, manner, way):
     alone, together = (
         load_file(trained(manner).folder / name / "model" / "model.safetensors")
         for name in (manner, f"{manner} {way}")
@@ -161,9 +157,7 @@ def test_two_ranks_end_with_the_weights_of_one_process(
 
 
 @pytest.mark.parametrize(("manner", "way"), marked(*(pair for pair in PAIRS if pair[0] not in TOLERANCE)))
-def test_two_ranks_say_what_one_process_says(
-    trained: Callable[[str], Trained], manner: str, way: str
-) -> None:
+def test_two_ranks_say_what_one_process_says(trained, manner, way):
     alone, together = (
         (trained(manner).folder / name / "samples.jsonl").read_bytes() for name in (manner, f"{manner} {way}")
     )
@@ -210,7 +204,5 @@ def test_learning_was_worth_comparing(trained: Callable[[str], Trained], manner:
 
 
 @pytest.mark.parametrize(("manner", "way"), marked(*PAIRS))
-def test_no_thread_of_a_group_outlives_its_run(
-    trained: Callable[[str], Trained], manner: str, way: str
-) -> None:
+def test_no_thread_of_a_group_outlives_its_run(trained, manner, way):
     assert [said.left for said in trained(manner).together[f"{manner} {way}"]] == [(), ()]

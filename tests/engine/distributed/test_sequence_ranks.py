@@ -102,9 +102,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Trained
 
 
 @pytest.mark.parametrize("manner", ALL)
-def test_ranks_that_share_rows_learn_what_one_process_learns(
-    trained: Callable[[str], Trained], manner: str
-) -> None:
+def test_ranks_that_share_rows_learn_what_one_process_learns(trained, manner):
     runs, ranks = trained(manner), MANNERS[manner][0]
     said = [*runs.alone[manner], *runs.together[manner]]
     assert [one.code for one in said] == [0] * (1 + ranks), said[1].err

@@ -120,9 +120,7 @@ def test_settings_that_would_teach_nothing_are_refused() -> None:
 
 
 @pytest.mark.parametrize("inner", [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_the_page_and_the_trainer_make_the_same_policy(
-    device: torch.device, tmp_path: Path, inner: int
-) -> None:
+def test_the_page_and_the_trainer_make_the_same_policy(device, tmp_path, inner):
     """The page is worked through on the CPU, wherever the trainer is: the answers too are the same ones."""
     place = make_place(tmp_path)
     policy, reference, encoder = parts(place.model, torch.float64)

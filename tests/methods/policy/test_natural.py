@@ -55,9 +55,7 @@ def curvature(one: Scene, v_D: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     ("tries", "within"), [(1, 1e-3), (2, 1e-3), (8, 1e-3), (trpo_module.MAX_NUDGES, 1e-6)]
 )
-def test_the_curvature_is_that_of_the_tokens_that_were_drawn(
-    tries: int, within: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_curvature_is_that_of_the_tokens_that_were_drawn(tries, within, monkeypatch):
     """Nearly so where no length is accepted before the tries are over: the slope is of what was gone."""
     monkeypatch.setattr(trpo_module, "MAX_NUDGES", tries)
     one = scene("trpo")

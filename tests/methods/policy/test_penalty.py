@@ -51,9 +51,7 @@ def two_moves(coefficient: float, target: float, rate: float = 0.02) -> tuple[Sc
 @pytest.mark.parametrize(
     ("name", "settings"), [("ppo", {"target_kl": 9.0}), ("ppo-penalty", {}), ("trpo", {})]
 )
-def test_what_ends_rounds_and_moves_is_the_kl_of_whole_distributions(
-    name: str, settings: dict[str, float]
-) -> None:
+def test_what_ends_rounds_and_moves_is_the_kl_of_whole_distributions(name, settings):
     """Over the answers that were just learnt the estimate would be another."""
     one = scene(name, policy={"kl_coef": 0.0, **({} if name == "trpo" else {"update_epochs": 2}), **settings})
     pieces = [replace(piece, is_first_update=False) for piece in one.pieces(1)]

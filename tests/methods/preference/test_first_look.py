@@ -114,9 +114,7 @@ def test_log_probs_of_other_masks_are_found_out(looker: Looker) -> None:
 
 
 @pytest.mark.parametrize("more", [(), ("--reference.kind", "live"), ("--reference.kind", "average")])
-def test_a_model_with_chance_in_it_is_found_out(
-    looker: Looker, monkeypatch: pytest.MonkeyPatch, more: tuple[object, ...]
-) -> None:
+def test_a_model_with_chance_in_it_is_found_out(looker, monkeypatch, more):
     """Loading sets dropout to 0, so here it is put in afterwards."""
     prepare = recipe.prepare_policy
 
@@ -137,9 +135,7 @@ def test_a_model_with_chance_in_it_is_found_out(
     "name",
     [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in PREFERENCE_ALGORITHMS],
 )
-def test_weights_that_are_no_numbers_are_found_out(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
-) -> None:
+def test_weights_that_are_no_numbers_are_found_out(tmp_path, capsys, name):
     toy = make_toy(tmp_path / "toy", rare="nan")
     kind = "thumbs" if kind_of(name) == "thumbs" else "comparisons"
     sure = [row for row in judged(kind, 12) if "probability" not in row]
@@ -151,9 +147,7 @@ def test_weights_that_are_no_numbers_are_found_out(
     assert "Look at its weights, or use --dtype float32" in said
 
 
-def test_a_loss_that_is_not_what_its_row_says_is_found_out(
-    looker: Looker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_loss_that_is_not_what_its_row_says_is_found_out(looker, monkeypatch):
     usual = recipe.pair_objective
 
     def doubled(*arguments: Any, **settings: Any) -> Callable[[PreferenceMicrobatch], ObjectiveResult]:

@@ -121,9 +121,7 @@ def notes(run: Path, begins: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_each_is_said_once_in_a_runs_life_though_it_is_killed_and_goes_on(
-    files: tuple[Toy, dict[str, Path]], tmp_path: Path
-) -> None:
+def test_each_is_said_once_in_a_runs_life_though_it_is_killed_and_goes_on(files, tmp_path):
     toy, data = files
     own = ("--steps", 24, "--learning-rate", 0.03, "--evaluate-every", 1, "--sample.rows", 0)
     out, said_so = tmp_path / "run", list[str]()
@@ -141,9 +139,7 @@ def test_each_is_said_once_in_a_runs_life_though_it_is_killed_and_goes_on(
 
 
 @pytest.mark.slow
-def test_a_run_that_hardly_moves_is_told_so_at_its_half(
-    files: tuple[Toy, dict[str, Path]], tmp_path: Path
-) -> None:
+def test_a_run_that_hardly_moves_is_told_so_at_its_half(files, tmp_path):
     toy, data = files
     own = ("--learning-rate", 1e-9, "--sample.rows", 0, "--evaluate-every", 2)
     done = finish(*command("dpo", toy, data["certain"], tmp_path / "run", *own))

@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM
 from plaudit.engine.distributed import Ranks, single_process
 from plaudit.methods.reward_model.config import RewardSettings
 from plaudit.methods.reward_model.objective import LanguageTerm, load_language_term, microbatches_of
-from plaudit.models.reward_model import FreshHead, Pooling
+from plaudit.models.reward_model import FreshHead
 from plaudit.tokens.preferences import JudgedRow
 from tests.engine.toy import Toy
 from tests.engine.toy_command import finish, refused
@@ -55,9 +55,7 @@ def plain_nll(causal: Any, head: Tensor, rows: tuple[JudgedRow, ...], kind: str)
 @pytest.mark.one_in(6)
 @pytest.mark.parametrize("pooling", ["last", "mean"])
 @pytest.mark.parametrize("kind", PREFERRED)
-def test_it_is_the_mean_over_the_preferred_answers_tokens_however_the_batch_is_divided(
-    begun: Path, kind: str, pooling: Pooling
-) -> None:
+def test_it_is_the_mean_over_the_preferred_answers_tokens_however_the_batch_is_divided(begun, kind, pooling):
     model = fresh(begun, FreshHead(pooling=pooling), dtype=torch.float64).train()
     rows = rows_of_kind(kind)
     plain, both = objective_of(model, rows), objective_of(model, rows, language=term_of(begun))
@@ -117,9 +115,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Toy, dict[str, Path
 
 
 @pytest.mark.slow
-def test_a_model_that_learns_with_it_still_knows_how_to_write(
-    files: tuple[Toy, dict[str, Path]], tmp_path: Path
-) -> None:
+def test_a_model_that_learns_with_it_still_knows_how_to_write(files, tmp_path):
     toy, data = files
     nll: dict[float, float] = {}
     for coef in (1e-9, 1.0):

@@ -5,7 +5,6 @@ import re
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
-from typing import Literal
 
 import pytest
 import torch
@@ -126,9 +125,7 @@ def pair_losses(reward_K: list[Tensor], ranks: tuple[float, ...], ties: bool) ->
 
 
 @pytest.mark.parametrize("ties", ["soft", "drop"])
-def test_a_ranking_is_the_mean_of_its_pairs_each_from_passes_of_its_own(
-    model: RewardModel, ties: Literal["soft", "drop"]
-) -> None:
+def test_a_ranking_is_the_mean_of_its_pairs_each_from_passes_of_its_own(model, ties):
     """And one pass of each answer gives the same, so that no answer is computed once a pair."""
     rows = rows_of_kind("rankings")
     objective = objective_of(model, rows, read=RowSettings(ties=ties))
@@ -238,9 +235,7 @@ def as_said(words: str, first: float, second: float, margin: float) -> float:
 
 
 @pytest.mark.parametrize(("settings", "formula"), NAMED)
-def test_what_a_run_names_is_what_it_minimises(
-    model: RewardModel, settings: RewardSettings, formula: str
-) -> None:
+def test_what_a_run_names_is_what_it_minimises(model, settings, formula):
     margin = 0.0 if settings.margin == "none" else 0.25
     judgement = PairLabel(probability=1.0, margin=margin)
     rows = tuple(replace(row, judgement=judgement) for row in rows_of_kind("comparisons"))
@@ -280,9 +275,7 @@ def test_equal_rewards_tie_as_often_as_the_setting_says(begun: Path, loss: LossN
 
 
 @pytest.mark.parametrize(("kind", "decided"), [("comparisons", 4), ("rankings", 1 + 2 + 6 + 3)])
-def test_equal_rewards_are_right_half_the_time_and_ties_do_not_count(
-    begun: Path, kind: str, decided: int
-) -> None:
+def test_equal_rewards_are_right_half_the_time_and_ties_do_not_count(begun, kind, decided):
     model = fresh(begun, FreshHead(std=0), dtype=torch.float64)
     rows = rows_of_kind(kind)
     (piece,) = whole(rows)

@@ -94,9 +94,7 @@ def test_what_was_learnt_holds_for_rows_that_were_never_seen(runs: Runs) -> None
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["comparisons", pytest.param("rankings", marks=pytest.mark.slow)])
-def test_a_run_that_is_killed_again_and_again_ends_as_if_it_had_not_been(
-    runs: Runs, tmp_path: Path, kind: str
-) -> None:
+def test_a_run_that_is_killed_again_and_again_ends_as_if_it_had_not_been(runs, tmp_path, kind):
     whole = outcome(runs.run(f"{kind}, undisturbed", kind))
     chance, out = random.Random(kind), tmp_path / "run"
     again = command(runs.toy.model, runs.files[kind], out)
@@ -117,9 +115,7 @@ def test_a_run_that_is_killed_again_and_again_ends_as_if_it_had_not_been(
         pytest.param("right", ("--memory.layout", "right"), 1e-5, marks=pytest.mark.slow),
     ],
 )
-def test_how_a_batch_lies_in_memory_changes_nothing(
-    runs: Runs, name: str, more: tuple[object, ...], tolerance: float
-) -> None:
+def test_how_a_batch_lies_in_memory_changes_nothing(runs, name, more, tolerance):
     """Float64, but norms of transformers pass through float32 and round by where numbers lie."""
     short = ("--steps", 4, "--dtype", "float64", "--learning-rate", 0.003)
     usual = runs.run("float64", "rankings", *short)
@@ -197,9 +193,7 @@ def staged(runs: Runs) -> Callable[..., list[object]]:
 
 
 @pytest.mark.slow
-def test_a_first_stage_tells_good_from_bad_and_the_second_goes_on_with_it(
-    staged: Callable[..., list[object]], tmp_path: Path
-) -> None:
+def test_a_first_stage_tells_good_from_bad_and_the_second_goes_on_with_it(staged, tmp_path):
     out = tmp_path / "run"
     done = finish(*staged(out, *STILL, "--pretraining.learning-rate", 0.01))
     assert "the rows are comparisons, so the loss is binary: " in done.err

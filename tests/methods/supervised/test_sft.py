@@ -69,9 +69,7 @@ def test_a_template_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
             trained(toy, tmp_path / "run", template=path)
 
 
-def test_rows_are_named_by_column_and_progress_is_shown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_rows_are_named_by_column_and_progress_is_shown(tmp_path, monkeypatch, capsys):
     toy = make_toy(tmp_path)
     rows = [
         {"ask": f"{row['prompt']} and why so, please?", "completion": row["completion"], "system": "Briefly."}
@@ -90,9 +88,7 @@ def test_rows_are_named_by_column_and_progress_is_shown(
 
 
 @pytest.mark.slow
-def test_distillation_by_hard_targets_alone_is_sft_and_its_distance_is_still_the_teachers(
-    tmp_path: Path,
-) -> None:
+def test_distillation_by_hard_targets_alone_is_sft_and_its_distance_is_still_the_teachers(tmp_path):
     toy = make_toy(tmp_path)
     make_model(tmp_path / "teacher", seed=1)
     plain = trained(toy, tmp_path / "plain", learning_rate=0.01)
