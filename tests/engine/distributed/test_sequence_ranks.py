@@ -5,7 +5,6 @@ Rows are ragged and packed, so that a rank's part begins anywhere in a row. What
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from tests.engine.distributed.runs import Run, Said, run_all
-from tests.engine.distributed.test_same_numbers import apart, lines
+from tests.engine.distributed.test_same_numbers import Trained, apart, lines
 from tests.engine.toy import write_rows
 from tests.methods.policy.commands import RULES
 from tests.methods.reward_model.rows import make_files
@@ -52,13 +51,6 @@ MANNERS: dict[str, tuple[int, tuple[str, ...]]] = {
 }
 QUICK = ("sft", "dpo")
 ALL = [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in MANNERS]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trained:
-    folder: Path
-    alone: dict[str, list[Said]]
-    together: dict[str, list[Said]]
 
 
 def train(folder: Path, manners: tuple[str, ...]) -> Trained:
