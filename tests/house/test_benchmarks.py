@@ -17,7 +17,7 @@ from benchmarks.growth import Point, exponent, run_point, working_mib
 from benchmarks.measure import Report, report_from
 from benchmarks.our_reward import config_of, flops_of_scorer, judged_in, rewards_of, scorer_of
 from benchmarks.ours import rows_in, trial_of
-from benchmarks.reward import MAX_REWARD_DIFFERENCE, reward_difference
+from benchmarks.reward import MAX_REWARD_DIFFERENCE
 from benchmarks.table import Side, save_section, side_by_side
 from benchmarks.turns import both, numbers_from, ours, theirs
 from benchmarks.work import (
@@ -198,13 +198,6 @@ def test_the_peer_has_scored_the_same_answers_alike(judged: Path):
 @pytest.mark.peer
 def test_the_record_is_what_the_peer_says():
     VALUES.prove()
-
-
-@pytest.mark.peer
-def test_the_peer_scores_the_same_answers_alike(judged: Path):
-    apart, count = reward_difference(judged, threads=1)
-    assert count == 12
-    assert apart < MAX_REWARD_DIFFERENCE
 
 
 @pytest.mark.parametrize("name", COMMANDS)

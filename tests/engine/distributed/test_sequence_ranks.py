@@ -19,19 +19,9 @@ from tests.methods.policy.commands import RULES
 from tests.methods.reward_model.rows import make_files
 
 SHORT = (
-    *(
-        "--steps",
-        "4",
-        "--batch-size",
-        "5",
-        "--learning-rate",
-        "0.01",
-        "--device",
-        "cpu",
-        "--dtype",
-        "float64",
-    ),
-    *("--held-out", "0.1", "--evaluate-every", "2", "--sample-every", "3", "--sample.rows", "2"),
+    *("--steps", "4", "--batch-size", "5", "--learning-rate", "0.01", "--device", "cpu"),
+    *("--dtype", "float64", "--held-out", "0.1", "--evaluate-every", "2", "--sample-every", "3"),
+    *("--sample.rows", "2"),
 )
 ROWS = ("--memory.tokens-at-once", "60", "--sample.tokens", "6")
 DRAWS = ("--draw.max-tokens", "6", "--reward", "rule")

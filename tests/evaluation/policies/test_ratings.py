@@ -56,24 +56,6 @@ def test_ratings_are_the_maximum_of_the_likelihood(soft):
     )
 
 
-def test_the_mean_is_1000_and_two_policies_have_the_gap_of_their_win_rate():
-    found = elo_ratings(tournament(), DRAWS)
-    assert np.mean([one.elo for one in found]) == pytest.approx(1000)
-    assert [one.name for one in found] == list(NAMES)
-    table = {("a", "b"): [duel(float(n < 3), prompt=f"{n}") for n in range(4)]}
-    first, second = elo_ratings(table, DRAWS)
-    assert first.elo - second.elo == pytest.approx(SCALE * log(3))
-
-
-@pytest.mark.slow
-def test_neither_the_order_of_the_pairs_nor_the_side_that_is_told_matters():
-    table = tournament()
-    turned = {(b, a): [d.swapped for d in some] for (a, b), some in reversed(table.items())}
-    here, there = ({one.name: one for one in elo_ratings(some, DRAWS)} for some in (table, turned))
-    for name in NAMES:
-        assert here[name].elo == pytest.approx(there[name].elo, abs=1e-6)
-
-
 @pytest.mark.slow
 def test_intervals_draw_prompts_and_hold_the_planted_strengths():
     table = tournament(prompts=150, seed=4)
