@@ -304,7 +304,6 @@ def test_a_request_is_cut_off_when_it_is_too_long(api):
     person = api.person()
     body = b'{"key": "' + b"k" * (MOST_BYTES + 1) + b'"}'
     assert api.send("POST", f"{PREFIX}/next", body, token=person.token)[0] == 413
-
     connection = http.client.HTTPConnection(urlsplit(api.url).netloc, timeout=30)
     try:
         # Chunked: nobody says beforehand how long it is.

@@ -33,7 +33,6 @@ def killed_savers() -> dict[str, list[dict[str, Any]]]:
 @pytest.mark.parametrize(("scenario", "old", "new"), [("first", None, 0), ("next", 0, 1), ("again", 0, 1)])
 def test_a_kill_before_any_call_of_a_save_leaves_the_old_state_or_the_new(killed_savers, scenario, old, new):
     *killed, completed = killed_savers[scenario]
-
     assert completed["call"] is None
     assert completed["state"] == new
     assert {"open", "write", "fsync", "rename", "mkdir", "replace"} <= {case["call"] for case in killed}
@@ -50,7 +49,6 @@ def test_a_kill_before_any_call_of_a_save_leaves_the_old_state_or_the_new(killed
 @pytest.mark.slow
 def test_a_saver_killed_at_random_moments_goes_on_from_whole_checkpoints_only(killed_savers):
     cases = killed_savers["any"]
-
     steps = [case["step"] for case in cases]
     assert all(case["complete"] for case in cases)
     assert steps == sorted(steps)
@@ -73,7 +71,6 @@ def test_every_file_is_on_the_disk_before_the_checkpoint_takes_its_name(tmp_path
     monkeypatch.setattr(os, "rename", seen_rename)
     tensors = {"model": {"w": torch.ones(3)}, "optimizer": {"m": torch.zeros(3)}}
     saved = save.save_checkpoint(tmp_path / "checkpoints", TrainState(step=7, tensors=tensors, facts={}))
-
     (turn,) = [i for i, (call, _) in enumerate(calls) if call == "rename"]
     partial, final = calls[turn][1].split(" ")
     before = {name for call, name in calls[:turn] if call == "fsync"}

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-WORDS = tuple(
-    ["the", "cat", "sat", "on", "a", "red", "mat", "and", "saw", "two", "old", "dogs", "run", "far", "over"]
+WORDS = (
+    *("the", "cat", "sat", "on", "a", "red", "mat", "and"),
+    *("saw", "two", "old", "dogs", "run", "far", "over"),
 )
 RARE = "⁂"
 """A sign that no other row holds: whatever is wrong with its token shows in no other row."""

@@ -143,7 +143,6 @@ def test_a_server_that_is_away_for_a_while_is_taken_back(place: Place):
     port = free_port()
     with serving(place.model) as url, ExitStack() as away:
         model = SamplingModel(place.model, device="cpu", dtype="float32")
-
         metrics = place.folder / "back/metrics.jsonl"
 
         def come() -> None:

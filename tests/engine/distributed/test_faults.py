@@ -117,7 +117,6 @@ def test_all_ranks_pass_over_the_step_of_a_row_that_one_has(refused: dict[str, l
 def test_an_exception_on_one_rank_is_shown_with_its_rank(toy: Toy, tmp_path: Path, divided: bool) -> None:
     own = ("--optimizer.name", "tests.engine.distributed.user_optimizers:raising", *["--shard"][:divided])
     done = run("-m", "--", "plaudit", *sft(toy, tmp_path / "run", *own), cwd=tmp_path, TOY_STOP="1:3")
-
     assert done.code == 1, done.err
     assert seconds_to_end(done) < AT_ONCE
     own_words = said_by_ranks(done)
@@ -138,7 +137,6 @@ def test_an_exception_on_one_rank_is_shown_with_its_rank(toy: Toy, tmp_path: Pat
 def test_a_killed_rank_takes_the_others_along(toy: Toy, tmp_path: Path, divided: bool, rank: int) -> None:
     own = ("--optimizer.name", "tests.engine.distributed.user_optimizers:killed", *["--shard"][:divided])
     done = run("-m", "--", "plaudit", *sft(toy, tmp_path / "run", *own), cwd=tmp_path, TOY_STOP=f"{rank}:3")
-
     assert done.code == 1
     assert seconds_to_end(done) < AT_ONCE
     own_words = said_by_ranks(done)
@@ -176,7 +174,6 @@ def test_torchrun_starts_the_ranks_again_and_the_run_goes_on_exactly(toy: Toy, t
     )
     whole = run("-m", "--", "plaudit", *sft(toy, tmp_path / "whole", *own), cwd=tmp_path)
     assert whole.code == 0, whole.err
-
     command = ("--max-restarts", 1, "-m", "--", "plaudit", *sft(toy, tmp_path / "run", *own))
     done = run(*command, cwd=tmp_path, TOY_STOP="1:3")
     assert done.code == 0, done.err
@@ -193,7 +190,6 @@ def test_torchrun_is_stopped_and_then_killed_and_each_time_the_run_goes_on_exact
     )
     whole = run("-m", "--", "plaudit", *sft(toy, tmp_path / "whole", *own), cwd=tmp_path)
     assert whole.code == 0, whole.err
-
     command = ("-m", "--", "plaudit", *sft(toy, tmp_path / "run", *own))
     process = torchrun(*command, cwd=tmp_path)
     wait_for(tmp_path / "run", 5, process)
@@ -202,13 +198,11 @@ def test_torchrun_is_stopped_and_then_killed_and_each_time_the_run_goes_on_exact
     assert stopped.code != 0
     assert len(stopped.says("plaudit: stopped by SIGTERM")) == 1
     done = len(lines(tmp_path / "run"))
-
     process = torchrun(*command, cwd=tmp_path)
     wait_for(tmp_path / "run", done + 5, process)
     for pid in (process.pid, *ranks_of(process)):
         os.kill(pid, signal.SIGKILL)
     finish(process)
-
     last = run(*command, cwd=tmp_path)
     assert last.code == 0, last.err
     assert lines(tmp_path / "run") == lines(tmp_path / "whole")

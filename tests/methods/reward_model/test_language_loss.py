@@ -62,7 +62,6 @@ def test_it_is_the_mean_over_the_preferred_answers_tokens_however_the_batch_is_d
     whole = microbatches_of(rows, single_process(), 10_000)
     without, grads_without, _ = learnt(model, plain, whole)
     loss, grads, figures = learnt(model, both, whole)
-
     # The very layers of the reward model in the plain language model's place, with its own head, frozen.
     causal: Any = AutoModelForCausalLM.from_pretrained(begun, dtype=torch.float64)
     head = causal.get_output_embeddings().weight.detach().clone()
@@ -72,13 +71,11 @@ def test_it_is_the_mean_over_the_preferred_answers_tokens_however_the_batch_is_d
         nll = plain_nll(causal, head, rows, kind)
         (COEF * nll).backward()
     by_hand = gradients(model)
-
     assert figures["nll"] == pytest.approx(nll.item(), rel=1e-10)
     assert figures["loss"] == pytest.approx(without, rel=1e-12)
     assert loss == pytest.approx(without + COEF * nll.item(), rel=1e-10)
     added = {name: grad + by_hand.get(name, 0.0) for name, grad in grads_without.items()}
     same_gradients(grads, added, atol=1e-10)
-
     ranks = [Ranks(rank=rank, world_size=2, device=CPU) for rank in (0, 1)]
     for pieces in (
         microbatches_of(rows, single_process(), 40),

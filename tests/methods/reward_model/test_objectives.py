@@ -81,7 +81,6 @@ def test_a_batch_in_any_pieces_has_one_gradient_one_loss_and_one_set_of_figures(
     objective = objective_of(model, rows, settings)
     loss, wanted, figures = learnt(model, objective, whole(rows))
     close(loss, figures["loss"])
-
     some = microbatches_of(rows, single_process(), 40)
     ranks = [piece for mine in two_ranks(rows) for piece in mine]
     each = whole(rows)[0].rows()
@@ -101,7 +100,6 @@ def test_a_rank_without_rows_adds_exactly_nothing(model: RewardModel, kind: str)
     objective = objective_of(model, rows)
     (mine,), (stand_in,) = two_ranks(rows[:1])
     assert [row.counts for row in (*mine.judged, *stand_in.judged)] == [True, False]
-
     _, wanted, figures = learnt(model, objective, [mine])
     loss, grads, _ = learnt(model, objective, [stand_in])
     assert loss == 0.0
@@ -130,7 +128,6 @@ def test_a_ranking_is_the_mean_of_its_pairs_each_from_passes_of_its_own(model, t
     rows = rows_of_kind("rankings")
     objective = objective_of(model, rows, read=RowSettings(ties=ties))
     loss, found, figures = learnt(model, objective, whole(rows))
-
     model.zero_grad(set_to_none=True)
     total, right, decided = torch.zeros((), dtype=torch.float64), 0, 0
     for row in rows:
@@ -167,7 +164,6 @@ def test_rankings_of_two_are_comparisons(model: RewardModel, settings: RewardSet
 def test_comparisons_are_bradley_terry_with_soft_labels_and_margins(model: RewardModel) -> None:
     rows = rows_of_kind("comparisons")
     loss, found, figures = learnt(model, objective_of(model, rows), whole(rows))
-
     model.zero_grad(set_to_none=True)
     losses: list[Tensor] = []
     for row in rows:
