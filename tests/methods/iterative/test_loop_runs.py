@@ -162,13 +162,6 @@ def test_rejection_comes_to_say_what_is_rewarded(loops: Loops) -> None:
     assert {one["kl_bound"] for one in lines(out / "rounds.jsonl")} == {math.log(4) - 3 / 4}
 
 
-@pytest.mark.slow
-def test_pairs_come_to_say_it_too(loops: Loops) -> None:
-    out = loops.run("pairs", "iterated", "--learning-rate", 0.001, "--steps", 20)
-    means = [one["mean"] for one in lines(out / "rounds.jsonl")]
-    assert means[-1] > means[0] + 0.1
-
-
 def test_rounds_ask_as_their_model_was_trained(loops: Loops, tmp_path: Path) -> None:
     said = refused(*command("iterated", loops.toy, tmp_path / "run", "--text", "raw"))
     assert "rounds ask and train --model as its own folder says" in said

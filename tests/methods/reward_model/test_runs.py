@@ -107,28 +107,6 @@ def test_a_run_that_is_killed_again_and_again_ends_as_if_it_had_not_been(runs, t
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "more", "tolerance"),
-    [
-        ("checkpointing", ("--memory.checkpointing",), 1e-10),
-        ("left, in pieces", ("--memory.layout", "left", "--memory.tokens-at-once", 40), 1e-5),
-        pytest.param("right", ("--memory.layout", "right"), 1e-5, marks=pytest.mark.slow),
-    ],
-)
-def test_how_a_batch_lies_in_memory_changes_nothing(runs, name, more, tolerance):
-    """Float64, but norms of transformers pass through float32 and round by where numbers lie."""
-    short = ("--steps", 4, "--dtype", "float64", "--learning-rate", 0.003)
-    usual = runs.run("float64", "rankings", *short)
-    other = runs.run(name, "rankings", *short, *more)
-    for found, wanted in zip(lines(other), lines(usual), strict=True):
-        assert found == pytest.approx(wanted, rel=tolerance, abs=tolerance)
-    own, expected = weights(other), weights(usual)
-    assert own.keys() == expected.keys()
-    for key, weight in expected.items():
-        torch.testing.assert_close(own[key], weight, rtol=10 * tolerance, atol=10 * tolerance, msg=key)
-
-
-@pytest.mark.slow
 def test_an_adapted_model_is_merged_and_scores_alike_in_transformers(runs: Runs) -> None:
     run = runs.run("lora", "comparisons", *LONG, "--lora.rank", 4, "--learning-rate", 0.02)
     assert (run / "adapter" / "adapter_model.safetensors").is_file()
@@ -217,18 +195,6 @@ def test_two_stages_go_on_after_a_kill_in_either(staged: Callable[..., list[obje
     finish(*staged(out))
     for stage in (".", "pretraining"):
         assert outcome(out / stage) == outcome(undisturbed / stage)
-
-
-@pytest.mark.slow
-def test_the_best_checkpoint_can_be_that_of_the_best_accuracy(runs: Runs) -> None:
-    run = runs.run(
-        "best",
-        "thumbs",
-        *("--keep.use-best", "--keep.best", "held_out/accuracy", "--keep.best-is", "highest"),
-        *("--steps", 20, "--evaluate-every", 2, "--learning-rate", 0.02),
-    )
-    assert max([line["held_out/accuracy"] for line in lines(run) if "held_out/accuracy" in line]) > 0.5
-    assert (run / "model" / "model.safetensors").is_file()
 
 
 def test_it_says_of_answers_what_it_gives_them_now(runs: Runs) -> None:
