@@ -1,7 +1,7 @@
 """Losses of whole rankings: enumerated draws and pairs, closed forms, slopes by differences; float64."""
 
 import math
-from itertools import permutations
+from itertools import combinations, permutations
 
 import pytest
 import torch
@@ -53,6 +53,20 @@ def test_equals_are_drawn_to_one_another_and_cost_any_order_of_theirs() -> None:
     assert apart[0] == pytest.approx(apart[3])
     assert apart[1] == pytest.approx(apart[2])
     assert apart[0] > apart[1] > math.log(2)
+
+
+def test_rrhf_is_the_sum_of_hinges_over_the_pairs_that_are_told_apart() -> None:
+    delta_PK, rank_PK, mask_PK = ranked((3.0, 1.0, 3.0, 2.0), (2.0, 1.0), (1.0, 1.0, 1.0))
+    found = ranking_hinge(delta_PK, rank_PK, mask_PK)
+    for row, loss in enumerate(found.tolist()):
+        there = range(int(mask_PK[row].sum()))
+        wanted = 0.0
+        for one, other in combinations(there, 2):
+            lead = (delta_PK[row, one] - delta_PK[row, other]).item()
+            if rank_PK[row, one] != rank_PK[row, other]:
+                wanted += max(0.0, -lead if rank_PK[row, one] < rank_PK[row, other] else lead)
+        assert loss == pytest.approx(wanted, abs=1e-12)
+    assert found[2] == 0 < found[0]
 
 
 def test_rrhf_is_0_where_likelihoods_are_in_order_and_its_slope_counts_the_swaps() -> None:
