@@ -103,7 +103,7 @@ def source_figures(files: Sequence[Source]) -> Iterator[Figure]:
     for name, most in VAGUE.items():
         yield Figure(name=f"times that a name is {name!r}", value=bound[name], target=0, bound=most)
     tests = [source for source in files if source.path.parts[0] == TESTS]
-    yield Figure(name="lines of tests", value=test_lines(tests), target=70_000, bound=91_100)
+    yield Figure(name="lines of tests", value=test_lines(tests), target=70_000, bound=89_590)
 
 
 def line_count(files: Sequence[Source]) -> int:
