@@ -127,6 +127,20 @@ def refuse_unknown_extras(headless: nn.Module, extras: Mapping[str, Tensor]) -> 
         )
 
 
+@contextmanager
+def showing(extras: Mapping[str, Tensor]) -> Iterator[None]:
+    """While this lasts a model's complaint about what it is shown is a sentence."""
+    try:
+        yield
+    except ValueError as error:
+        if not extras:
+            raise
+        raise UserError(
+            f"the model refuses its pictures: {error}; its folder may have the processor's files of another "
+            "model"
+        ) from error
+
+
 def token_types(model: nn.Module, ids: Tensor, extras: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """What some models that are shown pictures want to know of each token: whether it is a picture's."""
     known = inspect.signature(model.forward).parameters
@@ -380,7 +394,7 @@ class Backbone:
         if inputs.extras:
             refuse_unknown_extras(headless, inputs.extras)
         last_mlp = _last_mlp_only_for(language_of(headless), selected_M, inputs.ids_RS.numel())
-        with self._compiled_forward(), last_mlp:
+        with self._compiled_forward(), last_mlp, showing(inputs.extras):
             output = headless(
                 input_ids=inputs.ids_RS,
                 position_ids=inputs.position_RS,
