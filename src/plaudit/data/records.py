@@ -27,6 +27,8 @@ class Part:
     """The words, when ``kind`` is text."""
     source: str | None = None
     """Where the picture is (a path or URL), when ``kind`` is image."""
+    alt: str | None = None
+    """What it shows, for whoever does not see it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -415,8 +417,10 @@ def text_to_json(value: object) -> object:
         turn |= {} if value.reasoning is None else {"reasoning_content": value.reasoning}
         return turn if value.trained else {**turn, "weight": 0}
     if isinstance(value, Part):
-        is_text = value.kind == "text"
-        return {"type": "text", "text": value.text} if is_text else {"type": "image", "image": value.source}
+        if value.kind == "text":
+            return {"type": "text", "text": value.text}
+        named = {"type": "image", "image": value.source}
+        return named if value.alt is None else {**named, "alt": value.alt}
     if isinstance(value, tuple):
         return [text_to_json(item) for item in cast("tuple[object, ...]", value)]
     return value

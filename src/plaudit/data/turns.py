@@ -108,7 +108,8 @@ def require_not_empty(completion: Text, path: str) -> Text:
         if turn.role != "assistant":
             expected = "an answer that begins and ends with the assistant's turn"
             raise BadRowError("wrong value", path, expected=expected, found=f"the role {turn.role}")
-    if any(turn.role == "assistant" and not plain_text((turn,)).strip() for turn in completion):
+    speaking = [turn for turn in completion if turn.role == "assistant"]
+    if not all(plain_text((turn,)).strip() or pictures((turn,)) for turn in speaking):
         raise BadRowError("empty side", path, expected="an answer", found="an empty turn of the assistant")
     return completion
 
@@ -329,5 +330,6 @@ def _read_part(node: Node) -> Part:
         return Part(kind="text", text=node.get("text").text())
     if kind == "image":
         source = node.optional("image") or node.optional("url") or node.get("path")
-        return Part(kind="image", source=source.text())
+        alt = node.optional("alt")
+        return Part(kind="image", source=source.text(), alt=None if alt is None else alt.text())
     raise node.get("type").error("wrong value", "text or image")

@@ -146,7 +146,11 @@ def _upright_rgb(picture: "Image") -> "Image":
 def picture_id(source: str) -> str:
     """The hash of a picture's pixels and shape; of one that cannot be opened, of its name."""
     try:
-        picture = open_picture(source)
+        return pixels_id(open_picture(source))
     except UserError:
         return blake2b(source.encode(), digest_size=16).hexdigest()
+
+
+def pixels_id(picture: "Image") -> str:
+    """The hash of an opened picture's pixels and shape."""
     return blake2b(repr(picture.size).encode() + picture.tobytes(), digest_size=16).hexdigest()
