@@ -6,7 +6,7 @@ gets into a store, and nothing of a sender's file but what it shows.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from plaudit.collect.refusals import FieldError, NotFoundError
 from plaudit.collect.store import LabelStore, Transaction
 from plaudit.collect.tables import picture as table
 from plaudit.data.fields import BadRowError, shorten
-from plaudit.data.records import Message, Part, Record, Text, pictures, text_to_json
+from plaudit.data.records import Part, Record, Text, pictures, text_to_json
 from plaudit.errors import UserError
 from plaudit.files.atomic import AtomicFile, make_folder
 from plaudit.files.pictures import open_picture, pixels_id, resolved
@@ -35,6 +35,7 @@ _WAYS: tuple[dict[str, Any], ...] = (
     {"quality": 95},
     {"quality": 80},
 )
+_EXPECTED = "data:image/…;base64,…, or rows for `plaudit collect add`: what is sent opens no file here"
 _TEXTS = ("prompt", "completion", "chosen", "rejected", "completions")
 _AT_ONCE = 500
 _CONTENT = select(table.c.content).where(bound(table, project="p", hash="h"))
@@ -62,7 +63,8 @@ class Pictures:
         task: dict[str, Any] = {**body}
         if isinstance(listed := body.get("candidates"), list):
             task["candidates"] = [self._candidate(item, place) for place, item in enumerate(listed)]
-            if isinstance(body.get("prompt"), str) and any("picture" in item for item in _objects(listed)):
+            drawn = any(isinstance(item, Mapping) and "picture" in item for item in listed)
+            if drawn and isinstance(body.get("prompt"), str):
                 task["prompt"] = [{"role": "user", "content": body["prompt"]}]
         return task | {name: self._value(task[name], name) for name in ("prompt", "draft") if name in task}
 
@@ -73,13 +75,11 @@ class Pictures:
         if "picture" in item and "text" not in item:
             part = {"type": "image", "image": candidate.pop("picture"), "alt": candidate.pop("alt", None)}
             candidate["text"] = [{"role": "assistant", "content": [part]}]
-        if "text" in candidate:
-            candidate["text"] = self._value(candidate["text"], f"candidates[{place}].text")
-        return candidate
+        return candidate | {"text": self._value(candidate.get("text"), f"candidates[{place}].text")}
 
     def _value(self, value: Any, field: str) -> Any:
         try:
-            text = () if isinstance(value, str) else text_of(value)
+            text = text_of(value)
         except BadRowError:
             # Said where the task is checked, by its own place.
             return value
@@ -87,33 +87,31 @@ class Pictures:
 
     def record(self, record: Record) -> Record:
         """The same of a row's record."""
-        named = dict[str, Any]()
-        for name in (part.name for part in fields(record) if part.name in _TEXTS):
-            value = getattr(record, name)
-            if name == "completions":
-                named[name] = tuple(self._text(text, name) for text in value)
-            elif pictures(value):
-                named[name] = self._text(value, name)
-        return replace(record, **named) if named else record
+        if not any(map(pictures, _texts_in(record))):
+            return record
+        named = {name: getattr(record, name) for name in _TEXTS if hasattr(record, name)}
+        for name, value in named.items():
+            is_many = name == "completions"
+            texts = tuple(self._text(text, name) for text in (value if is_many else (value,)))
+            named[name] = texts if is_many else texts[0]
+        return replace(record, **named)
 
     def _text(self, text: Text, field: str) -> Text:
-        return text if isinstance(text, str) else tuple(self._turn(turn, field) for turn in text)
-
-    def _turn(self, turn: Message, field: str) -> Message:
-        if isinstance(turn.content, str):
-            return turn
-        return replace(turn, content=tuple(self._part(part, field) for part in turn.content))
+        if isinstance(text, str):
+            return text
+        return tuple(
+            turn
+            if isinstance(turn.content, str)
+            else replace(turn, content=tuple(self._part(part, field) for part in turn.content))
+            for turn in text
+        )
 
     def _part(self, part: Part, field: str) -> Part:
         source = part.source or ""
         if part.kind == "text" or self._is_stored(source):
             return part
         if self.folder is None and not source.startswith("data:"):
-            raise FieldError(
-                field=field,
-                found=f"a picture at {shorten(source)}",
-                expected="pictures as data:image/…;base64,…, as what is sent opens no file here",
-            )
+            raise FieldError(field=field, found=f"a picture at {shorten(source)}", expected=_EXPECTED)
         source = resolved(source, self.folder or Path())
         try:
             name = _name_of(open_picture(source))
@@ -133,10 +131,6 @@ class Pictures:
             there = _there(look.connection, project, self.sources)
         for name in self.sources.keys() - there:
             store.write(_put, project, name, _made_anew(self.sources[name], name))
-
-
-def _objects(listed: Iterable[object]) -> Iterator[Mapping[str, Any]]:
-    return (item for item in listed if isinstance(item, Mapping))
 
 
 def stored_bodies(
@@ -170,11 +164,10 @@ def _name_of(picture: Any) -> str:
 
 
 def _made_anew(source: str, name: str) -> bytes:
-    picture, content = open_picture(source), BytesIO()
-    if _name_of(picture) != name:
+    picture, content, named = open_picture(source), BytesIO(), parse_name(name)
+    if named is None or _name_of(picture) != name:
         raise UserError(f"the picture {shorten(source)} was changed while it was added; add the rows again")
-    _, *size = parse_name(name) or ()
-    picture = picture.resize(size)
+    picture = picture.resize(named[1:])
     # Profiles and comments of the sender's file, which would be written along.
     picture.info = {}
     for way in _WAYS:
@@ -219,8 +212,7 @@ def pictures_of(body: Mapping[str, Any]) -> dict[str, str]:
     named = {source: name for name, text in texts_of(body) for source in pictures(text)}
     for source, name in named.items():
         if parse_name(source) is None:
-            expected = "one as data:image/…;base64,…, or in a file of rows for `plaudit collect add`"
-            raise FieldError(field=name, found=f"a picture at {shorten(source)}", expected=expected)
+            raise FieldError(field=name, found=f"a picture at {shorten(source)}", expected=_EXPECTED)
     return named
 
 

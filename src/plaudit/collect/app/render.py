@@ -188,7 +188,7 @@ def _text(context: Context, value: Any, markdown: bool = False, letter: str = ""
 
     for message in text:
         role = message.role if message.role in _ROLES else "tool"
-        display = _said(message, markdown, drawn)
+        display = _message_html(message, markdown, drawn)
         # An answer that is a picture needs nobody who says it.
         if letter and len(text) == 1 and not plain_text(text):
             return display
@@ -200,7 +200,7 @@ def _text(context: Context, value: Any, markdown: bool = False, letter: str = ""
     return Markup('<ol class="turns">{}</ol>').format(Markup("").join(turns))
 
 
-def _said(message: Message, markdown: bool, drawn: Callable[[Part], Markup]) -> Markup:
+def _message_html(message: Message, markdown: bool, drawn: Callable[[Part], Markup]) -> Markup:
     if isinstance(message.content, str) or not pictures((message,)):
         return html_of(plain_text((message,)), markdown)
     pieces = [
