@@ -114,7 +114,7 @@ class Pictures:
             raise FieldError(field=field, found=f"a picture at {shorten(source)}", expected=_EXPECTED)
         source = resolved(source, self.folder or Path())
         try:
-            name = _name_of(open_picture(source))
+            _, name = _opened(source)
         except UserError as error:
             expected = "a picture that pages can show"
             raise FieldError(field=field, found=f"none: {error}", expected=expected) from error
@@ -157,17 +157,18 @@ def parse_name(source: str) -> tuple[str, int, int] | None:
     return None if match is None else (match[1], int(match[2]), int(match[3]))
 
 
-def _name_of(picture: Any) -> str:
+def _opened(source: str) -> tuple[Any, str]:
+    # As large as it is stored, and the name of that: what comes out of a store goes in as the same.
+    picture = open_picture(source)
     scale = min(1, MOST_SIDE / max(picture.size))
-    width, height = (max(1, round(side * scale)) for side in picture.size)
-    return f"pictures/{pixels_id(picture)}-{width}x{height}.webp"
+    picture = picture.resize(tuple(max(1, round(side * scale)) for side in picture.size))
+    return picture, f"pictures/{pixels_id(picture)}-{picture.width}x{picture.height}.webp"
 
 
 def _made_anew(source: str, name: str) -> bytes:
-    picture, content, named = open_picture(source), BytesIO(), parse_name(name)
-    if named is None or _name_of(picture) != name:
+    (picture, now), content = _opened(source), BytesIO()
+    if now != name:
         raise UserError(f"the picture {shorten(source)} was changed while it was added; add the rows again")
-    picture = picture.resize(named[1:])
     # Profiles and comments of the sender's file, which would be written along.
     picture.info = {}
     for way in _WAYS:

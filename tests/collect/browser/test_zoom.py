@@ -6,9 +6,9 @@ from plaudit.collect.people import issue_token
 from plaudit.collect.progress import project_tasks
 from tests.collect.browser.seats import WIDTHS
 from tests.collect.browser.tasks import office
-from tests.collect.test_pictured_tasks import SAID, add, answers, draw, part, written
+from tests.collect.test_intake import written
+from tests.collect.test_pictured_tasks import about, add, answers, draw
 
-PROMPT = [{"role": "user", "content": [part("tall.png", alt="A card"), {"type": "text", "text": "Whose?"}]}]
 # Before it is there: what a picture takes of the page follows from its own attributes.
 _SETTLED = "image => Math.abs(image.height - image.width * image.naturalHeight / image.naturalWidth) <= 1"
 
@@ -18,8 +18,7 @@ def test_tasks_with_pictures_fit_every_width_and_are_answered_by_keys(tmp_path, 
     draw(tmp_path / "tall.png", "red", (300, 900))
     draw(tmp_path / "wide.png", "navy", (1600, 500))
     with office(tmp_path, "pair", tasks=0) as place:
-        rows = [{"prompt": PROMPT, "candidates": SAID}, answers("tall.png", "wide.png")]
-        add(place.desk, written(tmp_path, rows))
+        add(place.desk, written(tmp_path, [about("tall.png"), answers("tall.png", "wide.png")]))
         person, owner = place.person(), place.store.write(issue_token, "p", "owner", name="O").pseudonym
         ids = [task["id"] for task in place.store.read(project_tasks, "p")]
         pages = ["/manage/tasks", *(f"/manage/tasks/{name}" for name in ids)]
