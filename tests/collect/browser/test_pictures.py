@@ -20,7 +20,7 @@ def test_every_page_has_a_picture_at_each_width(tmp_path: Path) -> None:
     with pictures.ExitStack() as stack:
         shop = pictures.opened_shop(stack, tmp_path, "pair")
         shown = {name: path for name, _, path in pictures.pages_of(shop)}
-    assert set(shown) | {f"label-{kind}" for kind in pictures.KINDS} == names
+    assert set(shown) | {f"label-{kind}" for kind in (*pictures.KINDS, pictures.PICTURED)} == names
     for page in PAGES:
         if page.method == "GET" and page.path not in WITHOUT:
             pattern = re.sub(r"\\\{\w+\\\}", r"[^/]+", re.escape(page.path))
