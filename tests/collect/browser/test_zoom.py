@@ -23,9 +23,8 @@ def test_tasks_with_pictures_fit_every_width_and_are_answered_by_keys(tmp_path, 
         ids = [task["id"] for task in place.store.read(project_tasks, "p")]
         pages = ["/manage/tasks", *(f"/manage/tasks/{name}" for name in ids)]
         for language in ("en", "de", "ar"):
-            seat, other = (open_seat(place.url, locale=language) for _ in range(2))
-            seat.sign_in(place.store, person)
-            other.sign_in(place.store, owner)
+            seat = open_seat(place.url, locale=language).sign_in(place.store, person)
+            other = open_seat(place.url, locale=language).sign_in(place.store, owner)
             for window, path in ((seat, "/label"), *((other, path) for path in pages)):
                 for scheme in ("light", "dark"):
                     window.page.emulate_media(color_scheme=scheme)
