@@ -127,8 +127,8 @@ class Pictures:
 
     def keep(self, store: LabelStore, project: str) -> None:
         """Put those into a store that are not there yet: one by one, so that nobody else waits for long."""
-        with store.looking() as look:
-            there = _there(look.connection, project, self.sources)
+        with store.looking() as moment:
+            there = _there(moment.connection, project, self.sources)
         for name in self.sources.keys() - there:
             store.write(_put, project, name, _made_anew(self.sources[name], name))
 
@@ -161,7 +161,7 @@ def _opened(source: str) -> tuple[Any, str]:
     # As large as it is stored, and the name of that: what comes out of a store goes in as the same.
     picture = open_picture(source)
     scale = min(1, MOST_SIDE / max(picture.size))
-    picture = picture.resize(tuple(max(1, round(side * scale)) for side in picture.size))
+    picture = picture.resize([max(1, round(side * scale)) for side in picture.size])
     return picture, f"pictures/{pixels_id(picture)}-{picture.width}x{picture.height}.webp"
 
 
@@ -224,9 +224,9 @@ def refuse_missing(change: Transaction, project: str, bodies: Sequence[Mapping[s
         raise FieldError(field=named[name], found=name, expected="a picture of this project's store")
 
 
-def picture_content(look: Transaction, project: str, name: str) -> bytes:
+def picture_content(moment: Transaction, project: str, name: str) -> bytes:
     """A picture's bytes by its hash."""
-    content = look.connection.execute(_CONTENT, {"p": project, "h": name}).scalar_one_or_none()
+    content = moment.connection.execute(_CONTENT, {"p": project, "h": name}).scalar_one_or_none()
     if content is None:
         raise NotFoundError(f"project {project} has no picture {shorten(name)}")
     return content
@@ -238,11 +238,11 @@ def _texts_in(row: Record) -> Iterator[Text]:
         yield from value if name == "completions" else (value,)
 
 
-def write_pictures(look: Transaction, project: str, rows: Iterable[Record], folder: Path) -> None:
+def write_pictures(moment: Transaction, project: str, rows: Iterable[Record], folder: Path) -> None:
     """The pictures that rows name, as files: those that are there already are left."""
     named = {source for row in rows for text in _texts_in(row) for source in pictures(text)}
     for name in sorted(filter(parse_name, named)):
-        content, path = picture_content(look, project, _hash(name)), folder / name
+        content, path = picture_content(moment, project, _hash(name)), folder / name
         if not path.is_file() or path.stat().st_size != len(content):
             make_folder(path.parent)
             with AtomicFile(path) as file:

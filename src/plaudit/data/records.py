@@ -417,10 +417,8 @@ def text_to_json(value: object) -> object:
         turn |= {} if value.reasoning is None else {"reasoning_content": value.reasoning}
         return turn if value.trained else {**turn, "weight": 0}
     if isinstance(value, Part):
-        if value.kind == "text":
-            return {"type": "text", "text": value.text}
-        named = {"type": "image", "image": value.source}
-        return named if value.alt is None else {**named, "alt": value.alt}
+        picture = {"type": "image", "image": value.source} | ({} if value.alt is None else {"alt": value.alt})
+        return {"type": "text", "text": value.text} if value.kind == "text" else picture
     if isinstance(value, tuple):
         return [text_to_json(item) for item in cast("tuple[object, ...]", value)]
     return value

@@ -330,6 +330,5 @@ def _read_part(node: Node) -> Part:
         return Part(kind="text", text=node.get("text").text())
     if kind == "image":
         source = node.optional("image") or node.optional("url") or node.get("path")
-        alt = node.optional("alt")
-        return Part(kind="image", source=source.text(), alt=None if alt is None else alt.text())
+        return Part(kind="image", source=source.text(), alt=optional_name(node, "alt"))
     raise node.get("type").error("wrong value", "text or image")

@@ -10,10 +10,10 @@ function show(place) {
   at = (place + links.length) % links.length;
   const { src, alt } = links[at].querySelector("img");
   Object.assign(large, { src, alt });
+  dialog.prepend(large);
   if (!dialog.open) dialog.showModal();
 }
 
-dialog.prepend(large);
 links.forEach((link, place) =>
   link.addEventListener("click", (event) => {
     if (event.ctrlKey || event.metaKey || event.shiftKey) return;
@@ -23,6 +23,6 @@ links.forEach((link, place) =>
 );
 large.addEventListener("click", () => dialog.classList.toggle("full"));
 dialog.addEventListener("keydown", (event) => {
-  if (event.key.startsWith("Arrow")) show(at + (event.key === onward ? 1 : -1));
+  if (["ArrowLeft", "ArrowRight"].includes(event.key)) show(at + (event.key === onward ? 1 : -1));
   else if (event.key.toLowerCase() === "z") large.click();
 });
