@@ -27,6 +27,8 @@ class Part:
     """The words, when ``kind`` is text; of a picture that is shown to a model, what it is among tokens."""
     source: str | None = None
     """The picture, when ``kind`` is image: a path, or a data URL."""
+    alt: str | None = None
+    """What it shows, for whoever does not see it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -424,8 +426,8 @@ def text_to_json(value: object) -> object:
         turn |= {} if value.reasoning is None else {"reasoning_content": value.reasoning}
         return turn if value.trained else {**turn, "weight": 0}
     if isinstance(value, Part):
-        is_text = value.kind == "text"
-        return {"type": "text", "text": value.text} if is_text else {"type": "image", "image": value.source}
+        picture = {"type": "image", "image": value.source} | ({} if value.alt is None else {"alt": value.alt})
+        return {"type": "text", "text": value.text} if value.kind == "text" else picture
     if isinstance(value, tuple):
         return [text_to_json(item) for item in cast("tuple[object, ...]", value)]
     return value

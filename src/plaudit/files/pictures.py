@@ -181,8 +181,12 @@ def picture_facts(source: str) -> PictureFacts:
         picture = open_picture(source)
     except UserError as error:
         return PictureFacts(blake2b(source.encode(), digest_size=16).hexdigest(), None, str(error))
-    content = repr(picture.size).encode() + picture.tobytes()
-    return PictureFacts(blake2b(content, digest_size=16).hexdigest(), picture.size)
+    return PictureFacts(pixels_id(picture), picture.size)
+
+
+def pixels_id(picture: "Image") -> str:
+    """The hash of an opened picture's pixels and shape."""
+    return blake2b(repr(picture.size).encode() + picture.tobytes(), digest_size=16).hexdigest()
 
 
 def picture_id(source: str) -> str:
