@@ -20,13 +20,15 @@ from plaudit.files.pictures import pillow
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-SHAPES = ("circle", "square", "triangle", "star", "cross", "ring", "heart")
+_POPULARITY = (5, 4, 3, 2, 2, 2, 2)
+"""How often a scene has a shape or a colour beside others: the first three are the popular ones."""
+SHAPES = ("circle", "star", "square", "triangle", "moon", "ring", "heart")
 COLOURS: Mapping[str, tuple[int, int, int]] = {
     "red": (214, 40, 40),
-    "orange": (245, 140, 20),
+    "blue": (40, 90, 210),
     "yellow": (240, 214, 30),
     "green": (40, 150, 60),
-    "blue": (40, 90, 210),
+    "orange": (245, 140, 20),
     "purple": (140, 50, 170),
     "black": (25, 25, 30),
 }
@@ -45,13 +47,11 @@ _TENTHS: Mapping[int, Split] = {0: "test", 1: "validation"}
 _MOST_MISSES = 2000
 _PAPER, _INK = (250, 247, 240), (70, 70, 80)
 _CANVAS, _CELL = 384, 128
-_LETTERS = dict(
-    part.split(":")
-    for part in (
-        "0:75557 1:26227 2:71747 3:71717 4:55711 5:74717 6:74757 7:71122 8:75757 9:75717 a:25755 b:65656 "
-        "c:34443 e:74647 f:74644 h:55755 k:55655 l:44447 m:57755 n:65555 o:25552 p:65644 s:34216 t:72222 "
-        "u:55557 w:55775 x:55255 y:55222"
-    ).split()
+_LETTERS = "0123456789abcefhklmnopstuwxy"
+_ROWS = (
+    "75557262277174771717557117471774757711227575775717"
+    "25755656563444374647746445575555655444475775565555255526564434216722225555755775"
+    "5525555222"
 )
 """Letters in five rows of three pixels, each row the digit that its bits make."""
 
@@ -140,9 +140,7 @@ def scenes(
             misses = 0
             before.add(scene)
             yield scene
-    raise UserError(
-        f"the {split} split has about {len(before):,} scenes of at most {most} things: ask for fewer"
-    )
+    raise UserError(f"the {split} split has no more scenes of at most {most} things: ask for fewer")
 
 
 def _draw(rng: random.Random, things: int, sign: bool) -> Scene:
@@ -151,12 +149,12 @@ def _draw(rng: random.Random, things: int, sign: bool) -> Scene:
     for cell in sorted(cells[:things]):
         # Things often share their shape or colour, so that there is something to count and to mix up.
         like = rng.choice(drawn) if drawn and rng.random() < 0.5 else None
-        shape, colour, size = rng.choice(SHAPES), rng.choice([*COLOURS]), rng.choice([*SIZES])
+        shape, colour = (rng.choices([*names], _POPULARITY)[0] for names in (SHAPES, COLOURS))
         if like is not None and rng.random() < 0.5:
             shape = like.shape
         elif like is not None:
             colour = like.colour
-        drawn.append(Thing(shape=shape, colour=colour, size=size, cell=cell))
+        drawn.append(Thing(shape=shape, colour=colour, size=rng.choice([*SIZES]), cell=cell))
     text = rng.choice(DIGITS if rng.random() < 0.5 else WORDS)
     return Scene(things=tuple(drawn), sign=Sign(text=text, cell=cells[-1]) if sign else None)
 
@@ -223,9 +221,9 @@ def _draw_shape(pen: Any, shape: str, x: int, y: int, r: int, colour: tuple[int,
             pen.rectangle((x - r + 4, y - r + 4, x + r - 4, y + r - 4), fill=colour)
         case "triangle":
             pen.polygon([(x, y - r), (x + r, y + r - 4), (x - r, y + r - 4)], fill=colour)
-        case "cross":
-            pen.rectangle((x - r, y - third, x + r, y + third), fill=colour)
-            pen.rectangle((x - third, y - r, x + third, y + r), fill=colour)
+        case "moon":
+            pen.ellipse((x - r, y - r, x + r, y + r), fill=colour)
+            pen.ellipse((x - third, y - r, x + 2 * r - third, y + r), fill=_PAPER)
         case "heart":
             half = r // 2
             for middle in (x - half, x + half):
@@ -240,12 +238,16 @@ def _draw_shape(pen: Any, shape: str, x: int, y: int, r: int, colour: tuple[int,
             pen.polygon(points, fill=colour)
 
 
+def _rows_of(letter: str) -> str:
+    return _ROWS[5 * _LETTERS.index(letter) :][:5]
+
+
 def _draw_sign(pen: Any, sign: Sign) -> None:
     x, y = _centre(sign.cell)
     wide, high = (24, 20) if len(sign.text) == 1 else (11, 16)
     left, top = x - (4 * len(sign.text) - 1) * wide // 2, y - 5 * high // 2
     for at, letter in enumerate(sign.text):
-        for row, bits in enumerate(map(int, _LETTERS[letter])):
+        for row, bits in enumerate(map(int, _rows_of(letter))):
             for column in range(3):
                 if bits >> (2 - column) & 1:
                     x0, y0 = left + (4 * at + column) * wide, top + row * high
