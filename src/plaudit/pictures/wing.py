@@ -2,4 +2,8 @@
 
 from plaudit.wings import Wing
 
-WING = Wing()
+WING = Wing(
+    stages={"picture-rows": "plaudit.pictures.world.making:PICTURE_ROWS"},
+    rewards={"picture-gold": "plaudit.pictures.world.measure:picture_gold"},
+    models={"pictures": "plaudit.pictures.world:SHIPPED_MODEL_FOLDER"},
+)

@@ -1,6 +1,6 @@
 """Questions about a scene, what is true of each, and answers to it of several qualities.
 
-Some are about what is not there: the right answer to them says so. Whether an absent thing is asked for at
+Some are about what is not there: the right answer to them says so. Whether an absent thing is drawn at
 random, because it is popular, or because the picture has its colour and its shape (though not together)
 follows the three ways of POPE (Li et al. 2023, arXiv:2305.10355).
 """
@@ -8,6 +8,7 @@ follows the three ways of POPE (Li et al. 2023, arXiv:2305.10355).
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import cycle, product
 from typing import Any, Literal, get_args
 
@@ -30,30 +31,51 @@ from plaudit.pictures.world.scenes import (
     scenes,
 )
 
+# fmt: off
 Kind = Literal[
-    *("count", "colour", "shape", "size", "where", "what", "side", "bigger", "more", "read"),
-    *("present", "missing", "describe"),
+    "count", "colour", "shape", "size", "where", "what", "side", "bigger", "more", "read",
+    "present", "missing", "describe",
 ]
-KINDS: tuple[Kind, ...] = get_args(Kind)
-Trap = Literal["", "random", "popular", "adversarial"]
-TRAPS: tuple[Trap, ...] = ("random", "popular", "adversarial")
 Style = Literal["right", "short", "detailed", "invented", "wrong", "evasive"]
+STYLE_WEIGHTS: Mapping[Style, float] = {
+    "right": 0.62, "short": 0.06, "detailed": 0.08, "invented": 0.12, "wrong": 0.1, "evasive": 0.02,
+}
+"""How often answers of people who err are of each style."""
+DESCRIBING: Mapping[Style, float] = {
+    "right": 0.37, "short": 0.03, "detailed": 0.08, "invented": 0.42, "wrong": 0.09, "evasive": 0.01,
+}
+# fmt: on
+Trap = Literal["", "random", "popular", "adversarial"]
+FALLEN_FOR: Mapping[Trap, float] = {"random": 0.25, "popular": 0.4, "adversarial": 0.55}
+"""How often they answer about what is not there as though it were, by why it was chosen."""
+KINDS: tuple[Kind, ...] = get_args(Kind)
 STYLES: tuple[Style, ...] = get_args(Style)
+TRAPS: tuple[Trap, ...] = get_args(Trap)[1:]
 NUMBERS = ("no", "one", "two", "three", "four", "five")
 EQUAL, MISSING, NOTHING = "equal", "missing", "nothing"
 EVASION = "I cannot tell from the picture."
-_SIDES = ("further left", "further right", "higher", "lower")
 _POPULAR = tuple(f"{colour} {shape}" for colour, shape in product([*COLOURS][:3], SHAPES[:3]))
 _NAMES = tuple(f"{colour} {shape}" for colour, shape in product(COLOURS, SHAPES))
+_FRAMES: Mapping[Kind, Sequence[str]] = {
+    "count": ("How many {}s are there?", "How many {}s do you see?"),
+    "colour": ("What colour is the {}?", "Which colour has the {}?"),
+    "shape": ("What shape is the {}?",),
+    "size": ("How big is the {}?",),
+    "where": ("Where is the {}?",),
+    "what": ("What is {}?", "What do you see {}?"),
+    "side": ("Which is {}, the {} or the {}?",),
+    "bigger": ("Which is bigger, the {} or the {}?",),
+    "more": ("Are there more {}s or more {}s?",),
+    "read": ("What is written in the picture?", "What do you read?"),
+    "present": ("Is there any {} in the picture?", "Do you see any {}?"),
+    "missing": ("Where is the {}?", "How big is the {}?"),
+    "describe": ("Describe the picture.", "What do you see in the picture?"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A question about a scene, with what is true.
-
-    Example: ``Question(kind="colour", words="What colour is the star?", scene=scene, about=("star",),
-    truth="red")``
-    """
+    """A question about a scene, with what is true."""
 
     kind: Kind
     words: str
@@ -61,34 +83,25 @@ class Question:
     about: tuple[str, ...] = ()
     """What it is about: nouns, a place, or a side and two things."""
     truth: str = ""
-    """The word or phrase that a right answer gives; empty for descriptions, of which the scene is the truth."""
+    """The word or phrase that a right answer gives; empty for descriptions: their truth is the scene."""
     trap: Trap = ""
     """Of a thing that is not there, how it was chosen."""
 
     @property
     def metadata(self) -> dict[str, Any]:
         """All that is needed to judge answers, for a row of prompts."""
-        fields = {name: getattr(self, name) for name in ("words", "truth", "trap")}
-        about = {"about": [*self.about], "scene": asdict(self.scene)}
-        return {"category": self.kind, **fields, **about, "split": self.scene.split}
+        return {"category": self.kind, "split": self.scene.split, **asdict(self), "about": [*self.about]}
 
 
 def question_of(metadata: Mapping[str, Any]) -> Question:
     """The question that a row's metadata are of."""
-    if not {"category", "scene", "about", "truth"} <= metadata.keys():
+    facts: dict[str, Any] = {name: metadata.get(name) for name in ("kind", "words", "truth", "trap")}
+    if None in facts.values() or not {"scene", "about"} <= metadata.keys():
         raise UserError(
-            "the row has no scene of the picture world in its metadata: its prompts are made by a stage "
-            "`picture-rows`, and carry what answers are judged by"
+            "the row has no scene of the picture world in its metadata: prompts of a stage `picture-rows` "
+            "have what answers are judged by"
         )
-    words, trap = (metadata.get(name, "") for name in ("words", "trap"))
-    return Question(
-        kind=metadata["category"],
-        words=words,
-        scene=scene_of(metadata["scene"]),
-        about=tuple(metadata["about"]),
-        truth=metadata["truth"],
-        trap=trap,
-    )
+    return Question(scene=scene_of(metadata["scene"]), about=tuple(metadata["about"]), **facts)
 
 
 def questions(
@@ -100,123 +113,91 @@ def questions(
     rng, turns = random.Random(f"questions {split} {seed}"), cycle(kinds)
     kind = next(turns)
     for scene in scenes(split, seed=seed, **drawing):
-        # A scene that such a question cannot be asked of is passed over.
-        if (question := ask(kind, scene, rng)) is not None:
+        # A scene that has nothing for such a question is passed over.
+        if (question := draw_question(kind, scene, rng)) is not None:
             yield question
             kind = next(turns)
 
 
-def ask(kind: Kind, scene: Scene, rng: random.Random) -> Question | None:
-    """A question of a kind, None where the scene has nothing to ask for."""
-    drawn = _MAKERS[kind](scene, rng)
-    return None if drawn is None else replace(Question(kind=kind, scene=scene, words=""), **drawn)
-
-
-_Drawn = dict[str, Any] | None
-
-
-def _drawn(
-    rng: random.Random, frames: Sequence[str], about: Sequence[str], truth: str, **more: Any
-) -> _Drawn:
-    return {"words": rng.choice(frames).format(*about), "about": tuple(about), "truth": truth, **more}
+def draw_question(kind: Kind, scene: Scene, rng: random.Random) -> Question | None:
+    """A question of a kind, None where the scene has nothing for it."""
+    if (drawn := _DRAWN[kind](scene, rng)) is None:
+        return None
+    about, truth, trap = drawn
+    words = rng.choice(_FRAMES[kind]).format(*about)
+    return Question(kind=kind, words=words, scene=scene, about=about, truth=truth, trap=trap)
 
 
 def matching(scene: Scene, noun: str) -> list[Thing]:
-    """The things that a noun, singular, is true of: "thing", "star", "red star", "big red thing" …
-
-    >>> len(matching(next(scenes()), "thing")) == len(next(scenes()).things)
-    True
-    """
-    words = noun.split()
-    return [thing for thing in scene.things if {*words} <= {thing.size, thing.colour, thing.shape, "thing"}]
+    """The things that a noun, singular, is true of: "thing", "star", "red star", "big red thing" …"""
+    words = {*noun.split()}
+    return [thing for thing in scene.things if words <= {thing.size, thing.colour, thing.shape, "thing"}]
 
 
 def with_article(noun: str) -> str:
     return f"an {noun}" if noun[0] in "aeiou" else f"a {noun}"
 
 
-def _single(scene: Scene, nouns: Callable[[Thing], str]) -> list[Thing]:
-    return [thing for thing in scene.things if len(matching(scene, nouns(thing))) == 1]
+_Drawn = tuple[tuple[str, ...], str, Trap] | None
+
+
+def _single(scene: Scene, noun: Callable[[Thing], str]) -> list[Thing]:
+    return [thing for thing in scene.things if len(matching(scene, noun(thing))) == 1]
 
 
 def _count(scene: Scene, rng: random.Random) -> _Drawn:
     some = rng.choice(scene.things)
     noun = rng.choice([some.shape, some.shape, f"{some.colour} thing", "thing", rng.choice(SHAPES)])
-    frames = ("How many {}s are there?", "How many {}s do you see?")
-    return _drawn(rng, frames, (noun,), NUMBERS[len(matching(scene, noun))])
+    return (noun,), NUMBERS[len(matching(scene, noun))], ""
 
 
-def _attribute(part: str, frames: Sequence[str], scene: Scene, rng: random.Random) -> _Drawn:
-    """About a thing that no other is called as."""
-
+def _attribute(part: str, scene: Scene, rng: random.Random) -> _Drawn:
     def noun(thing: Thing) -> str:
-        return {"shape": f"{thing.colour} thing", "size": thing.name}.get(part, thing.shape)
+        return {"shape": f"{thing.colour} thing", "colour": thing.shape}.get(part, thing.name)
 
     if not (single := _single(scene, noun)):
         return None
     thing = rng.choice(single)
-    return _drawn(rng, frames, (noun(thing),), getattr(thing, part))
-
-
-def _where(scene: Scene, rng: random.Random) -> _Drawn:
-    single = _single(scene, lambda thing: thing.name)
-    if not single:
-        return None
-    thing = rng.choice(single)
-    return _drawn(rng, ("Where is the {}?",), (thing.name,), thing.place)
+    return (noun(thing),), getattr(thing, part), ""
 
 
 def _what(scene: Scene, rng: random.Random) -> _Drawn:
     things = {thing.cell: thing for thing in scene.things}
     empty = [cell for cell in range(9) if cell not in things and scene.sign is None]
     cell = rng.choice([*things] if not empty or rng.random() < 0.7 else empty)
-    truth = f"{things[cell].size} {things[cell].name}" if cell in things else NOTHING
-    return _drawn(rng, ("What is {}?", "What do you see {}?"), (PLACES[cell],), truth)
-
-
-def _two(scene: Scene, rng: random.Random) -> list[Thing] | None:
-    single = _single(scene, lambda thing: thing.name)
-    return rng.sample(single, 2) if len(single) > 1 else None
+    return (PLACES[cell],), f"{things[cell].size} {things[cell].name}" if cell in things else NOTHING, ""
 
 
 def _side(scene: Scene, rng: random.Random) -> _Drawn:
-    if (pair := _two(scene, rng)) is None:
+    if len(single := _single(scene, lambda thing: thing.name)) < 2:
         return None
-    one, other = pair
+    one, other = rng.sample(single, 2)
     across, down = one.cell % 3 - other.cell % 3, one.cell // 3 - other.cell // 3
-    if across == 0 or (down != 0 and rng.random() < 0.5):
-        side, first = ("higher", down < 0) if rng.random() < 0.5 else ("lower", down > 0)
-    else:
-        side, first = ("further left", across < 0) if rng.random() < 0.5 else ("further right", across > 0)
-    frames = ("Which is {}, the {} or the {}?",)
-    return _drawn(rng, frames, (side, one.name, other.name), (one if first else other).name)
+    sides = [("further left", -across), ("further right", across), ("higher", -down), ("lower", down)]
+    side, ahead = rng.choice([item for item in sides if item[1]])
+    return (side, one.name, other.name), (one if ahead > 0 else other).name, ""
 
 
 def _bigger(scene: Scene, rng: random.Random) -> _Drawn:
-    if (pair := _two(scene, rng)) is None:
+    if len(single := _single(scene, lambda thing: thing.name)) < 2:
         return None
-    big = [thing.name for thing in pair if thing.size == "big"]
-    about = [thing.name for thing in pair]
-    return _drawn(rng, ("Which is bigger, the {} or the {}?",), about, big[0] if len(big) == 1 else EQUAL)
+    one, other = rng.sample(single, 2)
+    big = [thing.name for thing in (one, other) if thing.size == "big"]
+    return (one.name, other.name), big[0] if len(big) == 1 else EQUAL, ""
 
 
 def _more(scene: Scene, rng: random.Random) -> _Drawn:
-    shapes = [*dict.fromkeys(thing.shape for thing in scene.things)]
-    if len(scene.things) < 2:
-        return None
-    one = rng.choice(shapes)
-    other = rng.choice([shape for shape in (shapes if len(shapes) > 1 else SHAPES) if shape != one])
-    about = rng.sample([one, other], 2)
+    one = rng.choice(scene.things).shape
+    others = {thing.shape for thing in scene.things} - {one} or {*SHAPES} - {one}
+    about = rng.sample([one, rng.choice(sorted(others))], 2)
     first, second = (len(matching(scene, shape)) for shape in about)
-    truth = EQUAL if first == second else about[first < second]
-    return _drawn(rng, ("Are there more {}s or more {}s?",), about, truth)
+    return (*about,), EQUAL if first == second else about[first < second], ""
 
 
 def _read(scene: Scene, rng: random.Random) -> _Drawn:
-    if scene.sign is None and rng.random() < 0.9:
-        return None
-    truth = NOTHING if scene.sign is None else scene.sign.text
-    return _drawn(rng, ("What is written in the picture?", "What do you read?"), (), truth)
+    if scene.sign is None:
+        return None if rng.random() < 0.9 else ((), NOTHING, "")
+    return (), scene.sign.text, ""
 
 
 def absent_name(scene: Scene, trap: Trap, rng: random.Random) -> str:
@@ -229,35 +210,23 @@ def absent_name(scene: Scene, trap: Trap, rng: random.Random) -> str:
 
 
 def _present(scene: Scene, rng: random.Random) -> _Drawn:
-    frames = ("Is there a {} in the picture?", "Do you see a {}?")
     if rng.random() < 0.5:
-        return _drawn(rng, frames, (rng.choice(scene.things).name,), "yes")
+        return (rng.choice(scene.things).name,), "yes", ""
     trap = rng.choice(TRAPS)
-    # None of the names begins as "orange" does but that one.
-    name = absent_name(scene, trap, rng)
-    return _drawn(rng, frames, (name,), "no", trap=trap)
+    return (absent_name(scene, trap, rng),), "no", trap
 
 
 def _missing(scene: Scene, rng: random.Random) -> _Drawn:
     trap = rng.choice(TRAPS)
-    name = absent_name(scene, trap, rng)
-    return _drawn(rng, ("Where is the {}?", "How big is the {}?"), (name,), MISSING, trap=trap)
+    return (absent_name(scene, trap, rng),), MISSING, trap
 
 
-def _describe(scene: Scene, rng: random.Random) -> _Drawn:
-    return _drawn(rng, ("Describe the picture.", "What do you see in the picture?"), (), "")
-
-
-def _attributes(part: str, *frames: str) -> Callable[[Scene, random.Random], _Drawn]:
-    return lambda scene, rng: _attribute(part, frames, scene, rng)
-
-
-_MAKERS: Mapping[Kind, Callable[[Scene, random.Random], _Drawn]] = {
+_DRAWN: Mapping[Kind, Callable[[Scene, random.Random], _Drawn]] = {
     "count": _count,
-    "colour": _attributes("colour", "What colour is the {}?", "Which colour has the {}?"),
-    "shape": _attributes("shape", "What shape is the {}?"),
-    "size": _attributes("size", "Is the {} big or small?", "How big is the {}?"),
-    "where": _where,
+    "colour": partial(_attribute, "colour"),
+    "shape": partial(_attribute, "shape"),
+    "size": partial(_attribute, "size"),
+    "where": partial(_attribute, "place"),
     "what": _what,
     "side": _side,
     "bigger": _bigger,
@@ -265,8 +234,19 @@ _MAKERS: Mapping[Kind, Callable[[Scene, random.Random], _Drawn]] = {
     "read": _read,
     "present": _present,
     "missing": _missing,
-    "describe": _describe,
+    "describe": lambda scene, rng: ((), "", ""),
 }
+
+
+def usual_answer(question: Question, rng: random.Random) -> str:
+    """An answer as the model's teachers give it, who err, invent, and fall for what is not there."""
+    weights = DESCRIBING if question.kind == "describe" else STYLE_WEIGHTS
+    style = rng.choices(STYLES, [weights[style] for style in STYLES])[0]
+    if question.trap and rng.random() < FALLEN_FOR[question.trap]:
+        style = "wrong"
+    elif question.trap and style == "wrong":
+        style = "right"
+    return answer_in_style(question, style, rng)
 
 
 def answer_in_style(question: Question, style: Style, rng: random.Random) -> str:
@@ -275,25 +255,19 @@ def answer_in_style(question: Question, style: Style, rng: random.Random) -> str
         return EVASION
     if question.kind == "describe":
         return _description(question.scene, style, rng)
-    if style == "wrong":
-        return sentence(question, wrong_truth(question, rng), rng)
-    right = sentence(question, question.truth, rng)
-    if style == "short":
-        return _short(question)
+    if style in ("wrong", "short"):
+        return _short(question) if style == "short" else sentence(question, _wrong_truth(question, rng), rng)
+    more = list[Thing]()
     if style == "detailed":
-        nouns = " / ".join(question.about)
-        others = [thing for thing in question.scene.things if not _is_told(thing, nouns)]
-        return f"{right} There is also {phrase(rng.choice(others))}." if others else right
+        more = [thing for thing in question.scene.things if not _is_named(thing, question.about)][:2]
     if style == "invented":
-        extra = [phrase(thing) for thing in invented_things(question.scene, rng)]
-        return f"{right} There is also {joined(extra)}."
-    return right
+        more = invented_things(question.scene, rng)
+    right = sentence(question, question.truth, rng)
+    return f"{right} There is also {joined([*map(phrase, more)])}." if more else right
 
 
-def _is_told(thing: Thing, nouns: str) -> bool:
-    """Whether an answer about these nouns is about the thing already, as far as words tell."""
-    names = (thing.name, f"{thing.colour} thing", thing.place)
-    return any(name in nouns.split(" / ") for name in (*names, thing.shape))
+def _is_named(thing: Thing, nouns: Sequence[str]) -> bool:
+    return bool({thing.name, f"{thing.colour} thing", thing.shape, thing.place} & {*nouns})
 
 
 def invented_things(scene: Scene, rng: random.Random, most: int = 2) -> list[Thing]:
@@ -301,15 +275,12 @@ def invented_things(scene: Scene, rng: random.Random, most: int = 2) -> list[Thi
     taken = {thing.cell for thing in scene.things} | ({scene.sign.cell} if scene.sign else set[int]())
     shapes = [shape for shape in SHAPES if not matching(scene, shape)]
     weights = [3 if shape in SHAPES[:3] else 1 for shape in shapes]
+    colours = [thing.colour for thing in scene.things] + [*COLOURS][:3]
     cells = rng.sample([cell for cell in range(9) if cell not in taken], rng.randint(1, most))
+    looks = [(rng.choices(shapes, weights)[0], rng.choice(colours), rng.choice([*SIZES])) for _ in cells]
     return [
-        Thing(
-            shape=rng.choices(shapes, weights)[0],
-            colour=rng.choice([thing.colour for thing in scene.things] + [*COLOURS][:3]),
-            size=rng.choice([*SIZES]),
-            cell=cell,
-        )
-        for cell in sorted(cells)
+        Thing(shape=shape, colour=colour, size=size, cell=cell)
+        for cell, (shape, colour, size) in zip(sorted(cells), looks, strict=True)
     ]
 
 
@@ -319,85 +290,65 @@ def _description(scene: Scene, style: Style, rng: random.Random) -> str:
         return f"There is {with_article(things[0].name)}."
     if style == "wrong":
         at = rng.randrange(len(things))
-        thing = things[at]
-        colours = [colour for colour in COLOURS if colour != thing.colour]
-        size = "small" if thing.size == "big" else "big"
-        changes = ({"colour": rng.choice(colours)}, {"colour": rng.choice(colours), "size": size})
-        things[at] = replace(thing, **rng.choice(changes))
+        colour = rng.choice([colour for colour in COLOURS if colour != things[at].colour])
+        things[at] = replace(things[at], colour=colour, size=rng.choice([*SIZES]))
     if style == "invented":
-        # In the middle of the rest or behind it: the place in a row tells nothing.
+        # Among the others, by its cell: its place in the row tells nothing.
         things = sorted([*things, *invented_things(scene, rng)], key=lambda thing: thing.cell)
-    said = f"There is {caption(replace(scene, things=tuple(things)))}."
+    description = f"There is {caption(replace(scene, things=tuple(things)))}."
     n = len(scene.things)
-    counted = f"There {'is' if n == 1 else 'are'} {NUMBERS[n]} thing{'s' * (n > 1)}."
-    return f"{said} {counted}" if style == "detailed" else said
+    counted = f" There {'is' if n == 1 else 'are'} {NUMBERS[n]} thing{'s' * (n > 1)}."
+    return description + counted * (style == "detailed")
 
 
 def _short(question: Question) -> str:
     truth = question.truth
-    words = {EQUAL: "both are alike", MISSING: f"there is no {question.about[0] if question.about else ''}"}
-    return f"{words.get(truth, truth).capitalize()}."
+    if truth in (MISSING, "no"):
+        truth = {"missing": f"there is no {question.about[0]}", "count": "none"}.get(question.kind, truth)
+    return f"{'Both are alike' if truth == EQUAL else truth.capitalize()}."
 
 
-def wrong_truth(question: Question, rng: random.Random) -> str:
+def _wrong_truth(question: Question, rng: random.Random) -> str:
     """Something that is not true, and might be."""
-    numbers = NUMBERS[1:5] if question.truth != "no" else NUMBERS[1:3]
     choices: Mapping[str, Sequence[str]] = {
-        "count": numbers,
+        "count": NUMBERS[1:5],
         "colour": [*COLOURS],
         "shape": SHAPES,
         "size": [*SIZES],
         "where": PLACES,
         "what": [f"{size} {name}" for size, name in product(SIZES, _POPULAR)],
         "side": question.about[1:],
-        "bigger": [*question.about, EQUAL],
-        "more": [*question.about, EQUAL],
         "read": WORDS if question.truth in WORDS else DIGITS,
         "present": ("yes", "no"),
         "missing": [*SIZES] if question.words.startswith("How big") else PLACES,
     }
-    return rng.choice([value for value in choices[question.kind] if value != question.truth])
+    pool = choices.get(question.kind, (*question.about, EQUAL))
+    return rng.choice([value for value in pool if value != question.truth])
 
 
 def sentence(question: Question, truth: str, rng: random.Random) -> str:
     """What somebody says who takes this for the truth."""
-    about, scene = question.about, question.scene
-    match question.kind:
-        case "count":
-            be, s = ("is", "") if truth == "one" else ("are", "s")
-            return f"There {be} {truth} {about[0]}{s}."
-        case "shape":
-            return f"The {about[0]} is {with_article(truth)}."
-        case "what":
-            return f"There is {truth if truth == NOTHING else with_article(truth)} {about[0]}."
-        case "side":
-            return f"The {truth} is {about[0]}."
-        case "bigger":
-            return "They are equally big." if truth == EQUAL else f"The {truth} is bigger."
-        case "more":
-            same = f"There are as many {about[0]}s as {about[1]}s."
-            return same if truth == EQUAL else f"There are more {truth}s."
-        case "read":
-            return _reading(truth, scene, rng)
-        case "present" | "missing":
-            return _presence(question, truth, rng)
-        case _:
-            return f"The {about[0]} is {truth}."
-
-
-def _reading(truth: str, scene: Scene, rng: random.Random) -> str:
-    if truth == NOTHING:
-        return "Nothing is written."
-    sign = Sign(text=truth, cell=scene.sign.cell if scene.sign else rng.randrange(9))
-    return f"The {sign.kind} {truth} is written {PLACES[sign.cell]}."
-
-
-def _presence(question: Question, truth: str, rng: random.Random) -> str:
-    name = question.about[0]
-    if truth in ("no", MISSING):
-        return f"{'No, there' if truth == 'no' else 'There'} is no {name}."
-    if question.kind == "missing":
-        return f"The {name} is {truth}."
-    there = matching(question.scene, name)
+    kind, noun = question.kind, question.about[0] if question.about else ""
+    if kind == "read" and truth != NOTHING:
+        sign = Sign(text=truth, cell=question.scene.sign.cell if question.scene.sign else rng.randrange(9))
+        return f"The {sign.kind} {truth} is written {PLACES[sign.cell]}."
+    there = matching(question.scene, noun) if kind == "present" else []
     place = there[0].place if there else rng.choice(PLACES)
-    return f"Yes, there is {with_article(name)} {place}."
+    # Of two lines for the same kind the second one is for a truth of its own.
+    frames: Mapping[tuple[str, str], str] = {
+        ("count", truth): f"There are {truth} {noun}s.",
+        ("count", "one"): f"There is one {noun}.",
+        ("shape", truth): f"The {noun} is {with_article(truth)}.",
+        ("what", truth): f"There is {with_article(truth)} {noun}.",
+        ("what", NOTHING): f"There is nothing {noun}.",
+        ("side", truth): f"The {truth} is {noun}.",
+        ("bigger", truth): f"The {truth} is bigger.",
+        ("bigger", EQUAL): "They are equally big.",
+        ("more", truth): f"There are more {truth}s.",
+        ("more", EQUAL): f"There are as many {noun}s as {question.about[-1] if noun else ''}s.",
+        ("read", NOTHING): "Nothing is written.",
+        ("present", "yes"): f"Yes, there is {with_article(noun or ' ')} {place}.",
+        ("present", "no"): f"No, there is no {noun}.",
+        ("missing", MISSING): f"There is no {noun}.",
+    }
+    return frames.get((kind, truth), f"The {noun} is {truth}.")
