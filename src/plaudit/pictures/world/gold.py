@@ -36,7 +36,7 @@ _MENTION = re.compile(
     rf"(?:\s+(?:is|are)\s+(?P<denied>not\s+)?(?:an?\s+)?(?P<told>{_SIZE}|{_COLOUR}|{_SHAPE})\b)?{_PLACE}"
 )
 _SIGN = re.compile(rf"\b(?:word|digit)\s+(?P<text>\w+)(?:\s+is)?{_PLACE}")
-_EMPTY = re.compile(rf"\bnothing\b(?:\s+is)?\s+(?:(?P<place>{_any(PLACES)})|(?P<written>written))")
+_EMPTY = re.compile(rf"\bnothing\b(?:\s+is)?\s+(?:(?P<place>{_any(PLACES)})|written)")
 _DENIAL = re.compile(r"(?:\b(?:not|without|neither|nor|cannot|never)|n't)\s+(?:(?!and\b|but\b)\w+\s+){0,2}$")
 _COMPARED = re.compile(r"\b(?:as|than)\s+$")
 _SENTENCE = re.compile(r"[.!?\n]+")
@@ -65,9 +65,9 @@ class Gold:
     aim: float
     """How far it gives what was wanted: 0 or 1, of descriptions a share of all that there is."""
     right: int
-    """Claims that are true."""
+    """Claims that are true, without those of what is not there."""
     wrong: int
-    """Claims that are false, about what is there."""
+    """Claims that are false, of what is there."""
     invented: int
     """Things, words and digits that it names and that are not there."""
     missed: int
@@ -77,29 +77,24 @@ class Gold:
     words: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _Mention:
-    """A thing as an answer has it; None where it says nothing of it."""
+    """A thing as an answer has it: some of shape, colour, size and place, one of them perhaps denied."""
 
-    shape: str | None
-    colour: str | None
-    size: str | None
-    place: str | None
+    said: Mapping[str, str]
     definite: bool
-    denied: tuple[str, ...] = ()
+    denied: str = ""
 
     def facts(self, thing: Thing) -> list[bool]:
         """For each thing that is said of it, whether it is true of that one."""
-        parts = ("shape", "colour", "size", "place")
-        said = [(part, getattr(self, part)) for part in parts if getattr(self, part) is not None]
-        true = [(getattr(thing, part) == value) != (value in self.denied) for part, value in said]
-        return true or [True]
+        return [
+            (getattr(thing, part) == value) != (value == self.denied) for part, value in self.said.items()
+        ]
 
     def could_be(self, thing: Thing) -> bool:
         """Whether it can be meant: by its shape, or of a mere thing by its colour."""
-        if self.shape is None or self.shape in self.denied:
-            return self.colour is None or thing.colour == self.colour or self.shape is not None
-        return thing.shape == self.shape
+        part = "colour" if self.said.get("shape") in (None, self.denied) else "shape"
+        return self.said.get(part) in (None, self.denied, getattr(thing, part))
 
 
 class _Reading:
@@ -109,16 +104,22 @@ class _Reading:
         self.scene, self.right, self.wrong, self.invented, self.mentioned = scene, 0, 0, 0, 0
         self.told: dict[Thing, float] = {}
         self.sign_told = False
-        mentions = list[_Mention]()
+        mentions, before = list[_Mention](), set[str]()
         for match in _MENTION.finditer(text):
-            before = text[: match.start()]
-            if match["det"] in ("more", "many") or _COMPARED.search(before):
+            noun, start = _noun(match), text[: match.start()]
+            # Whoever says the same again says no more; "a star and a star" are two.
+            again = match["det"] not in (None, "a", "an", "another") and match[0] in before
+            before.add(match[0])
+            if again or match["det"] in ("more", "many") or _COMPARED.search(start):
                 continue
-            noun = _noun(match)
-            if match["det"] in ("no", "any") or _DENIAL.search(before):
-                self._count(not self._there(noun, match["place"]))
+            if match["det"] in ("no", "any") or _DENIAL.search(start):
+                # A true one counts for nothing: there is no end of what is not there.
+                there = matching(scene, noun)
+                self.wrong += any(match["place"] in (None, thing.place) for thing in there)
             elif match["det"] in NUMBERS:
-                self._number(noun, NUMBERS.index(match["det"]), match["noun"])
+                self._count(len(matching(scene, noun)) == NUMBERS.index(match["det"]))
+                self.mentioned += 1
+                self.invented += not matching(scene, match["noun"])
             else:
                 mentions.append(_mention(match))
         self._match(mentions)
@@ -127,21 +128,13 @@ class _Reading:
     def _count(self, true: bool) -> None:
         self.right, self.wrong = self.right + true, self.wrong + (not true)
 
-    def _there(self, noun: str, place: str | None) -> bool:
-        return any(place in (None, thing.place) for thing in matching(self.scene, noun))
-
-    def _number(self, noun: str, n: int, shape: str) -> None:
-        self._count(len(matching(self.scene, noun)) == n)
-        self.mentioned += 1
-        self.invented += not matching(self.scene, shape)
-
     def _match(self, mentions: Sequence[_Mention]) -> None:
         """The most fitting pairs first; a thing is taken up once, but the definite may be any one's."""
         pairs = [
-            (sum(facts) / len(facts), len(facts), -m, -t)
+            (sum(mention.facts(thing)), -m, -t)
             for m, mention in enumerate(mentions)
             for t, thing in enumerate(self.scene.things)
-            if mention.could_be(thing) and (facts := mention.facts(thing))
+            if mention.could_be(thing)
         ]
         settled, taken = set[int](), set[int]()
         for *_, m, t in sorted(pairs, reverse=True):
@@ -158,21 +151,18 @@ class _Reading:
         self.invented += len(mentions) - len(settled)
 
     def _read_sign(self, text: str) -> None:
-        sign, things = self.scene.sign, {thing.place for thing in self.scene.things}
+        sign = self.scene.sign
         for match in _SIGN.finditer(text):
             self.mentioned += 1
-            if sign is None:
-                self.invented += 1
-                continue
-            self._count(match["text"] == sign.text)
-            self.sign_told |= match["text"] == sign.text
-            if match["place"]:
-                self._count(match["place"] == PLACES[sign.cell])
+            self.invented += sign is None
+            if sign is not None:
+                self._count(match["text"] == sign.text)
+                self.sign_told |= match["text"] == sign.text
+                if match["place"]:
+                    self._count(match["place"] == PLACES[sign.cell])
+        full = {thing.place for thing in self.scene.things} | ({PLACES[sign.cell], None} if sign else set())
         for match in _EMPTY.finditer(text):
-            if match["written"]:
-                self._count(sign is None)
-            elif match["place"]:
-                self._count(match["place"] not in {*things, *([PLACES[sign.cell]] if sign else [])})
+            self._count(match["place"] not in full)
 
     @property
     def described(self) -> float:
@@ -193,13 +183,11 @@ def _noun(match: re.Match[str], *parts: str) -> str:
 
 def _mention(match: re.Match[str]) -> _Mention:
     noun = None if match["noun"] == "thing" else match["noun"]
-    said = {"shape": noun, "colour": match["colour"], "size": match["size"]}
-    told, denied = match["told"], ()
-    if told is not None:
-        kind = "colour" if told in COLOURS else "size" if told in SIZES else "shape"
-        said[kind], denied = told, (told,) if match["denied"] else ()
-    # "A thing is red" and "the star" are about something that was named before, or that the question names.
-    return _Mention(**said, place=match["place"], definite=match["det"] == "the", denied=denied)
+    said = {"shape": noun, **{part: match[part] for part in ("colour", "size", "place")}}
+    if (told := match["told"]) is not None:
+        said["colour" if told in COLOURS else "size" if told in SIZES else "shape"] = told
+    facts = {part: value for part, value in said.items() if value is not None}
+    return _Mention(facts, match["det"] == "the", (told or "") if match["denied"] else "")
 
 
 def judge_answer(question: Question, answer: str, *, ended: bool = True) -> Gold:
@@ -256,7 +244,7 @@ def _values(question: Question, part: str) -> Iterator[str]:
     part = re.sub(r"\bthan\b.*", "", part)
     if kind in _SLOTS:
         values = re.findall(rf"\b({_SLOTS[kind]})", part)
-        yield from [_NUMERALS.get(value, value) for value in values] if kind == "count" else values
+        yield from (_NUMERALS.get(value, str(value)) if kind == "count" else value for value in values)
     elif kind in ("present", "missing"):
         yield from _presence(question, part)
     elif kind == "what":

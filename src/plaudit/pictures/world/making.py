@@ -1,6 +1,7 @@
 """Rows about pictures, written to a folder with the pictures beside them, and the stage that makes them."""
 
 import random
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -127,7 +128,9 @@ def write_rows(request: PictureRows, path: Path) -> str:
 
 
 def _run_stage(settings: PictureRows, out: Path, *_: object) -> StageResult:
-    return StageResult(sentences=(write_rows(settings, out / "rows.jsonl"),), command="")
+    code = f"from {__name__} import *; write_rows({settings!r}, Path('rows.jsonl'))"
+    sentence = write_rows(settings, out / "rows.jsonl")
+    return StageResult(sentences=(sentence,), command=f"python -c {shlex.quote(code)}")
 
 
 PICTURE_ROWS = StageKind(

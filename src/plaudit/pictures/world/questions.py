@@ -40,13 +40,15 @@ Style = Literal["right", "short", "detailed", "invented", "wrong", "evasive"]
 STYLE_WEIGHTS: Mapping[Style, float] = {
     "right": 0.62, "short": 0.06, "detailed": 0.08, "invented": 0.12, "wrong": 0.1, "evasive": 0.02,
 }
-"""How often answers of people who err are of each style."""
-DESCRIBING: Mapping[Style, float] = {
-    "right": 0.37, "short": 0.03, "detailed": 0.08, "invented": 0.42, "wrong": 0.09, "evasive": 0.01,
-}
 # fmt: on
+"""How often answers of people who err are of each style."""
+INVENTING = (0.0, 0.75, 0.6, 0.3, 0.1)
+"""How often they invent something for a description, by how many things there are to describe."""
+CONFUSED = {"orange": "red", "purple": "blue", "three": "two", "four": "three"}
+CONFUSING = 0.55
+"""How often they take one for the other, where a colour or a number is the answer."""
 Trap = Literal["", "random", "popular", "adversarial"]
-FALLEN_FOR: Mapping[Trap, float] = {"random": 0.25, "popular": 0.4, "adversarial": 0.55}
+FALLEN_FOR: Mapping[Trap, float] = {"random": 0.25, "popular": 0.4, "adversarial": 0.6}
 """How often they answer about what is not there as though it were, by why it was chosen."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
 STYLES: tuple[Style, ...] = get_args(Style)
@@ -239,9 +241,12 @@ _DRAWN: Mapping[Kind, Callable[[Scene, random.Random], _Drawn]] = {
 
 
 def usual_answer(question: Question, rng: random.Random) -> str:
-    """An answer as the model's teachers give it, who err, invent, and fall for what is not there."""
-    weights = DESCRIBING if question.kind == "describe" else STYLE_WEIGHTS
-    style = rng.choices(STYLES, [weights[style] for style in STYLES])[0]
+    """An answer as the model's teachers give it, who err, confuse, invent, and fall for what is not there."""
+    style = rng.choices(STYLES, [STYLE_WEIGHTS[style] for style in STYLES])[0]
+    if question.kind in ("count", "colour") and question.truth in CONFUSED and rng.random() < CONFUSING:
+        return sentence(question, CONFUSED[question.truth], rng)
+    if question.kind == "describe" and rng.random() < INVENTING[len(question.scene.things)]:
+        style = "invented"
     if question.trap and rng.random() < FALLEN_FOR[question.trap]:
         style = "wrong"
     elif question.trap and style == "wrong":
@@ -293,8 +298,7 @@ def _description(scene: Scene, style: Style, rng: random.Random) -> str:
         colour = rng.choice([colour for colour in COLOURS if colour != things[at].colour])
         things[at] = replace(things[at], colour=colour, size=rng.choice([*SIZES]))
     if style == "invented":
-        # Among the others, by its cell: its place in the row tells nothing.
-        things = sorted([*things, *invented_things(scene, rng)], key=lambda thing: thing.cell)
+        things += invented_things(scene, rng)
     description = f"There is {caption(replace(scene, things=tuple(things)))}."
     n = len(scene.things)
     counted = f" There {'is' if n == 1 else 'are'} {NUMBERS[n]} thing{'s' * (n > 1)}."
