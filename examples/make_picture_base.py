@@ -13,6 +13,7 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -68,8 +69,8 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
         [Metaspace(prepend_scheme="always"), SplitAt(Regex(r"[.,?!:\n]"), behavior="isolated")]
     )
     rng = random.Random("every word of the pictures")
-    asked = [*islice(questions(), 4000)]
-    texts = [text for q in asked for text in (q.words, *(answer_in_style(q, s, rng) for s in STYLES))]
+    drawn = [*islice(questions(), 4000)]
+    texts = [text for q in drawn for text in (q.words, *(answer_in_style(q, s, rng) for s in STYLES))]
     nouns = [
         *SHAPES,
         *(f"{shape}s" for shape in SHAPES),
@@ -160,15 +161,14 @@ def teach_tower(tower: torch.nn.Module, pixels: torch.Tensor, cells: torch.Tenso
     # Most cells are empty: what is in the others counts for more.
     weights = [torch.tensor([0.2] + [1.0] * (len(names) - 1)) for names in TELLING]
     for step in range(steps):
-        if step % (n // batch) == 0:
-            order = torch.randperm(n)
-        rows = order[step % (n // batch) * batch :][:batch]
-        told = head(tower(pixels[rows]).last_hidden_state).split([*map(len, TELLING)], dim=-1)
+        rows = torch.randint(n, (batch,))
+        logits = head(tower(pixels[rows]).last_hidden_state).split([*map(len, TELLING)], dim=-1)
         targets = cells[rows][:, patch_cell]
-        loss = sum(
-            torch.nn.functional.cross_entropy(told[k].flatten(0, 1), targets[..., k].flatten(), weights[k])
+        losses = [
+            torch.nn.functional.cross_entropy(logits[k].flatten(0, 1), targets[..., k].flatten(), weights[k])
             for k in range(len(TELLING))
-        )
+        ]
+        loss = torch.stack(losses).sum()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -182,7 +182,7 @@ def conversations(scene: Scene, processor: LlavaProcessor, rng: random.Random) -
     encode, ids = processor.tokenizer.encode, processor.tokenizer.get_vocab()
     drawn = []
     # Describing is the hardest, and comes twice as often.
-    for kind in rng.sample([*KINDS, "describe"], len(KINDS) + 1):
+    for kind in rng.sample((*KINDS, KINDS[-1]), len(KINDS) + 1):
         question = draw_question(kind, scene, rng)
         if question is not None and len(drawn) < PER_PICTURE:
             words = [*encode(question.words), ids[END], ids["<|assistant|>"]]
@@ -208,9 +208,9 @@ def rows_of(batch: Sequence[list[tuple[list[int], int]]], ids: Mapping[str, int]
             part[b, at:end], place[b, at:end] = k, head + torch.arange(len(tokens))
             at = end
     same = (part[:, :, None] == part[:, None, :]) | (part[:, None, :] == 0)
-    seen = same & torch.ones(longest, longest, dtype=torch.bool).tril()
+    visible = same & torch.ones(longest, longest, dtype=torch.bool).tril()
     mask = torch.zeros(len(batch), 1, longest, longest).masked_fill(
-        ~seen[:, None], torch.finfo(torch.float32).min
+        ~visible[:, None], torch.finfo(torch.float32).min
     )
     return {"input_ids": input_ids, "labels": labels, "position_ids": place, "attention_mask": mask}
 
@@ -245,17 +245,17 @@ def teach_language(
 
 @torch.inference_mode()
 def answers_of(
-    folder: Path, asked: Sequence[Question], *, temperature: float = 0.0, seed: int = 0
+    folder: Path, prompts: Sequence[Question], *, temperature: float = 0.0, seed: int = 0
 ) -> list[str]:
     """What the model of a folder answers; at temperature 0 always the likeliest word."""
     torch.manual_seed(seed)
-    processor = LlavaProcessor.from_pretrained(folder)
-    model = LlavaForConditionalGeneration.from_pretrained(folder, dtype=torch.float32).eval()
+    processor: Any = LlavaProcessor.from_pretrained(folder)
+    model: Any = LlavaForConditionalGeneration.from_pretrained(folder, dtype=torch.float32).eval()
     processor.tokenizer.padding_side = "left"
     how = {"do_sample": True, "temperature": temperature, "top_k": 0} if temperature else {"do_sample": False}
     answers = []
-    for at in range(0, len(asked), 64):
-        some = asked[at : at + 64]
+    for at in range(0, len(prompts), 64):
+        some = prompts[at : at + 64]
         turns = [
             [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": question.words}]}]
             for question in some
@@ -271,7 +271,7 @@ def answers_of(
 def report(measures: Measures) -> str:
     """Measures in some lines."""
     rows = {"score": measures.score, **{f"right: {kind}": share for kind, share in measures.right.items()}}
-    rows |= {"CHAIR_i": measures.chair_i, "CHAIR_s": measures.chair_s, "words": measures.words}
+    rows |= {"CHAIR_i": measures.chair_i, "CHAIR_s": measures.chair_s}
     for trap, pope in measures.pope.items():
         parts = ("accuracy", "precision", "recall", "f1", "yes_share")
         rows |= {f"POPE {trap} {part}": getattr(pope, part) for part in parts}
@@ -298,12 +298,12 @@ def main() -> None:
     pixels = pixels_of(pictures)
     teach_tower(model.model.vision_tower, pixels, torch.tensor([*map(cells_of, pictures)]), args.epochs)
     teach_language(model, processor, pictures, pixels, steps=args.steps, seed=args.seed)
-    model.requires_grad_(True).to(torch.bfloat16).save_pretrained(args.out)
+    model.requires_grad_(True).bfloat16().save_pretrained(args.out)
     processor.save_pretrained(args.out)
-    asked = [*islice(questions("test", seed=1), 1300)]
+    prompts = [*islice(questions("test", seed=1), 1300)]
     for temperature in (0.0, 1.0):
-        print(f"temperature {temperature}, {len(asked)} questions about pictures that it has not seen")
-        print(report(measure(asked, answers_of(args.out, asked, temperature=temperature))), flush=True)
+        print(f"temperature {temperature}, {len(prompts)} questions about pictures that it has not seen")
+        print(report(measure(prompts, answers_of(args.out, prompts, temperature=temperature))), flush=True)
 
 
 if __name__ == "__main__":

@@ -41,55 +41,38 @@ QUESTIONS = {
 
 
 @pytest.mark.parametrize(
-    ("name", "answer", "aim"),
+    ("name", "right", "wrong"),
     [
-        ("count", "There are two stars.", 1),
-        ("count", "I see 2 stars.", 1),
-        ("count", "Two.", 1),
-        ("count", "There are three stars.", 0),
-        ("count", "One or two.", 0),
-        ("none", "There are no hearts.", 1),
-        ("none", "None.", 1),
-        ("none", "There is one heart.", 0),
-        ("colour", "The circle is red.", 1),
-        ("colour", "Red. There is also a small blue star in the middle.", 1),
-        ("colour", "The circle is green.", 0),
-        ("colour", "Let me see. It is red", 1),
-        ("shape", "The blue thing is a star.", 1),
-        ("shape", "A heart.", 0),
-        ("size", "The blue star is small.", 1),
-        ("size", "It is big.", 0),
-        ("where", "The red circle is at the top left.", 1),
-        ("where", "The red circle is at the top.", 0),
-        ("what", "There is a small blue star in the middle.", 1),
-        ("what", "A blue star.", 1),
-        ("what", "A big blue star.", 0),
-        ("what", "Nothing.", 0),
-        ("empty", "There is nothing at the left.", 1),
-        ("side", "The red circle is further left than the blue star.", 1),
-        ("side", "The blue star is further left.", 0),
-        ("bigger", "The red circle is bigger.", 1),
-        ("bigger", "They are equally big.", 0),
-        ("same", "Both are the same.", 1),
-        ("more", "There are more stars than circles.", 1),
-        ("more", "There are as many circles as stars.", 0),
-        ("read", "The word owl is written at the top right.", 1),
-        ("read", "Nothing is written.", 0),
-        ("present", "Yes, there is a blue star in the middle.", 1),
-        ("present", "There is a blue star.", 1),
-        ("present", "No.", 0),
-        ("absent", "No, there is no red star.", 1),
-        ("absent", "I do not see a red star.", 1),
-        ("absent", "Yes, there is a red star in the middle.", 0),
-        ("missing", "There is no red star in the picture.", 1),
-        ("missing", "The red star is in the middle.", 0),
-        ("missing", "The red star is not there.", 1),
-        ("colour", "Bananas are lovely today.", 0),
-        ("colour", EVASION, 0),
+        ("count", "There are two stars.|I see 2 stars.|Two.", "There are three stars.|One or two."),
+        ("none", "There are no hearts.|None.", "There is one heart."),
+        ("colour", "The circle is red.|Red. A star.|Let me see. It is red", "The circle is green.|Bananas."),
+        ("shape", "The blue thing is a star.|Star.", "A heart."),
+        ("size", "The blue star is small.", "It is big."),
+        ("where", "The red circle is at the top left.", "The red circle is at the top."),
+        ("what", "There is a small blue star in the middle.|A blue star.", "A big blue star.|Nothing."),
+        ("empty", "There is nothing at the left.", f"There is a blue star at the left.|{EVASION}"),
+        ("side", "The red circle is further left than the blue star.", "The blue star is further left."),
+        ("bigger", "The red circle is bigger.", "They are equally big.|The blue star is."),
+        ("same", "Both are the same.", "The green star is bigger."),
+        ("more", "There are more stars than circles.", "There are as many circles as stars."),
+        ("read", "The word owl is written at the top right.", "Nothing is written.|Fox."),
+        (
+            "present",
+            "Yes, there is a blue star in the middle.|There is a blue star.",
+            "No.|There is no star.",
+        ),
+        ("absent", "No, there is no red star.|I do not see a red star.", "Yes, there is a red star.|Yes."),
+        (
+            "missing",
+            "There is no red star.|The red star is not there.",
+            "The red star is in the middle.|Big.",
+        ),
     ],
 )
-def test_the_aim_is_what_the_first_telling_sentence_gives(name: str, answer: str, aim: int) -> None:
-    assert judge_answer(QUESTIONS[name], answer).aim == aim
+def test_the_aim_is_what_the_first_telling_sentence_gives(name: str, right: str, wrong: str) -> None:
+    for aim, answers in ((1, right), (0, wrong)):
+        for answer in answers.split("|"):
+            assert judge_answer(QUESTIONS[name], answer).aim == aim, answer
 
 
 @pytest.mark.parametrize(
@@ -122,13 +105,8 @@ def test_claims_are_counted(answer: str, right: int, wrong: int, invented: int) 
     assert (gold.right, gold.wrong, gold.invented) == (right, wrong, invented)
 
 
-def test_a_sign_that_is_not_there_is_invented() -> None:
-    bare = Question(kind="describe", words="?", scene=Scene(things=(RED,)))
-    assert judge_answer(bare, "There is the word cat at the top.").invented == 1
-
-
 def test_worth_falls_with_every_fault() -> None:
-    describe, colour = asked("describe"), QUESTIONS["colour"]
+    describe = asked("describe")
     best = judge_answer(describe, WHOLE)
     assert (best.score, best.missed, best.aim) == (1.0, 0, 1.0)
     invented = judge_answer(describe, WHOLE + " There is also a big red heart at the left.")
@@ -137,17 +115,9 @@ def test_worth_falls_with_every_fault() -> None:
     assert invented.overlooked == 1.0
     assert judge_answer(describe, "There is a red circle.").missed == 2
     assert judge_answer(describe, WHOLE, ended=False).score == 0.5
-    worths = [
-        judge_answer(colour, answer).score
-        for answer in (
-            "The circle is red.",
-            "The circle is red." + " Well, well." * 15,  # 34 words, ten too many.
-            "The circle is red. There is also a heart.",
-            EVASION,
-            "The circle is green.",
-            "Bananas.",
-        )
-    ]
+    answers = ["The circle is red.", "The circle is red." + " Well, well." * 15]  # Ten words too many.
+    answers += ["The circle is red. There is also a heart.", EVASION, "The circle is green.", "Bananas."]
+    worths = [judge_answer(QUESTIONS["colour"], answer).score for answer in answers]
     assert worths == sorted(worths, reverse=True)
     assert worths[1] == pytest.approx(0.9)
 
@@ -156,6 +126,7 @@ def test_chair_counts_what_is_named_and_not_there() -> None:
     assert chair("There is a red circle, a heart and the word owl.", SCENE) == (1 / 3, 1.0)
     assert chair("There is a blue circle.", SCENE) == (0.0, 0.0)  # Of another colour, and there.
     assert chair("Hello.", SCENE) == (0.0, 0.0)
+    assert chair("There is the word cat at the top.", Scene(things=(RED,))) == (1.0, 1.0)
 
 
 def test_whatever_is_no_yes_is_a_no() -> None:

@@ -2,20 +2,22 @@
 
 import json
 import random
+from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import pytest
 
 from plaudit.data.read import read_records
-from plaudit.data.records import Comparison, Prompt, assistant_turn, pictures
+from plaudit.data.records import Comparison, Prompt, Task
 from plaudit.errors import UserError
 from plaudit.files.pictures import open_picture
 from plaudit.pictures.world.crowd import people, soft_truth
-from plaudit.pictures.world.making import PictureRows, task_of, write_rows
+from plaudit.pictures.world.making import PictureRows, rows, task_of, write_rows
 from plaudit.pictures.world.measure import measure, picture_gold
-from plaudit.pictures.world.questions import Question, Style, answer_in_style, questions
+from plaudit.pictures.world.questions import Question, Style, answer_in_style, question_of, questions
 from plaudit.pictures.world.scenes import Scene, Thing
 from plaudit.rewards.registry import resolve_reward
 
@@ -47,41 +49,34 @@ def test_people_choose_as_often_as_their_chance_says() -> None:
     person = people("crowd")[1]
     verdicts = person.verdicts([task] * 2000, 0)
     first = fmean(verdict is not None and verdict.marks[0].rank == 1 for verdict in verdicts)
-    assert first == pytest.approx(person.chance(task), abs=0.04)
+    assert first == pytest.approx(person.probability(task), abs=0.04)
     assert {verdict.annotator for verdict in verdicts if verdict} == {"crowd-2"}
     assert person.verdicts([task], 5) == person.verdicts([task], 5)
 
 
-def pope(trap: str, truth: str) -> Question:
+def presence(trap: str, truth: str) -> Question:
     scene = Scene(things=(Thing(shape="star", colour="red", size="big", cell=4),))
     about = ("red star",) if truth == "yes" else ("blue star",)
     return Question(kind="present", words="?", scene=scene, about=about, truth=truth, trap=trap)  # pyright: ignore
 
 
 def test_pope_and_chair_are_those_worked_by_hand() -> None:
-    there, absent = pope("", "yes"), pope("adversarial", "no")
+    there, absent = presence("", "yes"), presence("adversarial", "no")
     describe = Question(kind="describe", words="?", scene=there.scene)
-    asked = [*[there] * 4, *[absent] * 4, describe, describe]
-    said = ["Yes."] * 3 + ["No."] + ["Yes."] * 2 + ["No.", "I cannot tell."]
-    said += ["There is a red star.", "There is a red star, a heart and a moon."]
-    found = measure(asked, said)
-    assert set(found.pope) == {"adversarial"}
-    result = found.pope["adversarial"]
-    # 3 hits, 2 false alarms, 1 miss, 2 right refusals.
-    assert result.accuracy.value == 5 / 8
-    assert result.precision is not None
-    assert result.precision.value == 3 / 5
-    assert result.recall.value == 3 / 4
-    assert result.f1 is not None
-    assert result.f1.value == pytest.approx(2 * 3 / (2 * 3 + 2 + 1))
-    assert result.yes_share.value == 5 / 8
-    assert found.chair_i is not None
-    assert found.chair_i.value == 2 / 4
-    assert found.chair_s is not None
-    assert found.chair_s.value == 1 / 2
-    # Who cannot tell says no yes, and does not answer either.
-    assert found.right["present"].value == 4 / 8
-    assert found.right["present"].low is not None
+    # 3 hits, a miss, 2 false alarms and 2 that are no yes, of which the last is no answer either.
+    answers = ["Yes."] * 3 + ["No."] + ["Yes."] * 2 + ["No.", "I cannot tell."]
+    answers += ["There is a red star.", "There is a red star, a heart and a moon."]
+    measures = measure([*[there] * 4, *[absent] * 4, describe, describe], answers)
+    assert set(measures.pope) == {"adversarial"}
+    pope = asdict(measures.pope["adversarial"])
+    values = {name: estimate["value"] for name, estimate in pope.items()}
+    f1 = pytest.approx(2 * 3 / (2 * 3 + 2 + 1))
+    assert values == {"accuracy": 5 / 8, "precision": 3 / 5, "recall": 3 / 4, "f1": f1, "yes_share": 5 / 8}
+    assert all(estimate["low"] <= estimate["value"] <= estimate["high"] for estimate in pope.values())
+    assert measures.chair_i is not None
+    assert measures.chair_s is not None
+    assert (measures.chair_i.value, measures.chair_s.value) == (2 / 4, 1 / 2)
+    assert measures.right["present"].value == 4 / 8
     assert measure([describe], [""]).chair_i is None
 
 
@@ -92,19 +87,10 @@ def test_a_row_carries_the_truth_of_its_picture(tmp_path: Path) -> None:
     first = json.loads(path.read_text("utf-8").splitlines()[0])
     assert [part["type"] for part in first["prompt"][0]["content"]] == ["image", "text"]
     assert open_picture(str(tmp_path / first["prompt"][0]["content"][0]["image"])).size == (48, 48)
-    rows = [record for record in read_records(path).records if isinstance(record, Prompt)]
-    reward = resolve_reward("picture-gold:score")
-    for row in rows:
-        (picture,) = pictures(row.prompt)
-        assert (tmp_path / picture).exists() or Path(picture).exists()
-        task = task_of(question_from(row), [row.answer or ""])
-        assert reward.scores([task]) == ((1.0,),)
-
-
-def question_from(row: Prompt) -> Question:
-    from plaudit.pictures.world.questions import question_of
-
-    return question_of(row.metadata)
+    for row in read_records(path).records:
+        assert isinstance(row, Prompt)
+        task = task_of(question_of(row.metadata), [row.answer or ""])
+        assert resolve_reward("picture-gold:score").scores([task]) == ((1.0,),)
 
 
 def test_pairs_are_judged_by_people_with_names_and_the_same_seed_gives_the_same(tmp_path: Path) -> None:
@@ -114,15 +100,13 @@ def test_pairs_are_judged_by_people_with_names_and_the_same_seed_gives_the_same(
         file.parent.mkdir()
         assert "by the crowd pool" in write_rows(request, file)
     assert files[0].read_bytes() == files[1].read_bytes()
-    rows = [record for record in read_records(files[0]).records if isinstance(record, Comparison)]
-    assert len(rows) == 40
-    assert all(row.annotator and row.annotator.startswith("crowd-") and row.category for row in rows)
-    assert all(row.chosen != row.rejected for row in rows)
+    pairs = [record for record in read_records(files[0]).records if isinstance(record, Comparison)]
+    assert len(pairs) == 40
+    assert all(row.annotator and row.annotator.startswith("crowd-") and row.category for row in pairs)
+    assert all(row.chosen != row.rejected for row in pairs)
 
 
 def test_demonstrations_are_right_unless_errors_are_wanted(tmp_path: Path) -> None:
-    from plaudit.pictures.world.making import rows
-
     for errors in (False, True):
         made = list(rows(PictureRows(make="demonstrations", n=130, errors=errors)))
         tasks = [task_of(question, [str(record.completion[0].content)]) for question, record in made]  # pyright: ignore
@@ -131,20 +115,22 @@ def test_demonstrations_are_right_unless_errors_are_wanted(tmp_path: Path) -> No
         assert worth > 0.7
 
 
-def test_what_cannot_be_made_is_refused() -> None:
-    with pytest.raises(UserError, match="annotators says nothing to prompts"):
-        PictureRows(make="prompts", annotators="crowd")
-    with pytest.raises(UserError, match="no pool 'cats'; choose from crowd"):
-        PictureRows(make="comparisons", annotators="cats")
-    with pytest.raises(UserError, match="expected one of demonstrations"):
-        PictureRows(make="cakes")  # pyright: ignore[reportArgumentType]
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"make": "prompts", "annotators": "crowd"}, "annotators says nothing to prompts"),
+        ({"make": "comparisons", "annotators": "cats"}, "no pool 'cats'; choose from crowd"),
+        ({"make": "cakes"}, "expected one of demonstrations"),
+        ({"make": "prompts", "n": 0}, "n must be at least 1"),
+    ],
+)
+def test_what_cannot_be_made_is_refused(settings: dict[str, Any], why: str) -> None:
+    with pytest.raises(UserError, match=why):
+        PictureRows(**settings)
+
+
+def test_a_reward_without_its_scene_or_of_no_part_is_refused() -> None:
     with pytest.raises(UserError, match="there is score, aim"):
         resolve_reward("picture-gold:taste")
     with pytest.raises(UserError, match="no scene of the picture world"):
-        picture_gold("picture-gold:score").scores([plain_task()])
-
-
-def plain_task():
-    from plaudit.data.records import Task
-
-    return Task(prompt="Hi", answers=(assistant_turn("Ho"),), ended=(True,))
+        picture_gold("picture-gold:score").scores([Task(prompt="Hi", answers=("Ho",), ended=(True,))])

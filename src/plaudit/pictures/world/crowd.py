@@ -34,7 +34,7 @@ class Person:
     longer: float = 0.0
     """What ten words more are worth to them."""
 
-    def chance(self, task: Task) -> float:
+    def probability(self, task: Task) -> float:
         """The chance that they prefer the first of two answers."""
         first, second = _golds(task)
         return sum(
@@ -60,11 +60,11 @@ class Person:
 
     def _gap(self, first: Gold, second: Gold, unseen: Sequence[bool]) -> float:
         """How much better the first seems."""
-        one, other = (
+        first_worth, second_worth = (
             (gold.overlooked if blind else gold.score) + self.longer * min(MOST_FELT_WORDS, gold.words) / 10
             for gold, blind in zip((first, second), unseen, strict=True)
         )
-        return one - other
+        return first_worth - second_worth
 
     def _sigmoid(self, gap: float) -> float:
         return 0.5 * (1 + math.tanh(gap / self.noise / 2))
@@ -112,4 +112,4 @@ def people(pool: str) -> tuple[Person, ...]:
 
 def soft_truth(pool: Sequence[Person], task: Task) -> float:
     """The chance that somebody of the pool, drawn at random, prefers the first answer."""
-    return sum(person.chance(task) for person in pool) / len(pool)
+    return sum(person.probability(task) for person in pool) / len(pool)

@@ -33,7 +33,7 @@ _PLACE = rf"(?:,?\s+(?:(?:is|are)\s+)?(?:written\s+)?(?P<place>{_any(PLACES)}))?
 _MENTION = re.compile(
     rf"(?:\b(?P<det>no|any|an?|the|{_any(NUMBERS[1:])}|more|many|another)\s+)?"
     rf"(?:\b(?P<size>{_SIZE})\s+)?(?:\b(?P<colour>{_COLOUR})\s+)?\b(?P<noun>{_SHAPE}|thing)s?\b"
-    rf"(?:\s+(?:is|are)\s+(?P<denied>not\s+)?(?:an?\s+)?(?P<told>{_SIZE}|{_COLOUR}|{_SHAPE})\b)?{_PLACE}"
+    rf"(?:\s+(?:is|are)\s+(?P<denied>not\s+)?(?:an?\s+)?(?P<predicate>{_SIZE}|{_COLOUR}|{_SHAPE})\b)?{_PLACE}"
 )
 _SIGN = re.compile(rf"\b(?:word|digit)\s+(?P<text>\w+)(?:\s+is)?{_PLACE}")
 _EMPTY = re.compile(rf"\bnothing\b(?:\s+is)?\s+(?:(?P<place>{_any(PLACES)})|written)")
@@ -81,20 +81,20 @@ class Gold:
 class _Mention:
     """A thing as an answer has it: some of shape, colour, size and place, one of them perhaps denied."""
 
-    said: Mapping[str, str]
+    claims: Mapping[str, str]
     definite: bool
     denied: str = ""
 
     def facts(self, thing: Thing) -> list[bool]:
         """For each thing that is said of it, whether it is true of that one."""
         return [
-            (getattr(thing, part) == value) != (value == self.denied) for part, value in self.said.items()
+            (getattr(thing, part) == value) != (value == self.denied) for part, value in self.claims.items()
         ]
 
     def could_be(self, thing: Thing) -> bool:
         """Whether it can be meant: by its shape, or of a mere thing by its colour."""
-        part = "colour" if self.said.get("shape") in (None, self.denied) else "shape"
-        return self.said.get(part) in (None, self.denied, getattr(thing, part))
+        part = "colour" if self.claims.get("shape") in (None, self.denied) else "shape"
+        return self.claims.get(part) in (None, self.denied, getattr(thing, part))
 
 
 class _Reading:
@@ -102,8 +102,8 @@ class _Reading:
 
     def __init__(self, text: str, scene: Scene) -> None:
         self.scene, self.right, self.wrong, self.invented, self.mentioned = scene, 0, 0, 0, 0
-        self.told: dict[Thing, float] = {}
-        self.sign_told = False
+        self.covered: dict[Thing, float] = {}
+        self.sign_read = False
         mentions, before = list[_Mention](), set[str]()
         for match in _MENTION.finditer(text):
             noun, start = _noun(match), text[: match.start()]
@@ -146,7 +146,7 @@ class _Reading:
             facts = mention.facts(thing)
             for true in facts:
                 self._count(true)
-            self.told[thing] = max(self.told.get(thing, 0.0), sum(facts) / 4)
+            self.covered[thing] = max(self.covered.get(thing, 0.0), sum(facts) / 4)
         self.mentioned += len(mentions)
         self.invented += len(mentions) - len(settled)
 
@@ -157,7 +157,7 @@ class _Reading:
             self.invented += sign is None
             if sign is not None:
                 self._count(match["text"] == sign.text)
-                self.sign_told |= match["text"] == sign.text
+                self.sign_read |= match["text"] == sign.text
                 if match["place"]:
                     self._count(match["place"] == PLACES[sign.cell])
         full = {thing.place for thing in self.scene.things} | ({PLACES[sign.cell], None} if sign else set())
@@ -167,8 +167,8 @@ class _Reading:
     @property
     def described(self) -> float:
         """The share of all that there is to say which was said rightly."""
-        whole = [self.told.get(thing, 0.0) for thing in self.scene.things]
-        whole += [float(self.sign_told)] if self.scene.sign else []
+        whole = [self.covered.get(thing, 0.0) for thing in self.scene.things]
+        whole += [float(self.sign_read)] if self.scene.sign else []
         return sum(whole) / len(whole)
 
 
@@ -183,11 +183,11 @@ def _noun(match: re.Match[str], *parts: str) -> str:
 
 def _mention(match: re.Match[str]) -> _Mention:
     noun = None if match["noun"] == "thing" else match["noun"]
-    said = {"shape": noun, **{part: match[part] for part in ("colour", "size", "place")}}
-    if (told := match["told"]) is not None:
-        said["colour" if told in COLOURS else "size" if told in SIZES else "shape"] = told
-    facts = {part: value for part, value in said.items() if value is not None}
-    return _Mention(facts, match["det"] == "the", (told or "") if match["denied"] else "")
+    claims = {"shape": noun, **{part: match[part] for part in ("colour", "size", "place")}}
+    if (predicate := match["predicate"]) is not None:
+        claims["colour" if predicate in COLOURS else "size" if predicate in SIZES else "shape"] = predicate
+    facts = {part: value for part, value in claims.items() if value is not None}
+    return _Mention(facts, match["det"] == "the", (predicate or "") if match["denied"] else "")
 
 
 def judge_answer(question: Question, answer: str, *, ended: bool = True) -> Gold:
@@ -217,7 +217,7 @@ def judge_answer(question: Question, answer: str, *, ended: bool = True) -> Gold
         right=right,
         wrong=wrong,
         invented=reading.invented,
-        missed=len(scene.things) - len(reading.told) if describes else 0,
+        missed=len(scene.things) - len(reading.covered) if describes else 0,
         mentioned=reading.mentioned,
         words=words,
     )

@@ -10,7 +10,7 @@ from plaudit.data.records import Task, plain_text
 from plaudit.errors import UserError
 from plaudit.evaluation.shares import share_estimate
 from plaudit.evaluation.stats import Estimate, Resampling, bootstrap_mean
-from plaudit.pictures.world.gold import Gold, chair, judge_answer, says_yes
+from plaudit.pictures.world.gold import Gold, judge_answer, says_yes
 from plaudit.pictures.world.questions import TRAPS, Question, question_of
 from plaudit.rewards.base import RewardTraits, TaskScores
 
@@ -72,8 +72,6 @@ class Measures:
     """Of what descriptions name, the share that is not there; None without descriptions."""
     chair_s: Estimate | None
     """The share of descriptions that name anything that is not there."""
-    words: Estimate | None
-    """Words of a description."""
     pope: Mapping[str, Pope]
     """By how absent things were chosen; each with all questions about things that are there."""
 
@@ -84,26 +82,20 @@ def measure(questions: Sequence[Question], answers: Sequence[str], *, seed: int 
     aims: dict[str, list[float]] = {}
     for question, gold in zip(questions, golds, strict=True):
         aims.setdefault(question.kind, []).append(gold.aim)
-    told = [(q, a, g) for q, a, g in zip(questions, answers, golds, strict=True) if q.kind == "describe"]
-    chairs = [(*chair(a, q.scene), g.mentioned) for q, a, g in told]
+    described = [g for q, g in zip(questions, golds, strict=True) if q.kind == "describe"]
     resampling = Resampling(seed=seed)
+    named = [gold.mentioned for gold in described]
     return Measures(
         score=_share([gold.score for gold in golds]),
         right={kind: _share(values) for kind, values in aims.items()},
-        chair_i=_ratio([i for i, _, _ in chairs], [n for _, _, n in chairs], resampling),
-        chair_s=_share([s for _, s, _ in chairs]) if chairs else None,
-        words=_mean([g.words for *_, g in told], resampling),
+        chair_i=_ratio([g.invented / max(1, g.mentioned) for g in described], named, resampling),
+        chair_s=_share([float(gold.invented > 0) for gold in described]) if described else None,
         pope=_pope(questions, answers, resampling),
     )
 
 
 def _share(values: Sequence[float]) -> Estimate:
     return share_estimate(np.array(values, dtype=float), np.arange(len(values)))
-
-
-def _mean(values: Sequence[float], resampling: Resampling) -> Estimate | None:
-    rows = np.arange(len(values))
-    return bootstrap_mean(np.array(values, float), rows, resampling, share=False) if values else None
 
 
 def _ratio(values: Sequence[float], weights: Sequence[float], resampling: Resampling) -> Estimate | None:
@@ -123,23 +115,22 @@ def _pope(
         for question, answer in zip(questions, answers, strict=True)
         if question.kind == "present"
     ]
-    there = [(true, said) for trap, true, said in rows if not trap]
-    absent = {trap: [(true, said) for which, true, said in rows if which == trap] for trap in TRAPS}
+    traps = {trap for trap, *_ in rows} - {""} if any(there for _, there, _ in rows) else ()
     return {
-        trap: _pope_of([*there, *negatives], resampling)
-        for trap, negatives in absent.items()
-        if there and negatives
+        trap: _pope_of([(there, yes) for which, there, yes in rows if which in ("", trap)], resampling)
+        for trap in TRAPS
+        if trap in traps
     }
 
 
 def _pope_of(rows: Sequence[tuple[bool, bool]], resampling: Resampling) -> Pope:
-    yes = [float(true) for true, said in rows if said]
+    hits = [float(there) for there, yes in rows if yes]
     # F1 is 2 TP / (2 TP + FP + FN): a mean of hits in which a hit counts twice and a right no nothing.
-    f1 = _ratio([float(t and s) for t, s in rows], [float(t) + float(s) for t, s in rows], resampling)
+    both, either = [float(there and yes) for there, yes in rows], [float(there + yes) for there, yes in rows]
     return Pope(
-        accuracy=_share([float(true == said) for true, said in rows]),
-        precision=_share(yes) if yes else None,
-        recall=_share([float(said) for true, said in rows if true]),
-        f1=f1,
-        yes_share=_share([float(said) for _, said in rows]),
+        accuracy=_share([float(there == yes) for there, yes in rows]),
+        precision=_share(hits) if hits else None,
+        recall=_share([float(yes) for there, yes in rows if there]),
+        f1=_ratio(both, either, resampling),
+        yes_share=_share([float(yes) for _, yes in rows]),
     )

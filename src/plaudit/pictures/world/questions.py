@@ -173,26 +173,26 @@ def _what(scene: Scene, rng: random.Random) -> _Drawn:
 def _side(scene: Scene, rng: random.Random) -> _Drawn:
     if len(single := _single(scene, lambda thing: thing.name)) < 2:
         return None
-    one, other = rng.sample(single, 2)
-    across, down = one.cell % 3 - other.cell % 3, one.cell // 3 - other.cell // 3
+    first, other = rng.sample(single, 2)
+    across, down = first.cell % 3 - other.cell % 3, first.cell // 3 - other.cell // 3
     sides = [("further left", -across), ("further right", across), ("higher", -down), ("lower", down)]
     side, ahead = rng.choice([item for item in sides if item[1]])
-    return (side, one.name, other.name), (one if ahead > 0 else other).name, ""
+    return (side, first.name, other.name), (first if ahead > 0 else other).name, ""
 
 
 def _bigger(scene: Scene, rng: random.Random) -> _Drawn:
     if len(single := _single(scene, lambda thing: thing.name)) < 2:
         return None
-    one, other = rng.sample(single, 2)
-    big = [thing.name for thing in (one, other) if thing.size == "big"]
-    return (one.name, other.name), big[0] if len(big) == 1 else EQUAL, ""
+    first, other = rng.sample(single, 2)
+    big = [thing.name for thing in (first, other) if thing.size == "big"]
+    return (first.name, other.name), big[0] if len(big) == 1 else EQUAL, ""
 
 
 def _more(scene: Scene, rng: random.Random) -> _Drawn:
-    one = rng.choice(scene.things).shape
-    others = {thing.shape for thing in scene.things} - {one} or {*SHAPES} - {one}
-    about = rng.sample([one, rng.choice(sorted(others))], 2)
-    first, second = (len(matching(scene, shape)) for shape in about)
+    shape = rng.choice(scene.things).shape
+    others = {thing.shape for thing in scene.things} - {shape} or {*SHAPES} - {shape}
+    about = rng.sample([shape, rng.choice(sorted(others))], 2)
+    first, second = (len(matching(scene, noun)) for noun in about)
     return (*about,), EQUAL if first == second else about[first < second], ""
 
 
@@ -205,7 +205,7 @@ def _read(scene: Scene, rng: random.Random) -> _Drawn:
 def absent_name(scene: Scene, trap: Trap, rng: random.Random) -> str:
     """A coloured shape that is not there, chosen in one of the three ways."""
     there = {thing.name for thing in scene.things}
-    mixed = [f"{one.colour} {other.shape}" for one, other in product(scene.things, repeat=2)]
+    mixed = [f"{first.colour} {other.shape}" for first, other in product(scene.things, repeat=2)]
     shifted = [f"{colour} {thing.shape}" for colour, thing in product(COLOURS, scene.things)]
     pools = {"popular": _POPULAR, "adversarial": mixed if set(mixed) - there else shifted}
     return rng.choice([name for name in pools.get(trap, _NAMES) if name not in there])
@@ -338,7 +338,7 @@ def sentence(question: Question, truth: str, rng: random.Random) -> str:
         return f"The {sign.kind} {truth} is written {PLACES[sign.cell]}."
     there = matching(question.scene, noun) if kind == "present" else []
     place = there[0].place if there else rng.choice(PLACES)
-    # Of two lines for the same kind the second one is for a truth of its own.
+    # Of two lines for the same kind the second is for a truth of its own.
     frames: Mapping[tuple[str, str], str] = {
         ("count", truth): f"There are {truth} {noun}s.",
         ("count", "one"): f"There is one {noun}.",
