@@ -37,9 +37,10 @@ class Person:
     def probability(self, task: Task) -> float:
         """The chance that they prefer the first of two answers."""
         first, second = _golds(task)
+        blind = (1 - self.overlooks, self.overlooks)
         return sum(
-            self._blind(unseen[0]) * self._blind(unseen[1]) * self._sigmoid(self._gap(first, second, unseen))
-            for unseen in product((False, True), repeat=2)
+            blind[here] * blind[there] * self._sigmoid(self._gap(first, second, (here, there)))
+            for here, there in product((False, True), repeat=2)
         )
 
     def verdicts(self, tasks: Sequence[Task], seed: int | str) -> list[Verdict | None]:
@@ -54,9 +55,6 @@ class Person:
         marks = (Mark(rank=2 - prefers_first), Mark(rank=1 + prefers_first))
         strength = 1 + sum(abs(gap) > clear for clear in (0.15, 0.4))
         return Verdict(marks=marks, strength=strength, annotator=self.name, group=self.name.split("-")[0])
-
-    def _blind(self, unseen: bool) -> float:
-        return self.overlooks if unseen else 1 - self.overlooks
 
     def _gap(self, first: Gold, second: Gold, unseen: Sequence[bool]) -> float:
         """How much better the first seems."""

@@ -229,13 +229,10 @@ def _aim(question: Question, text: str) -> float | None:
     for part in re.split(_SENTENCE, text):
         values = {*_values(question, part.strip())}
         if values:
-            return float(all(_same(value, question) for value in values))
+            # Of what is at a place, the size may be left out.
+            truths = {question.truth, question.truth.partition(" ")[2] if question.kind == "what" else ""}
+            return float(values <= truths)
     return None
-
-
-def _same(value: str, question: Question) -> bool:
-    # Of a thing its size may be left out.
-    return value == question.truth or (question.kind == "what" and question.truth.endswith(f" {value}"))
 
 
 def _values(question: Question, part: str) -> Iterator[str]:
@@ -259,7 +256,7 @@ def _values(question: Question, part: str) -> Iterator[str]:
 
 def _presence(question: Question, part: str) -> Iterator[str]:
     names = [question.about[0], question.about[0].split()[-1]]
-    yes, no = ("", MISSING) if question.kind == "missing" else ("yes", "no")
+    yes, no = ("there", MISSING) if question.kind == "missing" else ("yes", "no")
     if first := re.match(r"(yes|no)\b", part):
         yield yes if first[1] == "yes" else no
         return

@@ -10,15 +10,7 @@ from typing import Literal, get_args
 
 from plaudit.bounds import FromOne, check_bounds
 from plaudit.data.judging import to_comparison
-from plaudit.data.records import (
-    Demonstration,
-    Message,
-    Part,
-    Prompt,
-    Record,
-    Task,
-    assistant_turn,
-)
+from plaudit.data.records import Demonstration, Message, Part, Prompt, Record, Task, assistant_turn
 from plaudit.data.write import check_output_path, write_records
 from plaudit.errors import UserError
 from plaudit.evaluation.settings import Split

@@ -262,17 +262,14 @@ def answer_in_style(question: Question, style: Style, rng: random.Random) -> str
         return _description(question.scene, style, rng)
     if style in ("wrong", "short"):
         return _short(question) if style == "short" else sentence(question, _wrong_truth(question, rng), rng)
-    more = list[Thing]()
+    things, more = question.scene.things, list[Thing]()
     if style == "detailed":
-        more = [thing for thing in question.scene.things if not _is_named(thing, question.about)][:2]
+        names = [(thing, {thing.name, f"{thing.colour} thing", thing.shape, thing.place}) for thing in things]
+        more = [thing for thing, called in names if not called & {*question.about}][:2]
     if style == "invented":
         more = invented_things(question.scene, rng)
     right = sentence(question, question.truth, rng)
     return f"{right} There is also {joined([*map(phrase, more)])}." if more else right
-
-
-def _is_named(thing: Thing, nouns: Sequence[str]) -> bool:
-    return bool({thing.name, f"{thing.colour} thing", thing.shape, thing.place} & {*nouns})
 
 
 def invented_things(scene: Scene, rng: random.Random, most: int = 2) -> list[Thing]:
@@ -282,10 +279,10 @@ def invented_things(scene: Scene, rng: random.Random, most: int = 2) -> list[Thi
     weights = [3 if shape in SHAPES[:3] else 1 for shape in shapes]
     colours = [thing.colour for thing in scene.things] + [*COLOURS][:3]
     cells = rng.sample([cell for cell in range(9) if cell not in taken], rng.randint(1, most))
-    looks = [(rng.choices(shapes, weights)[0], rng.choice(colours), rng.choice([*SIZES])) for _ in cells]
+    kinds = rng.choices(shapes, weights, k=len(cells))
     return [
-        Thing(shape=shape, colour=colour, size=size, cell=cell)
-        for cell, (shape, colour, size) in zip(sorted(cells), looks, strict=True)
+        Thing(shape=shape, colour=rng.choice(colours), size=rng.choice([*SIZES]), cell=cell)
+        for cell, shape in zip(sorted(cells), kinds, strict=True)
     ]
 
 

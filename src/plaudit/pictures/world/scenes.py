@@ -10,7 +10,7 @@ import random
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
-from itertools import islice
+from itertools import islice, product
 from typing import TYPE_CHECKING, Any
 
 from plaudit.errors import UserError
@@ -112,12 +112,7 @@ class Scene:
 
 
 def scene_of(graph: str | Mapping[str, Any]) -> Scene:
-    """The scene of a graph, or of its JSON.
-
-    >>> scene = next(scenes("test", seed=1))
-    >>> scene_of(scene.text) == scene
-    True
-    """
+    """The scene of a graph, or of its JSON."""
     try:
         facts: Any = json.loads(graph) if isinstance(graph, str) else graph
         things = tuple(Thing(**thing) for thing in facts["things"])
@@ -129,8 +124,7 @@ def scene_of(graph: str | Mapping[str, Any]) -> Scene:
 def scenes(
     split: Split = "train", *, seed: int = 0, most: int = MOST_THINGS, signs: float = 0.3
 ) -> Iterator[Scene]:
-    """Different scenes of a split without end, of one thing to ``most``, a share of ``signs`` with a digit
-    or a word."""
+    """Different scenes of a split, of one thing to ``most``, a share of ``signs`` with a digit or a word."""
     rng = random.Random(f"scenes {split} {seed}")
     before, misses = set[Scene](), 0
     while misses < _MOST_MISSES:
@@ -173,10 +167,6 @@ def phrase(thing: Thing) -> str:
     return f"a {thing.size} {thing.name} {thing.place}"
 
 
-def sign_phrase(sign: Sign) -> str:
-    return f"the {sign.kind} {sign.text} {PLACES[sign.cell]}"
-
-
 def joined(phrases: list[str]) -> str:
     """Phrases in a row: "a, b and c"."""
     return " and ".join([", ".join(phrases[:-1]), phrases[-1]] if len(phrases) > 1 else phrases)
@@ -188,7 +178,8 @@ def caption(scene: Scene) -> str:
     >>> caption(Scene(things=(Thing(shape="ring", colour="red", size="small", cell=0),)))
     'a small red ring at the top left'
     """
-    return joined([*map(phrase, scene.things), *([sign_phrase(scene.sign)] if scene.sign else [])])
+    sign = [f"the {sign.kind} {sign.text} {PLACES[sign.cell]}" for sign in [scene.sign] if sign]
+    return joined([*map(phrase, scene.things), *sign])
 
 
 def render(scene: Scene, size: int = 48) -> "Image":
@@ -199,8 +190,7 @@ def render(scene: Scene, size: int = 48) -> "Image":
     canvas = library.new("RGB", (_CANVAS, _CANVAS), _PAPER)
     pen = ImageDraw.Draw(canvas)
     for thing in scene.things:
-        x, y = _centre(thing.cell)
-        _draw_shape(pen, thing.shape, x, y, SIZES[thing.size], COLOURS[thing.colour])
+        _draw_shape(pen, thing.shape, *_centre(thing.cell), SIZES[thing.size], COLOURS[thing.colour])
     if scene.sign is not None:
         _draw_sign(pen, scene.sign)
     return canvas.resize((size, size), library.Resampling.BOX)
@@ -238,17 +228,13 @@ def _draw_shape(pen: Any, shape: str, x: int, y: int, r: int, colour: tuple[int,
             pen.polygon(points, fill=colour)
 
 
-def _rows_of(letter: str) -> str:
-    return _ROWS[5 * _LETTERS.index(letter) :][:5]
-
-
 def _draw_sign(pen: Any, sign: Sign) -> None:
     x, y = _centre(sign.cell)
     wide, high = (24, 20) if len(sign.text) == 1 else (11, 16)
     left, top = x - (4 * len(sign.text) - 1) * wide // 2, y - 5 * high // 2
     for at, letter in enumerate(sign.text):
-        for row, bits in enumerate(map(int, _rows_of(letter))):
-            for column in range(3):
-                if bits >> (2 - column) & 1:
-                    x0, y0 = left + (4 * at + column) * wide, top + row * high
-                    pen.rectangle((x0, y0, x0 + wide - 1, y0 + high - 1), fill=_INK)
+        rows = _ROWS[5 * _LETTERS.index(letter) :][:5]
+        for row, column in product(range(5), range(3)):
+            if int(rows[row]) >> (2 - column) & 1:
+                x0, y0 = left + (4 * at + column) * wide, top + row * high
+                pen.rectangle((x0, y0, x0 + wide - 1, y0 + high - 1), fill=_INK)
