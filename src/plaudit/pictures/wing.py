@@ -2,4 +2,9 @@
 
 from plaudit.wings import Wing
 
-WING = Wing(offers={"picture_reader": "plaudit.pictures.reading:PictureReader"})
+WING = Wing(
+    stages={"picture-rows": "plaudit.pictures.world.making:PICTURE_ROWS"},
+    offers={"picture_reader": "plaudit.pictures.reading:PictureReader"},
+    rewards={"picture-gold": "plaudit.pictures.world.measure:picture_gold"},
+    models={"pictures": "plaudit.pictures.world:SHIPPED_MODEL_FOLDER"},
+)
