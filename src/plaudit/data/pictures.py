@@ -67,8 +67,9 @@ def placed(record: Record, row: Node, folder: Path) -> tuple[Message, ...]:
 
 
 def _later_turns(record: Record) -> tuple[Message, ...]:
-    is_talk = isinstance(record, Demonstration) and not isinstance(record.completion, str)
-    return turns_of(record.completion) if is_talk else ()
+    if not isinstance(record, Demonstration) or isinstance(record.completion, str):
+        return ()
+    return record.completion
 
 
 def _sources(row: Node) -> Iterator[str]:

@@ -52,13 +52,18 @@ def picture_text(value: Any) -> str | None:
     """A picture of Pillow, bytes, or what ``datasets`` keeps of one, as a row names it; None of all else."""
     if isinstance(value, bytes):
         return data_url(value)
-    if isinstance(value, dict) and value.keys() == {"bytes", "path"}:
-        return value["path"] if value["bytes"] is None else data_url(value["bytes"])
+    if isinstance(value, dict):
+        is_stored = value.keys() == {"bytes", "path"}
+        return _stored_text(value["bytes"], value["path"]) if is_stored else None
     if hasattr(value, "getexif") and hasattr(value, "save"):
         content = BytesIO()
         value.save(content, format="PNG" if value.mode in _MODES else "TIFF")
         return data_url(content.getvalue())
     return None
+
+
+def _stored_text(content: bytes | None, path: str | None) -> str | None:
+    return path if content is None else data_url(content)
 
 
 def resolved(source: str, folder: Path) -> str:

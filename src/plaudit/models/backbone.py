@@ -91,7 +91,7 @@ def without_head(model: PreTrainedModel) -> nn.Module:
     return headless
 
 
-def language_of(model: PreTrainedModel) -> PreTrainedModel:
+def language_of(model: Any) -> Any:
     """The part of a model that reads tokens: of one that sees pictures, what stands behind its tower."""
     config = model.config.get_text_config()
     parts = (part for part in model.modules() if isinstance(part, PreTrainedModel) and part.config is config)

@@ -116,7 +116,8 @@ def _expected_loss(
     )
     zeros = row.completion_logps(zero_B, zero_B, zero_B)
     shares = ((changed, BatchContext(changed=zeros)), (1 - changed, BatchContext()))
-    losses = sum(share * row.loss(*sides, context) for share, context in shares if share).tolist()
+    by_share = [share * row.loss(*sides, context) for share, context in shares if share]
+    losses = torch.stack(by_share).sum(0).tolist()
     rounding = 1e-5 * max(1.0, *map(abs, losses))
     return min(losses) - rounding, losses[0], max(losses) + rounding
 

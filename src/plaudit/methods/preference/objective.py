@@ -207,11 +207,11 @@ def _with_changed(
     row: PreferenceAlgorithm, models: ScoringModels, microbatch: PreferenceMicrobatch, pairs: PairIndex
 ) -> BatchContext:
     """What the loss reads of the whole batch, with the preferred answers to changed pictures."""
-    places = [judged for judged in microbatch.judged for _ in row_pairs(judged)]
-    at = [b for b, judged in enumerate(places) if judged.changed is not None]
+    changed = [judged.changed for judged in microbatch.judged for _ in row_pairs(judged)]
+    at = [b for b, example in enumerate(changed) if example is not None]
     if "changed" not in row.needs or not at:
         return microbatch.context
-    scored = score_rows(models, [places[b].changed for b in at])
+    scored = score_rows(models, [example for example in changed if example is not None])
     found = _answer_scores(row, scored)
     [at_D] = move_columns([(at, torch.int64)], found.delta_B.device)
 
