@@ -10,12 +10,12 @@ import torch
 from torch.nn.functional import logsigmoid
 
 from plaudit.cli.main import main
-from plaudit.data.pictures import with_part_of_pictures
 from plaudit.data.read import read_records
 from plaudit.methods.preference.algorithms import mdpo
 from plaudit.methods.preference.objective import PreferenceMicrobatch, ScoringModels, pair_objective
 from plaudit.models.load import load_model
 from plaudit.models.policy import ModelReference, Policy
+from plaudit.pictures.rows import with_part_of_pictures
 from plaudit.tokens.batch import batch_of
 from plaudit.tokens.encode import encode_record, make_encoder
 from plaudit.tokens.preferences import encode_judged

@@ -14,11 +14,12 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from plaudit.data import columns, pictures
+from plaudit.data import columns
 from plaudit.data.fields import BadRowError, LeftOutError, Node, Problem, RawRow, describe_value, join_names
 from plaudit.data.files import Source, raw_rows, source_name
 from plaudit.data.formats.layout import (
     MESSAGES,
+    PICTURE_FIELDS,
     SYSTEM_FIELD,
     TEXT,
     TEXT_OR_MESSAGES,
@@ -43,7 +44,9 @@ from plaudit.data.records import (
     Steps,
     Text,
     ToolCall,
+    answers_of,
     assistant_turn,
+    pictures,
     record_kind,
     tool_schemas,
     turns_of,
@@ -57,6 +60,7 @@ from plaudit.files import hub
 from plaudit.files.atomic import AtomicFile
 from plaudit.files.data_sets import registered_set
 from plaudit.files.stored import RowKeeper
+from plaudit.wings import offered
 
 DETECTION_ROWS = 64
 """How many of the first rows decide the format."""
@@ -343,11 +347,17 @@ def _with_tools(record: Record, row: Node) -> Record:
 
 
 def _with_pictures(record: Record, row: Node, options: ReadOptions) -> Record:
-    if not pictures.has_pictures(record, row):
+    """The record with the row's pictures in their places; in its turns, so that no metadata repeats them."""
+    fields = row.value if isinstance(row.value, Mapping) else {}
+    texts = (record.prompt, *answers_of(record))
+    if not any(fields.get(name) for name in PICTURE_FIELDS) and not any(map(pictures, texts)):
         return record
-    turns = pictures.placed(record, row, options.pictures or Path())
+    turns = offered("placed_pictures", of="pictures")(record, row, options.pictures or Path())
     n = len(turns_of(record.prompt))
-    record = _with_prompt(pictures.without_fields(record), turns[:n], _as_turn)
+    if isinstance(record, Prompt):
+        rest = {name: item for name, item in record.metadata.items() if name not in PICTURE_FIELDS}
+        return replace(record, prompt=turns, metadata=rest)
+    record = _with_prompt(record, turns[:n], _as_turn)
     return replace(record, completion=turns[n:]) if turns[n:] else record  # pyright: ignore
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from plaudit.data.fields import RawRow, bad_row, row_from_value, shorten, too_large_row
-from plaudit.data.pictures import with_texts
 from plaudit.data.turns import without_nulls
 from plaudit.errors import UserError
 
@@ -99,6 +98,19 @@ def object_rows(rows: Iterable[object], name: str, limit: int, *, split: str | N
         named = with_texts(value)
         row = row_from_value(_unpadded(named) if is_table else named, f"{name}:{number}")
         yield too_large_row(row.origin, limit, row.text) if len(row.text) > limit else row
+
+
+def with_texts(value: Any) -> Any:
+    """A row as Python or a table holds it, with each picture as a text that names it."""
+    if isinstance(value, str | int | float | None):
+        return value
+    if isinstance(value, list):
+        return [with_texts(item) for item in value]
+    if isinstance(value, Mapping) and value.keys() != {"bytes", "path"}:
+        return {name: with_texts(item) for name, item in value.items()}
+    from plaudit.files.pictures import picture_text
+
+    return picture_text(value) or value
 
 
 def _csv_header(reader: Iterator[list[str]], path: Path) -> list[str]:

@@ -7,7 +7,6 @@ from itertools import combinations, pairwise
 from typing import Any
 
 from plaudit.data.fields import shared_length
-from plaudit.data.pictures import with_part_of_pictures
 from plaudit.data.records import (
     Comparison,
     Ranking,
@@ -23,6 +22,7 @@ from plaudit.errors import UserError
 from plaudit.tokens.batch import Completion, Example
 from plaudit.tokens.chat_template import without_whitespace
 from plaudit.tokens.encode import EncodedRow, EncodedRows, Encoder, encode_each, encode_record_with_notes
+from plaudit.wings import offered
 
 JudgedRecord = Comparison | Ranking | Rating | Steps
 
@@ -158,7 +158,7 @@ def encode_judged(
         label, changed = _judgement_of(record, example, encoder), None
         if crop is not None and pictures(record.prompt) and isinstance(label, PairLabel):
             answer = answers_of(record)[0 if label.probability >= 0.5 else 1]
-            prompt = with_part_of_pictures(record.prompt, crop)
+            prompt = offered("with_part_of_pictures", of="pictures")(record.prompt, crop)
             changed = encoder.encode(prompt, (answer,), record.origin)
         return JudgedRow(example=example, judgement=label, changed=changed)
 

@@ -20,7 +20,6 @@ from plaudit.data.fields import (
     read_json,
     shared_length,
 )
-from plaudit.data.pictures import FIELDS as PICTURE_FIELDS
 from plaudit.data.records import UNSAFE, Record, Safety, Text, plain_text
 from plaudit.data.turns import ROLES, Turns, is_messages, read_completion, require_not_empty, roles_of
 from plaudit.errors import UserError
@@ -94,6 +93,8 @@ class ReadOptions:
 
 SYSTEM_FIELD = "system"
 """The field that holds a row's system turn, in every layout that anybody may have made."""
+PICTURE_FIELDS = ("images", "image", "pictures")
+"""The fields that hold a row's pictures, in every layout."""
 TOOLS_FIELD = "tools"
 """The field that holds the schemas of a row's tools, in every layout."""
 

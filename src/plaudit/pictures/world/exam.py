@@ -156,8 +156,8 @@ def _read(folder: Path) -> StageFindings:
 PICTURE_SECTION = PageSection(
     title="What policies say of pictures",
     note="The scene is known, so every claim of an answer is right, wrong or invented. Whether "
-    "something is there is asked as often of what is there as of what is not (POPE); what descriptions invent "
-    "is counted as CHAIR does.",
+    "something is there is asked as often of what is there as of what is not (POPE); what descriptions "
+    "invent is counted as CHAIR does.",
     file=EXAM_FILE,
     read=_read,
 )

@@ -8,45 +8,21 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from plaudit.data.fields import BadRowError, Node
+from plaudit.data.formats.layout import PICTURE_FIELDS
 from plaudit.data.records import (
     Demonstration,
     Message,
     Part,
-    Prompt,
     Record,
     Text,
-    answers_of,
-    picture_parts,
     plain_text,
     turns_of,
 )
-from plaudit.files.pictures import part_of, picture_text, resolved
+from plaudit.files.pictures import part_of, resolved
 
-FIELDS = ("images", "image", "pictures")
-"""What rows call their pictures."""
 _PLACE = re.compile(r"\n?<image>\n?")
-
-
-def with_texts(value: Any) -> Any:
-    """A row as Python or a table holds it, with each picture as a text that names it."""
-    if isinstance(value, Mapping):
-        text = picture_text(value)
-        return {name: with_texts(item) for name, item in value.items()} if text is None else text
-    if isinstance(value, list):
-        return [with_texts(item) for item in value]
-    return value if isinstance(value, str | int | float | None) else picture_text(value) or value
-
-
-def has_pictures(record: Record, row: Node) -> bool:
-    """Whether a row shows pictures."""
-    fields = row.value if isinstance(row.value, Mapping) else {}
-    texts = (record.prompt, *answers_of(record))
-    return any(fields.get(name) for name in FIELDS) or any(
-        True for text in texts for _ in picture_parts(text)
-    )
 
 
 def placed(record: Record, row: Node, folder: Path) -> tuple[Message, ...]:
@@ -57,7 +33,7 @@ def placed(record: Record, row: Node, folder: Path) -> tuple[Message, ...]:
     places = sum(_places(turn) for turn in turns) if sources else 0
     if places not in (0, len(sources)):
         expected = f"{places} pictures, as the words have places"
-        raise BadRowError("wrong value", FIELDS[0], expected=expected, found=f"{len(sources)}")
+        raise BadRowError("wrong value", PICTURE_FIELDS[0], expected=expected, found=f"{len(sources)}")
     made = [replace(turn, content=_content(turn, left, folder, marked=places > 0)) for turn in turns]
     if sources and not places:
         first = next((n for n, turn in enumerate(made) if turn.role == "user"), 0)
@@ -73,7 +49,7 @@ def _later_turns(record: Record) -> tuple[Message, ...]:
 
 
 def _sources(row: Node) -> Iterator[str]:
-    for name in FIELDS:
+    for name in PICTURE_FIELDS:
         node = row.optional(name)
         if node is None:
             continue
@@ -109,7 +85,7 @@ def _content(turn: Message, left: Iterator[str], folder: Path, *, marked: bool) 
             source = next(left, None) if part.source is None else resolved(part.source, folder)
             if source is None:
                 expected = "a picture for each part of the type image"
-                raise BadRowError("missing field", FIELDS[0], expected=expected, found="none")
+                raise BadRowError("missing field", PICTURE_FIELDS[0], expected=expected, found="none")
             parts.append(replace(part, source=source))
             continue
         words = [part.text or ""] if turn.role == "assistant" or not marked else _PLACE.split(part.text or "")
@@ -133,12 +109,3 @@ def with_part_of_pictures(text: Text, share: float) -> Text:
         return replace(turn, content=tuple(parts))
 
     return text if isinstance(text, str) else tuple(map(changed, text))
-
-
-def without_fields(record: Record) -> Record:
-    """A bare prompt whose metadata holds no pictures: they stand in its turns."""
-    if not isinstance(record, Prompt):
-        return record
-    return replace(
-        record, metadata={name: item for name, item in record.metadata.items() if name not in FIELDS}
-    )

@@ -18,9 +18,7 @@ NONE_SHOWN = "the first rows show no pictures"
 
 
 def check_places(subject: check.PreflightSubject) -> check.Result:
-    """The first rows with pictures go through the processor of the model's own folder as a whole, words and
-    pictures at once. Its tokens must be the prompt's, so that every picture has as many places as the tower
-    makes features, in order, and none was cut."""
+    """Whether the processor of the model's folder makes the same tokens of words and pictures."""
     rows = [row for row in encoded_rows(subject) if pictures(row.record.prompt)]
     if not rows:
         return check.not_applicable(NONE_SHOWN)
@@ -51,8 +49,7 @@ def _places_fault(subject: check.PreflightSubject, processor: Any, row: EncodedR
 
 
 def check_seen(subject: check.PreflightSubject) -> check.Result:
-    """What the model says of the answers of a few rows, with their own pictures and with those of another
-    row. Were it the same, the model would not see them."""
+    """Whether another row's pictures change what the model says of answers."""
     model = subject.policy or subject.scorer
     pairs = list(_swapped(subject.trained[: check.SAMPLE_SIZE * 4]))[: check.SAMPLE_SIZE]
     if model is None or not pairs:
@@ -80,9 +77,3 @@ def _swapped(examples: Sequence[Example]) -> Iterator[tuple[Example, Example]]:
             if alike and own != extras:
                 yield example, replace(example, extras={**example.extras, **extras})
                 break
-
-
-CHECKS = (
-    check.Check(name="picture-places", run=check_places, at_start=True),
-    check.Check(name="picture-seen", run=check_seen, at_start=True),
-)
