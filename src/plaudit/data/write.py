@@ -368,9 +368,9 @@ def _count_record(summary: DataSummary, record: Record, digests: set[bytes]) -> 
         summary.character_lengths.setdefault(name, []).append(len(content))
     if isinstance(record, Comparison):
         summary.differences.add(plain_text(record.chosen), plain_text(record.rejected))
-    shown = [part.source or "" for _, text in record_texts(record) for part in picture_parts(text)]
-    facts = {source: picture_facts(source) for source in shown}
-    summary.pictures.update(facts[source] for source in shown)
+    sources = [part.source or "" for _, text in record_texts(record) for part in picture_parts(text)]
+    facts = {source: picture_facts(source) for source in sources}
+    summary.pictures.update(facts[source] for source in sources)
     # Without the origin, in which any two copies differ; and pictures by their pixels.
     record_json = json.dumps(record_to_dict(replace(record, origin="")), default=str)
     for source, fact in facts.items():

@@ -143,8 +143,8 @@ def showing(extras: Mapping[str, Tensor]) -> Iterator[None]:
 
 def token_types(model: nn.Module, ids: Tensor, extras: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """What some models that are shown pictures want to know of each token: whether it is a picture's."""
-    known = inspect.signature(model.forward).parameters
-    names = [name for name in ("token_type_ids", "mm_token_type_ids") if extras and name in known]
+    parameters = inspect.signature(model.forward).parameters
+    names = [name for name in ("token_type_ids", "mm_token_type_ids") if extras and name in parameters]
     config: Any = model.config
     return {name: (ids == config.image_token_id).long() for name in names}
 

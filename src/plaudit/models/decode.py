@@ -124,8 +124,8 @@ class SharedDecoder:
         self.logits_NV = torch.cat((self.logits_NV.T, logits_nV.T), dim=1).T
 
     def _read(self, prompts: PromptIds, answers: Sequence[int], extras: Items) -> Tensor:
-        places, shown = split_positions(prompts, extras)
-        refuse_unknown_extras(self._backbone, shown)
+        places, others = split_positions(prompts, extras)
+        refuse_unknown_extras(self._backbone, others)
         lengths, device = [len(prompt) for prompt in prompts], self._device
         group_n = torch.repeat_interleave(torch.arange(len(prompts)), torch.tensor(answers))
         tensors = [
@@ -138,7 +138,7 @@ class SharedDecoder:
         ids_S, place_S, last_P, group_n, beyond_P = move_together(tensors, device)
         self._beyond_N = torch.cat((self._beyond_N, beyond_P[group_n]))
         with self._kv_cache.reading(lengths, answers):
-            states_SH = self._states(ids_S, place_S, shown)
+            states_SH = self._states(ids_S, place_S, others)
         # Only each prompt's last state is projected to the vocabulary: the others predict known tokens.
         logits_PV = self._logits(states_SH[last_P])
         self._last_prompt_logits_1V = logits_PV[-1:].clone()
@@ -223,8 +223,8 @@ class CachedDecoder:
         self, policy: Policy, prompts: PromptIds, answers: Sequence[int], extras: Items | None = None
     ) -> None:
         """Read the prompts, padded on the left."""
-        places, shown = split_positions(prompts, extras or {})
-        refuse_unknown_extras(without_head(policy.base), shown)
+        places, others = split_positions(prompts, extras or {})
+        refuse_unknown_extras(without_head(policy.base), others)
         self._model: Any = policy.model
         self._headless = without_head(policy.base)
         self._last_position = _last_position(policy)
@@ -243,7 +243,7 @@ class CachedDecoder:
             place_PL[..., p, longest - len(place) :] = place.movedim(-1, 0)
         beyond_P = torch.stack([place.max() + 1 - len(place) for place in places])
         self._beyond_N1 = beyond_P[:, None].to(policy.device)
-        self.logits_NV = self._logits(ids_PL.to(policy.device), place_PL.to(policy.device), shown)
+        self.logits_NV = self._logits(ids_PL.to(policy.device), place_PL.to(policy.device), others)
         group_N = torch.repeat_interleave(torch.arange(len(prompts)), torch.tensor(answers))
         # Repeated after the prompt was read once: copying is cheaper than reading K times.
         self.select_rows(group_N.to(policy.device))

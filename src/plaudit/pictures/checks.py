@@ -28,9 +28,9 @@ def check_places(subject: check.PreflightSubject) -> check.Result:
     for row in rows:
         if (fault := _places_fault(subject, processor, row)) is not None:
             return check.failed(f"{row.record.origin}: {fault}")
-    shown = sum(len(pictures(row.record.prompt)) for row in rows)
+    count = sum(len(pictures(row.record.prompt)) for row in rows)
     return check.passed(
-        f"{shown} pictures of {len(rows)} rows have the places that the model's processor gives them"
+        f"{count} pictures of {len(rows)} rows have the places that the model's processor gives them"
     )
 
 
@@ -42,10 +42,12 @@ def _places_fault(subject: check.PreflightSubject, processor: Any, row: EncodedR
         text=text, images=[[open_picture(source) for source in sources]], add_special_tokens=False
     )
     expected, bos = made["input_ids"][0], subject.encoder.info.bos
-    own = list(row.example.prompt)
-    if list(expected) == own or [bos, *expected] == own:
+    prompt = list(row.example.prompt)
+    if list(expected) == prompt or [bos, *expected] == prompt:
         return None
-    return f"its prompt has {len(own)} tokens, and the processor makes {len(expected)} of it, or other ones"
+    return (
+        f"its prompt has {len(prompt)} tokens, and the processor makes {len(expected)} of it, or other ones"
+    )
 
 
 def check_seen(subject: check.PreflightSubject) -> check.Result:
@@ -54,10 +56,10 @@ def check_seen(subject: check.PreflightSubject) -> check.Result:
     pairs = list(_swapped(subject.trained[: check.SAMPLE_SIZE * 4]))[: check.SAMPLE_SIZE]
     if model is None or not pairs:
         return check.not_applicable("no two of the first rows show different pictures of one size")
-    own, other = (batch_of([pair[side] for pair in pairs]).to(model.device) for side in (0, 1))
+    first, second = (batch_of([pair[side] for pair in pairs]).to(model.device) for side in (0, 1))
     with torch.no_grad():
-        gap_NT = (token_scores(model, own) - token_scores(model, other)).abs().masked_fill(~own.mask_NT, 0.0)
-    gap = float(gap_NT.max())
+        gap_NT = token_scores(model, first) - token_scores(model, second)
+    gap = float(gap_NT.abs().masked_fill(~first.mask_NT, 0.0).max())
     details = f"with another row's picture scores of {len(pairs)} rows change by up to {gap:.2g}"
     return (
         check.passed(details) if gap > tolerance(model) / 10 else check.failed(f"{details}: it is not seen")
@@ -66,14 +68,14 @@ def check_seen(subject: check.PreflightSubject) -> check.Result:
 
 def _swapped(examples: Sequence[Example]) -> Iterator[tuple[Example, Example]]:
     """Rows, each with itself shown the pictures of the next one that has other ones of the same size."""
-    shown = [example for example in examples if example.prompt_extras]
-    for n, example in enumerate(shown):
-        for other in (*shown[n + 1 :], *shown[:n]):
+    pictured = [example for example in examples if example.prompt_extras]
+    for n, example in enumerate(pictured):
+        for other in (*pictured[n + 1 :], *pictured[:n]):
             extras = {name: extra for name, extra in other.prompt_extras.items() if name != POSITIONS}
-            own = {name: example.extras[name] for name in extras if name in example.extras}
-            alike = own.keys() == extras.keys() and all(
-                own[name].value.shape == extras[name].value.shape for name in own
+            before = {name: example.extras[name] for name in extras if name in example.extras}
+            alike = before.keys() == extras.keys() and all(
+                before[name].value.shape == extras[name].value.shape for name in before
             )
-            if alike and own != extras:
+            if alike and before != extras:
                 yield example, replace(example, extras={**example.extras, **extras})
                 break

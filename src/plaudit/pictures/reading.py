@@ -66,9 +66,9 @@ class PictureReader:
         """The turns with what stands for each picture, and what the model is shown beside them."""
         if isinstance(text, str) or not (sources := pictures(text)):
             return text, {}
-        shown = [self._processed(source) for source in sources]
-        places = iter([each.place for each in shown])
-        return tuple(_read(turn, places) for turn in text), self._extras(sources, shown)
+        processed = [self._processed(source) for source in sources]
+        places = iter([each.place for each in processed])
+        return tuple(_read(turn, places) for turn in text), self._extras(sources, processed)
 
     def positions(self, prompt: Sequence[int], extras: Extras) -> Extras:
         """The extras, with where a prompt's tokens are, of models that count a picture's rows and columns.
@@ -95,13 +95,13 @@ class PictureReader:
             )
         return {**extras, POSITIONS: Extra(value=torch.tensor(places), axis="item")}
 
-    def _extras(self, sources: Sequence[str], shown: Sequence[Processed]) -> Extras:
+    def _extras(self, sources: Sequence[str], processed: Sequence[Processed]) -> Extras:
         # By pixels: two names of one picture are one prompt.
-        names, known = (
-            dict.fromkeys(name for each in shown for name in each.tensors),
+        names, ids = (
+            dict.fromkeys(name for each in processed for name in each.tensors),
             map(picture_id, sources),
         )
-        id, within_row = digest(self._digest, *known), self.family in _WITHIN_ROW
+        id, within_row = digest(self._digest, *ids), self.family in _WITHIN_ROW
         extras: dict[str, Extra] = {}
         for name in names:
 

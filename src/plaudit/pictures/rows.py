@@ -37,8 +37,8 @@ def placed(record: Record, row: Node, folder: Path) -> tuple[Message, ...]:
     made = [replace(turn, content=_content(turn, left, folder, marked=places > 0)) for turn in turns]
     if sources and not places:
         first = next((n for n, turn in enumerate(made) if turn.role == "user"), 0)
-        shown = tuple(Part(kind="image", source=source) for source in sources)
-        made[first] = replace(made[first], content=(*shown, *_parts(made[first])))
+        parts = tuple(Part(kind="image", source=source) for source in sources)
+        made[first] = replace(made[first], content=(*parts, *_parts(made[first])))
     return tuple(made)
 
 

@@ -52,10 +52,10 @@ def transformers_logits(
     example = Example(prompt=prompt.prompt, completions=(answer,), extras=prompt.extras)
     inputs = layout_batch(batch_of([example]).to(policy.device), "right")
     row_1L = inputs.ids_RS
-    shown = {**inputs.extras, **token_types(policy.base, row_1L, inputs.extras)}
+    extras = {**inputs.extras, **token_types(policy.base, row_1L, inputs.extras)}
     with torch.no_grad(), policy.as_plain_model() as plain:
         passed = {"input_ids": row_1L, "attention_mask": torch.ones_like(row_1L), "use_cache": False}
-        logits_1LV = plain(**passed, **shown).logits
+        logits_1LV = plain(**passed, **extras).logits
     # A position's logits predict the next token, hence from the prompt's last to the answer's last but one.
     # float64, so that the comparison adds no rounding of its own.
     return logits_1LV[0, len(prompt.prompt) - 1 : -1].double().cpu()

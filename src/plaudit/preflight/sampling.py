@@ -325,8 +325,8 @@ def _recomputed_errors(
     subject: PreflightSubject, row: SamplePrompt, rollout: Rollout, settings: SamplingSettings
 ) -> exact_sampling.LogprobErrors:
     # By the tokens that the sampler says it was shown, which should be the row's.
-    shown = replace(row.prompt, prompt=tuple(rollout.prompt))
-    logits_TV = exact_sampling.transformers_logits(subject, shown, rollout.ids)
+    prompt = replace(row.prompt, prompt=tuple(rollout.prompt))
+    logits_TV = exact_sampling.transformers_logits(subject, prompt, rollout.ids)
     return exact_sampling.logprob_errors(
         logits_TV, rollout, settings, exact_sampling.logprob_tolerance(subject, settings)
     )

@@ -183,13 +183,13 @@ class _Batch:
         prompts, answers = [group[0].prompt for group in groups], list(map(len, groups))
         policy = self._engine.policy
         # The items of each prompt, in the order of prompts, as a decoder reads them.
-        shown = [group[0].extras for group in groups]
-        if any(POSITIONS in extras for extras in shown):
-            shown = [
+        rows = [group[0].extras for group in groups]
+        if any(POSITIONS in extras for extras in rows):
+            rows = [
                 {POSITIONS: _running_on(prompt)} | {**each}
-                for prompt, each in zip(prompts, shown, strict=True)
+                for prompt, each in zip(prompts, rows, strict=True)
             ]
-        columns = collate_extras(shown, [""] * len(groups))
+        columns = collate_extras(rows, [""] * len(groups))
         for name, extra in columns.items():
             if extra.axis != "item":
                 raise UserError(

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 from plaudit.data.records import Demonstration, Prompt, Record, Task, Text, answer_to, pictures, plain_text
 from plaudit.errors import UserError
 from plaudit.tokens.batch import Extra, Extras, prompt_id
+from plaudit.tokens.chat_template import check_turns
 from plaudit.tokens.encode import EncodedRows, Encoder, RefusedRow
-from plaudit.tokens.rendering import EndlessTemplateError, check_turns
+from plaudit.tokens.rendering import EndlessTemplateError
 
 REPEATED_PROMPT = "a prompt that an earlier row has too is asked only once"
 PLAIN_TEXT_PROMPT = (

@@ -325,7 +325,7 @@ def _raise(message: str) -> NoReturn:
     raise TemplateError(message)
 
 
-_PLACEHOLDER = "plauditMarksThis"
+PLACEHOLDER = "plauditMarksThis"
 # As ``message.reasoning_content`` or ``message['thinking']``, and not as the setting ``enable_thinking``.
 _REASONING_FIELD = re.compile(r"(?:\.|\[\s*['\"])(reasoning_content|reasoning|thinking)\b")
 
@@ -414,7 +414,7 @@ def _text_of_turns(template: ChatTemplate, messages: tuple[Message, ...], ask: b
 @lru_cache(maxsize=16)
 def _content_style(template: ChatTemplate) -> Literal["text", "pictures", "parts"]:
     """Whether a template takes parts: of no turn, of those with pictures, or of all."""
-    parts = [{"type": "image"}, {"type": "text", "text": _PLACEHOLDER}]
+    parts = [{"type": "image"}, {"type": "text", "text": PLACEHOLDER}]
 
     def written(content: object) -> str:
         turns = [{"role": "user", "content": content}]
@@ -423,9 +423,9 @@ def _content_style(template: ChatTemplate) -> Literal["text", "pictures", "parts
         except RENDERING_FAULTS:
             return ""
 
-    if not (_PLACEHOLDER in (text := written(parts)) and text.count(str(template.picture)) == 1):
+    if not (PLACEHOLDER in (text := written(parts)) and text.count(str(template.picture)) == 1):
         return "text"
-    return "pictures" if _PLACEHOLDER in written(_PLACEHOLDER) else "parts"
+    return "pictures" if PLACEHOLDER in written(PLACEHOLDER) else "parts"
 
 
 def turn_text(message: Message) -> str:
@@ -442,7 +442,7 @@ def turn_text(message: Message) -> str:
 
 
 def unused_word(text: str) -> str:
-    mark = _PLACEHOLDER
+    mark = PLACEHOLDER
     while mark in text:
         # Longer until it is new: a row may well talk about plaudit's own placeholder.
         mark += "X"
@@ -484,83 +484,3 @@ def with_marked_calls(message: Message, words: str, mark: str) -> Message:
         for call in message.tool_calls
     )
     return replace(message, content=words, tool_calls=calls)
-
-
-def check_turns(template: ChatTemplate, messages: Sequence[Message]) -> bool:
-    """Whether every turn of such a conversation is rendered in its place; a lost one is an error.
-
-    A template may move a turn on purpose (some put the system turn before the *last* question);
-    then the answer is False. One that drops or repeats a turn would hide words from the model, and so would
-    one that drops tools, calls, or words beside calls.
-    """
-    return _check_shapes(template, tuple(map(_shape_of, messages)))
-
-
-def _shape_of(message: Message) -> Message:
-    if message.role == TOOLS_ROLE:
-        return message
-    says = not message.tool_calls or turn_text(message)
-    return replace(with_marked_calls(message, "says" if says else "", ""), reasoning=None, trained=True)
-
-
-@lru_cache(maxsize=1024)
-def _check_shapes(template: ChatTemplate, shapes: tuple[Message, ...]) -> bool:
-    """As `check_turns`, of turns without words of their own: of many rows they are the same."""
-    tools, turns = split_tools(shapes)
-    # "End" keeps the mark of turn 1 from being found inside that of turn 12.
-    marks = [f"{_PLACEHOLDER}{i}End" for i in range(len(turns))]
-    schemas = [_marked_schema(schema, n) for n, schema in enumerate(tool_schemas(shapes) or ())]
-    marked = [
-        *(replace(turn, content=json.dumps(schemas)) for turn in tools),
-        *(
-            with_marked_calls(turn, mark if turn.content else "", f"{_PLACEHOLDER}{i}Call")
-            for i, (turn, mark) in enumerate(zip(turns, marks, strict=True))
-        ),
-    ]
-    text = template.render(marked, ask=False)
-    if not all(schema["function"]["name"] in text for schema in schemas):
-        raise UserError(
-            "the chat template does not show the tools of a conversation, so the model would never know of "
-            "them; give a template that knows tools, or leave the field out (--leave-out tools)"
-        )
-    roles = ", ".join(turn.role for turn in turns)
-    places = [_place_of(turn, i, text, roles) for i, turn in enumerate(marked[len(tools) :])]
-    return places == sorted(places)
-
-
-def _marked_schema(schema: Any, n: int) -> dict[str, Any]:
-    return {**schema, "function": {**schema["function"], "name": f"{_PLACEHOLDER}{n}Tool"}}
-
-
-def _place_of(turn: Message, i: int, text: str, roles: str) -> int:
-    """Where a turn of marks begins in the text; one that is not there as a whole, and once, is refused."""
-    where = f"turn {i + 1}, the {turn.role} turn of a conversation of {roles}"
-    calls = [part for call in turn.tool_calls for part in (call.name, *json.loads(call.arguments).values())]
-    if any(call not in text for call in calls):
-        raise UserError(
-            f"the chat template leaves out calls of {where}, so the model would never see them; give a "
-            "template that knows tool calls, or write the calls into the content"
-        )
-    words = turn_text(turn)
-    if words not in text and words.lower() in text.lower():
-        raise UserError(f"the chat template changes the letters of {where}; {_AS_THEY_ARE}")
-    if words not in text:
-        addition = " beside its calls" if calls else ""
-        raise UserError(
-            f"the chat template leaves out {where}{addition}, so the model would never see its words; "
-            f"{_advice(turn)}"
-        )
-    if words and text.count(words) > 1:
-        raise UserError(f"the chat template repeats {where}; give a template that renders every turn once")
-    return text.index(words or calls[0])
-
-
-_AS_THEY_ARE = "give a template that writes words as they are, without filters such as lower or upper"
-
-
-def _advice(turn: Message) -> str:
-    if turn.tool_calls:
-        return "let such a turn only call, or give a template that writes both"
-    if turn.role == "system":
-        return "put the system words at the start of the first user turn, or give a template that knows them"
-    return f"give a template that knows the role '{turn.role}', or remove such turns"

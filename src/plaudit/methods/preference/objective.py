@@ -212,13 +212,13 @@ def _with_changed(
     if "changed" not in row.needs or not at:
         return microbatch.context
     scored = score_rows(models, [example for example in changed if example is not None])
-    found = _answer_scores(row, scored)
-    [at_D] = move_columns([(at, torch.int64)], found.delta_B.device)
+    sides = _answer_scores(row, scored)
+    [at_D] = move_columns([(at, torch.int64)], sides.delta_B.device)
 
     def spread(values: Tensor) -> Tensor:
         return values.new_full(pairs.weight_B.shape, -math.inf).index_copy(0, at_D, values)
 
-    spread_out = {part.name: spread(getattr(found, part.name)) for part in fields(found)}
+    spread_out = {part.name: spread(getattr(sides, part.name)) for part in fields(sides)}
     return replace(microbatch.context, changed=CompletionLogps(**spread_out))
 
 
