@@ -33,7 +33,14 @@ from plaudit.feedback.judges.ledger import Asker, ChatRequest
 from plaudit.feedback.judges.money import Estimate
 from plaudit.feedback.judges.replies import Read, Reader, drawn_forms, plain_forms
 from plaudit.feedback.judges.rubric import read_rubric
-from plaudit.feedback.judges.wording import Question, ShownPair, Wording, pair_question, wording_named
+from plaudit.feedback.judges.wording import (
+    Question,
+    ShownPair,
+    Wording,
+    pair_question,
+    refuse_pictures,
+    wording_named,
+)
 
 NO_TRUE_ANSWER = "no true answer to compare with"
 
@@ -226,6 +233,7 @@ class ModelJudge:
         return replace(found, rationale=f"{scoring.unit} {scores[0]:.3g} and {scores[1]:.3g}")
 
     def _score_requests(self, case: _Case, answer: Text, scoring: modes.Scoring) -> list[ChatRequest]:
+        refuse_pictures(answer)
         prompt = case.task.prompt
         return [
             self.mode.request(
@@ -271,6 +279,8 @@ def _mean_scores(rows: Sequence[Sequence[float | NoVerdict]]) -> list[float | No
 def _both_orders(task: Task) -> tuple[ShownPair, ShownPair] | None:
     if len(task.answers) != 2:
         raise UserError(f"a judge compares two answers, and the task has {len(task.answers)}")
+    for answer in task.answers:
+        refuse_pictures(answer)
     first, other = (plain_text(answer) for answer in task.answers)
     if first == other:
         return None
