@@ -122,7 +122,7 @@ class Conversation:
 
     def text(self, number: str = "", controls: Sequence[str] = ()) -> str:
         """The turns as text, by which a reply is known and its tokens are estimated."""
-        turns = with_numbers(self.turns)
+        turns = turns_of(with_numbers(self.turns))
         return json.dumps([{"role": turn.role, "content": words_of(turn)} for turn in turns])
 
 
