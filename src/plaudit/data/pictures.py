@@ -19,6 +19,7 @@ from plaudit.data.records import (
     Record,
     Text,
     answers_of,
+    parts_of,
     picture_parts,
     plain_text,
     turns_of,
@@ -62,7 +63,7 @@ def placed(record: Record, row: Node, folder: Path) -> tuple[Message, ...]:
     if sources and not places:
         first = next((n for n, turn in enumerate(made) if turn.role == "user"), 0)
         shown = tuple(Part(kind="image", source=source) for source in sources)
-        made[first] = replace(made[first], content=(*shown, *_parts(made[first])))
+        made[first] = replace(made[first], content=(*shown, *parts_of(made[first])))
     return tuple(made)
 
 
@@ -83,19 +84,17 @@ def _sources(row: Node) -> Iterator[str]:
             yield inner.text()
 
 
-def _parts(turn: Message) -> tuple[Part, ...]:
-    return (Part(kind="text", text=turn.content),) if isinstance(turn.content, str) else turn.content
-
-
 def _is_place(part: Part) -> bool:
     return part.kind == "image" and part.source is None
 
 
 def _places(turn: Message) -> int:
     marks = (
-        0 if turn.role == "assistant" else sum(len(_PLACE.findall(part.text or "")) for part in _parts(turn))
+        0
+        if turn.role == "assistant"
+        else sum(len(_PLACE.findall(part.text or "")) for part in parts_of(turn))
     )
-    return marks + sum(map(_is_place, _parts(turn)))
+    return marks + sum(map(_is_place, parts_of(turn)))
 
 
 def _content(turn: Message, left: Iterator[str], folder: Path, *, marked: bool) -> str | tuple[Part, ...]:
@@ -103,7 +102,7 @@ def _content(turn: Message, left: Iterator[str], folder: Path, *, marked: bool) 
     if isinstance(turn.content, str) and (turn.role == "assistant" or not (marked and _places(turn))):
         return turn.content
     parts: list[Part] = []
-    for part in _parts(turn):
+    for part in parts_of(turn):
         if part.kind == "image":
             source = next(left, None) if part.source is None else resolved(part.source, folder)
             if source is None:
@@ -123,11 +122,9 @@ def with_part_of_pictures(text: Text, share: float) -> Text:
     key = plain_text(text)
 
     def changed(turn: Message) -> Message:
-        if isinstance(turn.content, str):
-            return turn
         parts = (
             part if part.source is None else replace(part, source=part_of(part.source, share, key))
-            for part in turn.content
+            for part in parts_of(turn)
         )
         return replace(turn, content=tuple(parts))
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from plaudit.data.fields import Node
-from plaudit.data.records import Message, Part, pictures
+from plaudit.data.records import Part, parts_of, pictures
 from plaudit.data.turns import Turns, read_messages
 from plaudit.errors import UserError
 from plaudit.files.pictures import open_picture
@@ -104,12 +104,10 @@ def with_files(question: ChatQuestion, folder: Path) -> Iterator[Turns]:
             files.callback(path.unlink, missing_ok=True)
             return replace(part, source=str(path))
 
-        def changed(turn: Message) -> Message:
-            if isinstance(turn.content, str):
-                return turn
-            return replace(turn, content=tuple(map(stored, turn.content)))
-
-        yield tuple(map(changed, question.turns))
+        yield tuple(
+            replace(turn, content=tuple(map(stored, parts_of(turn)))) if pictures((turn,)) else turn
+            for turn in question.turns
+        )
 
 
 def finish_reason(answer: Answer) -> str:

@@ -139,7 +139,7 @@ class SamplingModel:
         # Answers one behind the other, by the same draws as whole ones.
         with self._turn, chat.with_files(question, Path(self._pictures.name)) as turns:
             for index in range(question.answers):
-                pieces = self._sampler.stream(turns, question.settings, sample=index)
+                pieces = self._sampler.stream(turns, question.settings, index)
                 yield question.chunk(index, {"role": "assistant", "content": ""})
                 answer = yield from _chunks(question, index, pieces)
                 yield question.chunk(index, {}, chat.finish_reason(answer))

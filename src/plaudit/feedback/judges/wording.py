@@ -21,7 +21,17 @@ from typing import Any
 import yaml
 
 from plaudit.data.generative_judging import JudgePromptFormat
-from plaudit.data.records import Message, Part, Text, pictures, plain_text, split_tools, turns_of, words_of
+from plaudit.data.records import (
+    Message,
+    Part,
+    Text,
+    parts_of,
+    pictures,
+    plain_text,
+    split_tools,
+    turns_of,
+    words_of,
+)
 from plaudit.errors import UserError
 from plaudit.files.pictures import data_url, open_picture, picture_id
 
@@ -133,17 +143,13 @@ def with_numbers(text: Text) -> Text:
     >>> plain_text(with_numbers((turn,)))
     '[picture 1]?'
     """
-    if not pictures(text):
-        return text
     numbers = count(1)
 
     def in_words(part: Part) -> Part:
         return Part(kind="text", text=f"[picture {next(numbers)}]") if part.kind == "image" else part
 
-    return tuple(
-        turn if isinstance(turn.content, str) else replace(turn, content=tuple(map(in_words, turn.content)))
-        for turn in turns_of(text)
-    )
+    turns = (replace(turn, content=tuple(map(in_words, parts_of(turn)))) for turn in turns_of(text))
+    return tuple(turns) if pictures(text) else text
 
 
 def refuse_pictures(answer: Text) -> None:
@@ -155,12 +161,9 @@ def refuse_pictures(answer: Text) -> None:
 def _wire_content(turn: Message) -> str | list[dict[str, Any]]:
     if not pictures((turn,)):
         return words_of(turn)
-    assert not isinstance(turn.content, str)
     return [
-        _picture_part(part.source or "")
-        if part.kind == "image"
-        else {"type": "text", "text": part.text or ""}
-        for part in turn.content
+        _picture_part(part.source) if part.source else {"type": "text", "text": part.text or ""}
+        for part in parts_of(turn)
     ]
 
 
