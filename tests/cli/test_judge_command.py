@@ -298,6 +298,17 @@ def test_points_by_a_constitution_and_a_reward_of_it_ask_by_the_same_principle(c
     assert server.counts.requests == before
 
 
+def test_a_judges_reasons_stay_with_its_points_and_a_critic_learns_from_them(capsys, folder, server):
+    assert main(["world", "make", "demonstrations", "--n", "24", "--out", "demos.jsonl"]) == 0
+    text = run(capsys, "demos.jsonl", "--by", by(server), "--how", "grade", "--out", "graded.jsonl")
+    assert "24 rows by world@grade-1" in text
+    rated = [row for row in read_records("graded.jsonl").records if isinstance(row, Rating)]
+    assert all(row.reason and "verdict" not in row.reason and row.score in range(1, 6) for row in rated)
+    words = ["--model", base_model_folder(), "--data", "graded.jsonl", "--out", "critic", "--steps", 1]
+    assert main(["train", "critic", *map(str, words), "--held-out", "0", "--sample.rows", "0"]) == 0
+    assert "left out" not in capsys.readouterr().err
+
+
 def test_pairs_far_down_the_file_are_compared_and_single_answers_beside_them_are_not_rated(
     capsys, folder, server
 ):

@@ -118,10 +118,13 @@ def _gate_index(gate: Path, rewards: Sequence[Path]) -> int:
 
 
 def _combine_implicit(args: argparse.Namespace) -> str:
-    from plaudit.rewards.combine.request import CombineSettings, write_implicit
+    from plaudit.rewards.combine.manifest import ImplicitManifest, save_manifest
+    from plaudit.rewards.load import check_implicit
 
-    models = {"policy": args.policy, "reference": args.reference}
-    return write_implicit(CombineSettings(how="implicit", beta=args.beta, **models), args.out)
+    policies = ImplicitManifest(policy=args.policy, reference=args.reference, beta=args.beta)
+    check_implicit(policies)
+    save_manifest(args.out, policies)
+    return policies.describe()
 
 
 def _combine_steps(args: argparse.Namespace) -> str:

@@ -24,7 +24,6 @@ from plaudit.collect.tasks import check_task
 from plaudit.data.fields import BadRowError, Node, RawRow, describe_value
 from plaudit.data.files import raw_rows, source_name
 from plaudit.data.formats.layout import ReadOptions
-from plaudit.data.labels import answer_to
 from plaudit.data.read import DEFAULT_OPTIONS, DETECTION_ROWS, open_rows
 from plaudit.data.records import (
     Comparison,
@@ -35,6 +34,7 @@ from plaudit.data.records import (
     Record,
     Steps,
     Text,
+    answer_to,
     record_kind,
     text_to_json,
 )

@@ -168,6 +168,8 @@ def answer_to(prompt: Text, words: str) -> Text:
 
 RANDOM = "random"
 """The method of what was drawn at random; any other one is the name of a score."""
+STORE_FILE = "labels.db"
+"""What a label store is called where nobody named one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

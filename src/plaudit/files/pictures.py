@@ -7,6 +7,7 @@ import base64
 import binascii
 import re
 import warnings
+from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
 from io import BytesIO
@@ -64,7 +65,8 @@ def resolved(source: str, folder: Path) -> str:
     """Where a picture is that a row of this folder names; data URLs and pictures of the web stay."""
     if source.startswith("file:"):
         return url2pathname(unquote(urlsplit(source).path))
-    return source if ":" in source[2:8] or source.startswith("data:") else str(folder / source)
+    is_address = source.startswith(("data:", "http://", "https://"))
+    return source if is_address else str((folder / source).absolute())
 
 
 def part_of(source: str, share: float, key: str) -> str:
@@ -162,11 +164,27 @@ def _upright_rgb(picture: "Image") -> "Image":
     return upright.convert("RGB")
 
 
+@dataclass(frozen=True, slots=True)
+class PictureFacts:
+    """What is said of a picture where it cannot be shown."""
+
+    id: str
+    """The hash of its pixels and shape; of one that cannot be opened, of its name."""
+    size: tuple[int, int] | None
+    fault: str | None = None
+
+
 @lru_cache(maxsize=10_000)
-def picture_id(source: str) -> str:
-    """The hash of a picture's pixels and shape; of one that cannot be opened, of its name."""
+def picture_facts(source: str) -> PictureFacts:
+    """What a picture is: the same facts for every name of the same pixels."""
     try:
         picture = open_picture(source)
-    except UserError:
-        return blake2b(source.encode(), digest_size=16).hexdigest()
-    return blake2b(repr(picture.size).encode() + picture.tobytes(), digest_size=16).hexdigest()
+    except UserError as error:
+        return PictureFacts(blake2b(source.encode(), digest_size=16).hexdigest(), None, str(error))
+    content = repr(picture.size).encode() + picture.tobytes()
+    return PictureFacts(blake2b(content, digest_size=16).hexdigest(), picture.size)
+
+
+def picture_id(source: str) -> str:
+    """The hash of a picture's pixels and shape; of one that cannot be opened, of its name."""
+    return picture_facts(source).id

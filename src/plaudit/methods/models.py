@@ -57,8 +57,9 @@ def uncompiled_notes(module: nn.Module) -> list[str]:
     ]
 
 
-def recompute_as_configured(model: Policy | RewardModel, config: RunConfig) -> None:
-    """Let the model's layers be computed again in the backward pass, where the run wants that."""
+def settle_layers(model: Policy | RewardModel, config: RunConfig) -> None:
+    """Let parts stay as they are, and layers be computed again in the backward pass, as the run wants it."""
+    load.freeze_parts(model.base, config.freeze)
     if config.memory.checkpointing:
         model.backbone.recompute_layers(keep_products=config.memory.keep_products)
 
@@ -129,7 +130,7 @@ def prepare_policy(
         policy = Policy(
             _load_with_adapters(config, precision.weights, device, ranks.device), attention=attention
         )
-    recompute_as_configured(policy, config)
+    settle_layers(policy, config)
     with unsharded(policy):
         layout, note = choose_layout(policy, config.memory.layout)
         policy.use_layout(layout)

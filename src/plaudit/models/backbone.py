@@ -127,11 +127,11 @@ def refuse_unknown_extras(headless: nn.Module, extras: Mapping[str, Tensor]) -> 
         )
 
 
-def token_types(headless: nn.Module, ids: Tensor, extras: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def token_types(model: nn.Module, ids: Tensor, extras: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """What some models that are shown pictures want to know of each token: whether it is a picture's."""
-    known = inspect.signature(headless.forward).parameters
+    known = inspect.signature(model.forward).parameters
     names = [name for name in ("token_type_ids", "mm_token_type_ids") if extras and name in known]
-    config: Any = headless.config
+    config: Any = model.config
     return {name: (ids == config.image_token_id).long() for name in names}
 
 

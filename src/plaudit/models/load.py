@@ -48,7 +48,7 @@ from plaudit.files.model_folder import (
     sees_pictures,
 )
 from plaudit.models.attention import has_soft_caps
-from plaudit.models.backbone import register_classifier
+from plaudit.models.backbone import language_of, register_classifier
 from plaudit.models.four_bits import quantise_linears
 from plaudit.models.settings import LoraSettings
 from plaudit.tokens.tokenizer import known_architecture, quiet_library
@@ -464,6 +464,32 @@ def with_lora(model: PreTrainedModel, settings: LoraSettings, device: torch.devi
     # As a loaded model: new dropout layers come in training mode.
     adapted.eval()
     return adapted if device is None else adapted.to(device)
+
+
+PARTS = {"tower": ("vision", "visual"), "projector": ("projector", "connector", "merger")}
+"""By what a part of a model that sees is known, and what the names of its weights hold."""
+
+
+def freeze_parts(model: PreTrainedModel, names: Sequence[str]) -> None:
+    """Let weights, and adapters on them, stay as they are: those of a part, or whose names hold a word."""
+    others = {id(weight) for weight in language_of(model).parameters()} if names else set[int]()
+    for name in names:
+        held = PARTS.get(name, (name,))
+        weights = {
+            path: weight for path, weight in model.named_parameters() if any(word in path for word in held)
+        }
+        if name in PARTS:
+            weights = {path: weight for path, weight in weights.items() if id(weight) not in others}
+        if name == "tower":
+            weights = {
+                path: w for path, w in weights.items() if not any(word in path for word in PARTS["projector"])
+            }
+        if not weights:
+            raise UserError(
+                f"freeze {name}: no weight of {type(model).__name__} is of it, or has it in its name"
+            )
+        for weight in weights.values():
+            weight.requires_grad_(False)
 
 
 def _read_past_adapters(model: PreTrainedModel) -> list[str]:

@@ -8,7 +8,17 @@ from typing import Any
 import yaml
 
 from plaudit.engine.run_folder import flat_settings
-from plaudit.preflight import contents, data, logprobs, prompts, rewards, sampling, tokenization, updates
+from plaudit.preflight import (
+    contents,
+    data,
+    logprobs,
+    pictures,
+    prompts,
+    rewards,
+    sampling,
+    tokenization,
+    updates,
+)
 from plaudit.preflight.check import Check, PreflightSubject, Result, not_applicable, passed, warned
 
 
@@ -82,6 +92,7 @@ CHECKS: Mapping[str, Check] = {
         data.CHECKS,
         contents.CHECKS,
         logprobs.CHECKS,
+        pictures.CHECKS,
         updates.GRADIENT_CHECKS,
         updates.CHECKS,
         sampling.CHECKS,

@@ -85,11 +85,17 @@ def encoded_bare_prompts(subject: check.PreflightSubject) -> list[tuple[str, Tex
 
 
 def render_chat(encoder: Encoder, turns: Sequence[Message], *, add_generation_prompt: bool) -> str:
-    """What transformers' own apply_chat_template makes of the turns."""
+    """What transformers' own apply_chat_template makes of the turns, with what stands for each picture."""
+    text = render_marks(encoder, turns, add_generation_prompt=add_generation_prompt)
+    return encoder.with_places([text], tuple(turns))[0]
+
+
+def render_marks(encoder: Encoder, turns: Sequence[Message], *, add_generation_prompt: bool = True) -> str:
+    """As `render_chat`, with the template's own mark for each picture."""
     assert encoder.chat_format is not None, "a tokenizer with a template"
     tokenizer: Any = encoder.info.tokenizer
     chat_format = encoder.chat_format
-    text = tokenizer.apply_chat_template(
+    return tokenizer.apply_chat_template(
         chat_format.template.turn_fields(chat_format.in_letters(turns)),
         tools=tool_schemas(chat_format.in_letters(turns)),
         chat_template=encoder.template,
@@ -97,7 +103,6 @@ def render_chat(encoder: Encoder, turns: Sequence[Message], *, add_generation_pr
         tokenize=False,
         **chat_format.template.variables,
     )
-    return encoder.with_places([text], tuple(turns))[0]
 
 
 def template_end_token(encoder: Encoder) -> int | None:

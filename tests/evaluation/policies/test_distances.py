@@ -6,6 +6,8 @@ from math import exp, sqrt
 import numpy as np
 import pytest
 
+from examples.proofs.claims.optimum import best_of_n_exact_kl
+from examples.proofs.exact import make_language
 from plaudit.data.records import Message
 from plaudit.evaluation.policies.evaluate import EvaluationSettings, evaluate_policies
 from plaudit.evaluation.policies.generate import (
@@ -15,9 +17,7 @@ from plaudit.evaluation.policies.generate import (
     load_policy_folder,
 )
 from plaudit.evaluation.policies.kl import CompletionScore, estimate_kl, mean_entropy, score_rollouts
-from plaudit.evaluation.reward_models.accuracy import best_of_n_exact_kl
 from plaudit.evaluation.stats import Resampling
-from plaudit.lab.proofs.exact import make_language
 from plaudit.rollouts.sampler import SamplingSettings
 from tests.evaluation.policies.tiny import ASKED, all_answers, as_rollout, chances, policy, prompts
 from tests.models.reward_zoo import encoder_of

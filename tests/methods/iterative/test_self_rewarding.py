@@ -46,7 +46,8 @@ def watched(toy: Toy) -> tuple[object, ...]:
         {"prompt": row["prompt"], "chosen": "the cat sat.", "rejected": row["completion"]}
         for row in demonstrations(6)
     ]
-    people = write_rows(home / "people.jsonl", rows)
+    # What a score chose says nothing of other pairs.
+    people = write_rows(home / "people.jsonl", [*rows, rows[0] | {"method": "certain"}])
     asked = [{"prompt": f"held {row['prompt']}"} for row in demonstrations(12)]
     held_out = write_rows(home / "held-out.jsonl", asked)
     return (
@@ -207,12 +208,15 @@ def test_what_cannot_judge_itself_is_refused_before_anything_is_drawn(
     toy: Toy, watched: tuple[object, ...], tmp_path: Path
 ) -> None:
     other = ("--reward", "length:1-7")
+    row = {"prompt": "p", "chosen": "a", "rejected": "b", "method": "certain"}
+    chosen = write_rows(tmp_path / "chosen.jsonl", [row])
     cases: list[tuple[str, tuple[Any, ...]]] = [
         ("`plaudit train iterated`", other),
         ("draw 2 or more", ("--reward", "self", "--loop.answers", 1)),
         ("by points or by letters", ("--reward", "self,how=verdict")),
         ("nothing is called point; did you mean points", ("--reward", "self,point=5")),
         ("points 2 to 9", ("--reward", "self,points=12")),
+        ("(certain) and carries no chance", ("--reward", "self", *watched, "--loop.people", chosen)),
         ("go together", ("--reward", "self", "--loop.held-out-judge", "length:1-7")),
         (
             "8 of 8 prompts are among those of",

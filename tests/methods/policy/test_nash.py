@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from plaudit.lab.proofs.exact import Language, TablePolicy, make_language
+from examples.proofs.exact import Language, TablePolicy, make_language
 from plaudit.losses.ratio import log_ratio
 from plaudit.methods.policy.algorithms import nash_md
 from plaudit.methods.policy.row import AdvantageInputs, LossCounts, PolicyAlgorithm, SurrogateInputs

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from plaudit.lab.proofs.exact import Language, preferences
+from examples.proofs.exact import Language, preferences
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

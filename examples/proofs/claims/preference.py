@@ -17,11 +17,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from plaudit.lab.proofs import exact
-from plaudit.lab.proofs.claim import Claim, ProofSetup, converged_algorithm, converged_policy
-from plaudit.lab.proofs.claims.optimum import off_optimum_claim
-from plaudit.lab.proofs.evidence import pairs, uniform_distribution, win_rates
-from plaudit.lab.proofs.learn import OptimiserBudget, expected_loss, frozen_terms, learning_problem
+from examples.proofs import exact
+from examples.proofs.claim import Claim, ProofSetup, converged_algorithm, converged_policy
+from examples.proofs.claims.optimum import off_optimum_claim
+from examples.proofs.evidence import pairs, uniform_distribution, win_rates
+from examples.proofs.learn import OptimiserBudget, expected_loss, frozen_terms, learning_problem
 
 
 def stationarity_error(push_PY: Float[Tensor, "P Y"], logp_PY: Float[Tensor, "P Y"]) -> float:

@@ -6,15 +6,15 @@ from functools import cache, partial
 import pytest
 import torch
 
+from examples.proofs import estimators, exact
+from examples.proofs.__main__ import main
+from examples.proofs.claim import measure_claim, proof_setup
+from examples.proofs.claims import policy
+from examples.proofs.claims.estimators import kl_penalised_claim, same_gradient_claim, unbiased_claim
+from examples.proofs.claims.optimum import kl_gradient, reward_gradient
+from examples.proofs.claims.staleness import surrogate_gradient
+from examples.proofs.prove import ESTIMATORS
 from plaudit.advantages.group import centred
-from plaudit.cli.main import main
-from plaudit.lab.proofs import estimators, exact
-from plaudit.lab.proofs.claim import measure_claim, proof_setup
-from plaudit.lab.proofs.claims import policy
-from plaudit.lab.proofs.claims.estimators import kl_penalised_claim, same_gradient_claim, unbiased_claim
-from plaudit.lab.proofs.claims.optimum import kl_gradient, reward_gradient
-from plaudit.lab.proofs.claims.staleness import surrogate_gradient
-from plaudit.lab.proofs.prove import ESTIMATORS
 from plaudit.losses.divergence import k2, k3
 from plaudit.losses.policy import clipped, policy_gradient, unclipped
 from plaudit.tensors.masked import broadcast_to_tokens, last_token_mask
@@ -165,5 +165,5 @@ def test_an_ascent_on_another_leash_ends_elsewhere(row):
 
 @pytest.mark.slow
 def test_the_command_knows_them_by_name(capsys, tmp_path):
-    assert main(["prove", "estimators", "--out", str(tmp_path)]) == 0
+    assert main(["estimators", "--out", str(tmp_path)]) == 0
     assert f"{len(ESTIMATORS)} claims, all hold" in capsys.readouterr().out

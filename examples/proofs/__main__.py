@@ -1,14 +1,16 @@
-"""``plaudit prove``: losses and estimators beside what is exact, in a language that can be written out."""
+"""Losses and estimators beside what is exact, in a language that can be written out."""
 
 from __future__ import annotations
 
 import argparse
 import math
+import sys
+from collections.abc import Sequence
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from plaudit.cli.parser import Subparsers, integer
+from plaudit.cli.parser import Parser, integer
 from plaudit.cli.sample import make_console
 from plaudit.config import did_you_mean
 from plaudit.errors import UserError
@@ -16,9 +18,9 @@ from plaudit.files.atomic import make_output_folder, write_json
 from plaudit.methods.algorithm import load_object
 
 if TYPE_CHECKING:
-    from plaudit.lab.proofs.claim import Measurement
-    from plaudit.lab.proofs.learn import PreferenceLossRow
-    from plaudit.lab.proofs.prove import Proof
+    from examples.proofs.claim import Measurement
+    from examples.proofs.learn import PreferenceLossRow
+    from examples.proofs.prove import Proof
 
 _EPILOG = """\
 slope at π*  largest entry of the exact gradient by a table's logits at π* ∝ π_ref exp(r / β); 0: it rests
@@ -31,11 +33,14 @@ ppo, grpo …  where rows of policy optimisation end, followed in expectation
 All of it takes about a minute. The exit status is 1 when a claim fails, or a row of your own misses π*."""
 
 
-def add_parser(subparsers: Subparsers) -> None:
-    prove = subparsers.add_parser(
-        "prove", formatter_class=argparse.RawDescriptionHelpFormatter, epilog=_EPILOG
+def make_parser() -> Parser:
+    proofs = Parser(
+        prog="python -m examples.proofs",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=_EPILOG,
     )
-    add = prove.add_argument
+    add = proofs.add_argument
     names_help = (
         "preference losses; reinforce, ppo, grpo …; coverage, certainty, beta, estimators (default: all)"
     )
@@ -46,6 +51,16 @@ def add_parser(subparsers: Subparsers) -> None:
     own_help = "a PreferenceAlgorithm or UnpairedAlgorithm of yours, or module:row"
     add("--own", metavar="FILE.py:ROW", help=own_help)
     add("--out", type=Path, metavar="DIR", help="write proof.json there")
+    return proofs
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Prove as the words say; what cannot be proven is said in a sentence."""
+    try:
+        return run(make_parser().parse_args(words))
+    except UserError as error:
+        print(f"proofs: {error}", file=sys.stderr)
+        return 2
 
 
 def run(args: argparse.Namespace) -> int:
@@ -53,9 +68,9 @@ def run(args: argparse.Namespace) -> int:
     user_row = None if args.own is None else load_user_row(args.own)
     if user_row is not None and not args.names and args.beta is not None:
         raise UserError("--beta is for the names; a row of your own has its own beta, so leave --beta out")
-    from plaudit.lab.proofs.claim import proof_setup
-    from plaudit.lab.proofs.exact import make_language
-    from plaudit.lab.proofs.prove import NAMES, check_claims, prove, prove_algorithm
+    from examples.proofs.claim import proof_setup
+    from examples.proofs.exact import make_language
+    from examples.proofs.prove import NAMES, check_claims, prove, prove_algorithm
     from plaudit.methods.preference.algorithms import PREFERENCE_ALGORITHMS
 
     for name in args.names:
@@ -73,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
     proofs = [*user_proofs, *named]
     _print_proofs(proofs, measured, user_proofs)
     if args.out is not None:
-        from plaudit.lab.proofs.prove import proofs_as_dict
+        from examples.proofs.prove import proofs_as_dict
 
         path = args.out / "proof.json"
         write_json(path, proofs_as_dict(proofs, measured, seed=args.seed, beta=proof_lab.beta))
@@ -100,7 +115,7 @@ def load_user_row(path: str) -> PreferenceLossRow:
 
 
 def _print_proofs(proofs: list[Proof], measured: list[Measurement], user_proofs: list[Proof]) -> None:
-    from plaudit.lab.proofs.prove import claim_table, proof_table
+    from examples.proofs.prove import claim_table, proof_table
 
     console = make_console()
     if proofs:
@@ -122,3 +137,7 @@ def _positive_number(word: str) -> float:
     if not 0 < value < math.inf:
         raise argparse.ArgumentTypeError(f"expected a number above 0, got {word!r}")
     return value
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

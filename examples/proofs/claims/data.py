@@ -15,10 +15,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from plaudit.lab.proofs import exact, learn
-from plaudit.lab.proofs.claim import Claim, ProofSetup, converged_algorithm, converged_policy
-from plaudit.lab.proofs.evidence import certain_preferences, pairs, uniform_over
-from plaudit.lab.proofs.exact import kl, objective
+from examples.proofs import exact, learn
+from examples.proofs.claim import Claim, ProofSetup, converged_algorithm, converged_policy
+from examples.proofs.evidence import certain_preferences, pairs, uniform_over
+from examples.proofs.exact import kl, objective
 
 BETAS = (0.25, 0.5, 1.0, 2.0, 4.0)
 

@@ -9,9 +9,9 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor
 
-from plaudit.lab.proofs.evidence import Pairs, Thumbs, pairs, thumbs
-from plaudit.lab.proofs.exact import Language, make_language, two_answer_language
-from plaudit.lab.proofs.learn import OptimiserBudget, PreferenceLossRow, learning_problem, minimise_table
+from examples.proofs.evidence import Pairs, Thumbs, pairs, thumbs
+from examples.proofs.exact import Language, make_language, two_answer_language
+from examples.proofs.learn import OptimiserBudget, PreferenceLossRow, learning_problem, minimise_table
 from plaudit.methods.policy.algorithms import policy_algorithm
 from plaudit.methods.policy.row import PolicyAlgorithm
 from plaudit.methods.preference.algorithms import PREFERENCE_ALGORITHMS, preference_algorithm

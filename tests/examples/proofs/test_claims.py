@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 from torch.nn.functional import logsigmoid
 
+from examples.proofs.claim import Claim, measure_claim, proof_setup
+from examples.proofs.exact import make_language
+from examples.proofs.prove import CLAIMS, check_claims, prove
 from plaudit.errors import UserError
-from plaudit.lab.proofs.claim import Claim, measure_claim, proof_setup
-from plaudit.lab.proofs.exact import make_language
-from plaudit.lab.proofs.prove import CLAIMS, check_claims, prove
 from plaudit.methods.preference.algorithms import PREFERENCE_ALGORITHMS, preference_algorithm
 from plaudit.methods.preference.row import PreferenceAlgorithm, UnpairedAlgorithm
 from plaudit.tensors.needs import needs, needs_of

@@ -1,20 +1,97 @@
-"""What an evaluation of policies or of rewards is asked for: the settings of the stages of a pipeline."""
+"""What the stages of rows, of combined rewards and of evaluations are given."""
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
-from plaudit.bounds import FromOne, check_bounds
+from plaudit.bounds import FromOne, Share, check_bounds
+from plaudit.data.records import UNSAFE, Safety
 from plaudit.errors import UserError
-from plaudit.evaluation.policies import WRITTEN, PolicyWord
+from plaudit.evaluation.policies import WORLD, WORLD_PROMPTS, WRITTEN, PolicyWord, Split
 
-WORLD = "world"
-"""The word for the embedded world's prompts and for their truth."""
-WORLD_PROMPTS = 200
-"""How many prompts of the world are used, unless another number is given."""
-Split = Literal["train", "validation", "test"]
-"""What a set of prompts is dealt to."""
-SPLITS: tuple[Split, ...] = get_args(Split)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowsSettings:
+    """A file of any layout, checked, as rows of plaudit's own."""
+
+    data: Path
+    """The file: JSONL, JSON, CSV, Parquet or a datasets folder."""
+    format: str | None = None
+    """Its layout; none: told from the rows, and said."""
+    columns: tuple[str, ...] = ()
+    """What fields of the rows are called here: prompt=question system=system."""
+    leave_out: tuple[str, ...] = ()
+    """Fields of the rows that are left unread on purpose."""
+    threshold: Share = 0.01
+    """Above this share of bad rows the stage fails; the bad ones lie in quarantine.jsonl."""
+    split: str | None = None
+    """Which split of a datasets folder."""
+    ties: Literal["soft", "drop"] = "soft"
+    """What becomes of ties."""
+    safety: Safety | None = None
+    """Only such rows, by what their answers were reported for, or thumbs in place of them."""
+    unsafe: tuple[str, ...] = UNSAFE
+    """The flags that count there."""
+    preferred: bool = False
+    """Keep the preferred answers alone, as demonstrations."""
+    n: FromOne | None = None
+    """At most so many records, drawn by chance; none: all of them."""
+    seed: int = 0
+    """The seed of that random choice."""
+
+    def __post_init__(self) -> None:
+        check_bounds(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CombineSettings:
+    how: Literal["mean", "min", "cautious", "weighted", "gated", "implicit"] = "mean"
+    """What the members say together; implicit: β (log π − log π_ref) of a policy and its reference,
+    or β log π of a policy alone."""
+    members: tuple[str, ...] = ()
+    """The rewards that are combined."""
+    weights: tuple[float, ...] = ()
+    """weighted: one for each member."""
+    k: float | None = None
+    """cautious: how many deviations are taken off; none: 1."""
+    gate: int | None = None
+    """gated: which of two members decides, 0 or 1."""
+    below: float | None = None
+    """gated: under this score the gate's own is what counts."""
+    normalise: Path | None = None
+    """Rows on whose answers each reward is brought to mean 0 and deviation 1 first; none: as they are."""
+    policy: Path | None = None
+    """implicit: the policy that was trained."""
+    reference: Path | None = None
+    """implicit: what it began as; none: likelihood alone is the reward."""
+    beta: float | None = None
+    """implicit: that of its training; none: 0.1."""
+    device: str = "auto"
+    """Where rewards score the rows of normalise: cpu, cuda, cuda:1 …; auto takes a GPU when there is one."""
+
+    def __post_init__(self) -> None:
+        implicit = self.how == "implicit"
+        if implicit and self.policy is None:
+            raise UserError("how implicit needs a policy")
+        if implicit == bool(self.members):
+            raise UserError(f"how {self.how} is made of {'policies' if implicit else 'members'}")
+        of_one_way = {"weights": "weighted", "k": "cautious", "gate": "gated", "below": "gated"}
+        unread = ("members", "normalise") if implicit else ("policy", "reference", "beta")
+        for name in (*unread, *(name for name, how in of_one_way.items() if how != self.how)):
+            if getattr(self, name) not in (None, ()):
+                raise UserError(f"{name} says nothing to how {self.how}; leave it out")
+        if self.how == "gated" and (self.gate not in (0, 1) or self.below is None or len(self.members) != 2):
+            raise UserError("how gated takes two members, gate (0 or 1) and below, a score of the gate")
+        if self.how == "weighted" and len(self.weights) != len(self.members):
+            raise UserError(f"{len(self.members)} members want as many weights, not {len(self.weights)}")
+
+    @property
+    def scale(self) -> float:
+        return 0.1 if self.beta is None else self.beta
+
+    @property
+    def deviations(self) -> float | None:
+        return 1.0 if self.how == "cautious" and self.k is None else self.k
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,13 +1,13 @@
-"""``plaudit prove``: tables, verdicts and exit codes, and a row of the user's own."""
+"""``python -m examples.proofs``: tables, verdicts and exit codes, and a row of the user's own."""
 
 import json
 import re
 
 import pytest
 
-from plaudit.cli.main import main
-from plaudit.lab.proofs import prove as proving
-from plaudit.lab.proofs.claim import Claim
+from examples.proofs import prove as proving
+from examples.proofs.__main__ import main
+from examples.proofs.claim import Claim
 
 OWN = """
 from torch.nn.functional import logsigmoid
@@ -29,7 +29,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_names_are_proven_and_written(folder, capsys):
-    assert main(["prove", "dpo-norm", "wpo", "--out", "here"]) == 0
+    assert main(["dpo-norm", "wpo", "--out", "here"]) == 0
     said = capsys.readouterr().out
     assert re.search(r"wpo .*reached", said)
     assert "3 claims, all hold" in said
@@ -41,26 +41,26 @@ def test_names_are_proven_and_written(folder, capsys):
 
 
 def test_beta_and_seed_are_those_that_were_asked_for(folder):
-    assert main(["prove", "r-dpo", "--beta", "1.5", "--seed", "4", "--out", "."]) == 0
+    assert main(["r-dpo", "--beta", "1.5", "--seed", "4", "--out", "."]) == 0
     written = json.loads((folder / "proof.json").read_text("utf-8"))
     assert (written["beta"], written["seed"], written["proofs"][0]["beta"]) == (1.5, 4, 1.5)
 
 
 @pytest.mark.parametrize("path", ["own_losses_here.py:row", "own_losses_here:row"])
 def test_a_row_of_ones_own_is_proven(folder, capsys, path):
-    assert main(["prove", "--own", path]) == 0
+    assert main(["--own", path]) == 0
     assert f"{path} reaches π*" in capsys.readouterr().out
 
 
 def test_a_row_that_misses_the_optimum_ends_with_one(folder, capsys):
-    assert main(["prove", "--own", "own_losses_here.py:wrong"]) == 1
+    assert main(["--own", "own_losses_here.py:wrong"]) == 1
     assert "does not rest at π*" in capsys.readouterr().out
 
 
 def test_a_claim_that_fails_ends_with_one(folder, capsys, monkeypatch):
     false = Claim(name="dpo", sentence="is nowhere near", measure=lambda lab: 0.0, low=1.0)
     monkeypatch.setattr(proving, "CLAIMS", (false,))
-    assert main(["prove", "dpo"]) == 1
+    assert main(["dpo"]) == 1
     assert "FAILS" in (said := capsys.readouterr().out)
     assert "1 claims, 1 fail" in said
 
@@ -81,5 +81,5 @@ def test_a_claim_that_fails_ends_with_one(folder, capsys, monkeypatch):
     ],
 )
 def test_faults_are_said(folder, capsys, words, complaint):
-    assert main(["prove", *words]) == 2
+    assert main(words) == 2
     assert complaint in capsys.readouterr().err

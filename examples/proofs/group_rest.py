@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from plaudit.lab.proofs.estimators import prefix_continuations
-from plaudit.lab.proofs.exact import Language, normalised_member
+from examples.proofs.estimators import prefix_continuations
+from examples.proofs.exact import Language, normalised_member
 
 STD_EPSILON = 1e-4
 TokenSolution = Callable[

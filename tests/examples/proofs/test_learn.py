@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 import torch
 
+from examples.proofs import learn
+from examples.proofs.evidence import pairs, thumbs
+from examples.proofs.exact import make_language, optimum, preferences, token_logps, total_variation
 from plaudit.errors import UserError
-from plaudit.lab.proofs import learn
-from plaudit.lab.proofs.evidence import pairs, thumbs
-from plaudit.lab.proofs.exact import make_language, optimum, preferences, token_logps, total_variation
 from plaudit.methods.preference.algorithms import preference_algorithm
 from plaudit.methods.preference.row import PreferenceAlgorithm
 

@@ -13,10 +13,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from plaudit.advantages.group import centred, leave_one_out, running_mean_baseline
-from plaudit.advantages.temporal import bandit, gae, monte_carlo, one_step
-from plaudit.lab.proofs.claim import Claim, ProofSetup
-from plaudit.lab.proofs.estimators import (
+from examples.proofs.claim import Claim, ProofSetup
+from examples.proofs.estimators import (
     Advantage,
     Estimator,
     ExactBatch,
@@ -39,7 +37,9 @@ from plaudit.lab.proofs.estimators import (
     token_sum,
     true_values,
 )
-from plaudit.lab.proofs.exact import objective_gradient
+from examples.proofs.exact import objective_gradient
+from plaudit.advantages.group import centred, leave_one_out, running_mean_baseline
+from plaudit.advantages.temporal import bandit, gae, monte_carlo, one_step
 from plaudit.losses import policy
 from plaudit.losses.divergence import k3
 from plaudit.losses.ratio import completion_log_ratio, log_ratio

@@ -8,11 +8,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from examples.proofs import estimators
+from examples.proofs.claim import Claim, ProofSetup
+from examples.proofs.claims.estimators import EXACT, TOPIC, same_gradient_claim
+from examples.proofs.exact import objective_gradient
 from plaudit.advantages.temporal import bandit
-from plaudit.lab.proofs import estimators
-from plaudit.lab.proofs.claim import Claim, ProofSetup
-from plaudit.lab.proofs.claims.estimators import EXACT, TOPIC, same_gradient_claim
-from plaudit.lab.proofs.exact import objective_gradient
 from plaudit.losses.policy import clipped, policy_gradient, unclipped
 from plaudit.losses.ratio import (
     completion_log_ratio,

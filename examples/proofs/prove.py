@@ -16,9 +16,8 @@ from rich import box
 from rich.table import Table
 from torch import Tensor
 
-from plaudit.errors import UserError
-from plaudit.lab.proofs import exact
-from plaudit.lab.proofs.claim import (
+from examples.proofs import exact
+from examples.proofs.claim import (
     Measurement,
     ProofSetup,
     converged_algorithm,
@@ -27,14 +26,15 @@ from plaudit.lab.proofs.claim import (
     measure_claim,
     proof_setup,
 )
-from plaudit.lab.proofs.claims.data import DATA_CLAIMS
-from plaudit.lab.proofs.claims.estimators import BIASED, UNBIASED
-from plaudit.lab.proofs.claims.optimum import BEST_OF_N, CLOSED_FORM_CLAIMS, KL_CLAIMS
-from plaudit.lab.proofs.claims.policy import ASCENTS, POLICY_CLAIMS
-from plaudit.lab.proofs.claims.preference import ABSOLUTE, TWO_ANSWER_CLAIMS
-from plaudit.lab.proofs.claims.staleness import OFF_POLICY_CLAIMS
-from plaudit.lab.proofs.exact import kl
-from plaudit.lab.proofs.learn import PreferenceLossRow, largest_gradient, learning_problem
+from examples.proofs.claims.data import DATA_CLAIMS
+from examples.proofs.claims.estimators import BIASED, UNBIASED
+from examples.proofs.claims.optimum import BEST_OF_N, CLOSED_FORM_CLAIMS, KL_CLAIMS
+from examples.proofs.claims.policy import ASCENTS, POLICY_CLAIMS
+from examples.proofs.claims.preference import ABSOLUTE, TWO_ANSWER_CLAIMS
+from examples.proofs.claims.staleness import OFF_POLICY_CLAIMS
+from examples.proofs.exact import kl
+from examples.proofs.learn import PreferenceLossRow, largest_gradient, learning_problem
+from plaudit.errors import UserError
 from plaudit.methods.preference.algorithms import PREFERENCE_ALGORITHMS
 
 ESTIMATORS = (*UNBIASED, *BIASED, *OFF_POLICY_CLAIMS, *KL_CLAIMS, *ASCENTS)

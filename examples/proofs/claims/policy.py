@@ -15,13 +15,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from examples.proofs import estimators, group_rest
+from examples.proofs.claim import Claim, ProofSetup
+from examples.proofs.claims.estimators import TOPIC
+from examples.proofs.exact import kl, mean_reward, objective, objective_gradient, optimum, total_variation
+from examples.proofs.learn import expected_estimator
 from plaudit.advantages.group import leave_one_out
 from plaudit.advantages.temporal import bandit
-from plaudit.lab.proofs import estimators, group_rest
-from plaudit.lab.proofs.claim import Claim, ProofSetup
-from plaudit.lab.proofs.claims.estimators import TOPIC
-from plaudit.lab.proofs.exact import kl, mean_reward, objective, objective_gradient, optimum, total_variation
-from plaudit.lab.proofs.learn import expected_estimator
 from plaudit.losses.divergence import k1
 from plaudit.losses.policy import clipped
 from plaudit.methods.policy import trpo

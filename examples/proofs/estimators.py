@@ -14,9 +14,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from examples.proofs.exact import Language, Strings, TablePolicy, token_logps
 from plaudit.advantages.group import greedy_baseline, leave_one_out, z_score
 from plaudit.advantages.temporal import gae, reward_to_go, token_rewards
-from plaudit.lab.proofs.exact import Language, Strings, TablePolicy, token_logps
 from plaudit.losses.divergence import k1
 from plaudit.losses.policy import policy_gradient
 from plaudit.losses.ratio import log_ratio, ratio
@@ -82,7 +82,7 @@ def perturbed_policy(
     """log π of a perturbed policy: the start (by default the reference) with noise of that width on its
     logits.
 
-    >>> from plaudit.lab.proofs.exact import make_language
+    >>> from examples.proofs.exact import make_language
     >>> perturbed_policy(make_language(seed=0)).exp().sum(-1).sub(1).abs().max().item() < 1e-12
     True
     """
@@ -105,7 +105,7 @@ def exact_batch(
     one). Not ordered, groups of the same answers are one group with all their chance: the same expectation
     for a loss that does not see the order, and few enough for large groups.
 
-    >>> from plaudit.lab.proofs.exact import make_language
+    >>> from examples.proofs.exact import make_language
     >>> spoken = make_language(seed=0)
     >>> seen = exact_batch(spoken, spoken.ref_logp_PY, size=3)
     >>> len(seen.share_N), round(seen.share_N.sum().item(), 12)
@@ -162,7 +162,7 @@ def prefix_values(
 ) -> Float[Tensor, "P Y T"]:
     """V before each token: the mean worth of all answers that begin so; 0 behind the end.
 
-    >>> from plaudit.lab.proofs.exact import make_language
+    >>> from examples.proofs.exact import make_language
     >>> spoken = make_language(seed=0)
     >>> one_PY = torch.ones_like(spoken.reward_PY)
     >>> bool((prefix_values(spoken.ref_logp_PY, one_PY,

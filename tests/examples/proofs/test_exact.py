@@ -5,9 +5,8 @@ import math
 import pytest
 import torch
 
-from plaudit.errors import UserError
-from plaudit.lab.proofs import exact
-from plaudit.lab.proofs.evidence import (
+from examples.proofs import exact
+from examples.proofs.evidence import (
     certain_preferences,
     pairs,
     repeated_pairs,
@@ -15,7 +14,7 @@ from plaudit.lab.proofs.evidence import (
     win_rates,
     with_flipped_labels,
 )
-from plaudit.lab.proofs.exact import (
+from examples.proofs.exact import (
     END,
     TablePolicy,
     TransformerPolicy,
@@ -25,6 +24,7 @@ from plaudit.lab.proofs.exact import (
     two_answer_language,
     with_reference,
 )
+from plaudit.errors import UserError
 
 SPOKEN = make_language(seed=3)
 BETA = 0.7

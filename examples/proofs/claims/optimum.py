@@ -6,6 +6,7 @@ lost, unless ρ is of the whole completion (Tang and Munos 2025, arXiv:2506.0947
 is claimed how far it is from the reference, and how well that distance is spent.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -15,19 +16,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from plaudit.advantages.temporal import reward_to_go
-from plaudit.evaluation.reward_models.accuracy import best_of_n_exact_kl, best_of_n_kl
-from plaudit.lab.proofs import estimators
-from plaudit.lab.proofs.claim import Claim, ProofSetup, converged_algorithm, converged_policy
-from plaudit.lab.proofs.claims.estimators import EXACT, TOPIC
-from plaudit.lab.proofs.evidence import (
+from examples.proofs import estimators
+from examples.proofs.claim import Claim, ProofSetup, converged_algorithm, converged_policy
+from examples.proofs.claims.estimators import EXACT, TOPIC
+from examples.proofs.evidence import (
     certain_preferences,
     pairs,
     uniform_distribution,
     win_rates,
     with_flipped_labels,
 )
-from plaudit.lab.proofs.exact import (
+from examples.proofs.exact import (
     Language,
     TransformerPolicy,
     kl,
@@ -39,7 +38,9 @@ from plaudit.lab.proofs.exact import (
     total_variation,
     with_reference,
 )
-from plaudit.lab.proofs.learn import OptimiserBudget, learning_problem, minimise
+from examples.proofs.learn import OptimiserBudget, learning_problem, minimise
+from plaudit.advantages.temporal import reward_to_go
+from plaudit.evaluation.reward_models.accuracy import best_of_n_kl
 from plaudit.losses.divergence import full_vocabulary_kl, k1, k2, k3
 from plaudit.losses.policy import policy_gradient
 from plaudit.losses.ratio import completion_log_ratio
@@ -430,6 +431,21 @@ def _optimum_at_kl(language: Language, far_P: Float[Tensor, " P"]) -> Float[Tens
 
 def _optimum_at_inverse_beta(language: Language, inverse_P: Float[Tensor, " P"]) -> Float[Tensor, "P Y"]:
     return tilted(language.ref_logp_PY, inverse_P[:, None] * language.reward_PY)
+
+
+def best_of_n_exact_kl(p_Y: Float[np.ndarray, " Y"], reward_Y: Float[np.ndarray, " Y"], n: int) -> float:
+    """KL(best-of-n ‖ π) = Σ_ℓ m_ℓ ln(m_ℓ / q_ℓ), in nats, where all answers can be written out.
+    q_ℓ is the chance of an answer of reward ℓ, and m_ℓ = F_ℓⁿ − F_{<ℓ}ⁿ that the best of n has it; among
+    equals a fair coin decides, so that within a level nothing changes. At most ln n − (n − 1)/n, and less
+    where answers share a reward (Beirami et al. 2024, arXiv:2401.01879)."""
+    if n < 1 or not np.isclose(p_Y.sum(), 1):
+        raise ValueError(f"n {n} and chances that add up to {p_Y.sum()}: expected 1 or more, and 1")
+    _, level_Y = np.unique(reward_Y, return_inverse=True)
+    q_L = np.bincount(level_Y, p_Y)
+    # Divided by its own sum, F ends at exactly 1, and the top level loses no mass to rounding.
+    up_to_L = np.cumsum(q_L) / q_L.sum()
+    m_L = up_to_L**n - np.concatenate(([0.0], up_to_L[:-1])) ** n
+    return float(sum(m * math.log(m / q) for m, q in zip(m_L, q_L / q_L.sum(), strict=True) if m > 0))
 
 
 def _exact_kls(language: Language, reward_PY: Float[Tensor, "P Y"], n: int) -> list[float]:

@@ -12,10 +12,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from examples.proofs.estimators import Estimator, ExactBatch, prefix_values
+from examples.proofs.evidence import Pairs, Thumbs, repeated_pairs
+from examples.proofs.exact import Language, LearningPolicy, TablePolicy, token_logps
 from plaudit.errors import UserError
-from plaudit.lab.proofs.estimators import Estimator, ExactBatch, prefix_values
-from plaudit.lab.proofs.evidence import Pairs, Thumbs, repeated_pairs
-from plaudit.lab.proofs.exact import Language, LearningPolicy, TablePolicy, token_logps
 from plaudit.losses.preference import CompletionLogps, match_sorted
 from plaudit.losses.ratio import log_ratio, ratio
 from plaudit.methods.policy.row import AdvantageInputs, LossCounts, PolicyAlgorithm, SurrogateInputs
@@ -74,8 +74,8 @@ def learning_problem(
 ) -> LearningProblem:
     """The task; for a row that sorts its batch, pairs are repeated instead of weighed.
 
-    >>> from plaudit.lab.proofs.evidence import pairs
-    >>> from plaudit.lab.proofs.exact import make_language
+    >>> from examples.proofs.evidence import pairs
+    >>> from examples.proofs.exact import make_language
     >>> from plaudit.methods.preference.algorithms import preference_algorithm
     >>> spoken = make_language(seed=0)
     >>> dpo = learning_problem(preference_algorithm("dpo"), pairs(spoken), spoken)
@@ -175,9 +175,9 @@ def minimise_table(
 def largest_gradient(problem: LearningProblem, logp_PY: Float[Tensor, "P Y"]) -> float:
     """The largest entry of the expected loss's gradient by a table's logits, at this policy: 0 if it rests.
 
-    >>> from plaudit.lab.proofs.evidence import pairs
-    >>> from plaudit.lab.proofs.exact import optimum
-    >>> from plaudit.lab.proofs.exact import make_language
+    >>> from examples.proofs.evidence import pairs
+    >>> from examples.proofs.exact import optimum
+    >>> from examples.proofs.exact import make_language
     >>> from plaudit.methods.preference.algorithms import preference_algorithm
     >>> spoken = make_language(seed=0)
     >>> problem = learning_problem(preference_algorithm("dpo"), pairs(spoken), spoken)

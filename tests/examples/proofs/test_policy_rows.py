@@ -6,16 +6,16 @@ from dataclasses import replace
 import pytest
 import torch
 
-from plaudit.cli.main import main
-from plaudit.lab.proofs.claim import measure_claim, proof_setup
-from plaudit.lab.proofs.claims.policy import (
+from examples.proofs.__main__ import main
+from examples.proofs.claim import measure_claim, proof_setup
+from examples.proofs.claims.policy import (
     POLICY_CLAIMS,
     AscentSchedule,
     ascent_distance,
     converged_by_ascent,
 )
-from plaudit.lab.proofs.estimators import ExactBatch
-from plaudit.lab.proofs.exact import (
+from examples.proofs.estimators import ExactBatch
+from examples.proofs.exact import (
     END,
     TransformerPolicy,
     make_language,
@@ -23,7 +23,7 @@ from plaudit.lab.proofs.exact import (
     total_variation,
     two_answer_language,
 )
-from plaudit.lab.proofs.group_rest import (
+from examples.proofs.group_rest import (
     fixed_point,
     group_advantages,
     k2_solution,
@@ -31,7 +31,7 @@ from plaudit.lab.proofs.group_rest import (
     two_answer_fixed_point,
     two_answer_fixed_point_in_the_limit,
 )
-from plaudit.lab.proofs.learn import expected_estimator
+from examples.proofs.learn import expected_estimator
 from plaudit.losses.divergence import k1, k2, k3
 from plaudit.methods.policy.algorithms import policy_algorithm
 from plaudit.methods.policy.batch import ExperienceTensors, GroupRef, Round
@@ -299,9 +299,9 @@ def test_the_loss_is_the_one_of_the_trainer(name):
 
 
 def test_the_command_knows_rows_of_policy_optimisation_by_name(capsys):
-    assert main(["prove", "rloo", "dr-grpo"]) == 0
+    assert main(["rloo", "dr-grpo"]) == 0
     said = capsys.readouterr().out
     assert "KL in the reward: reaches π*" in said
     assert "3 claims, all hold" in said
-    assert main(["prove", "gropo"]) == 2
+    assert main(["gropo"]) == 2
     assert "did you mean grpo?" in capsys.readouterr().err
