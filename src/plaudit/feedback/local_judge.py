@@ -143,8 +143,8 @@ class LocalChat(WithLedger):
         if sources := request.question.pictures:
             if encoder.read_extras is None:
                 raise UserError(f"{self.folder}: this model sees no pictures, and a prompt has one")
-            seen = (Part(kind="image", source=source) for source in sources)
-            return (Message(role="user", content=(*seen, Part(kind="text", text=text))),)
+            images = (Part(kind="image", source=source) for source in sources)
+            return (Message(role="user", content=(*images, Part(kind="text", text=text))),)
         return text if encoder.chat_format is None else user_turn(text)
 
     def _written(self, requests: Sequence[ChatRequest]) -> list[Reply | str]:

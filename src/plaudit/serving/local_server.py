@@ -11,7 +11,6 @@ from contextlib import closing, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import chain
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -22,7 +21,7 @@ from plaudit.models.load import ONE_MODEL_AT_A_TIME, with_adapter
 from plaudit.models.policy import Policy
 from plaudit.rollouts.local import LocalSampler
 from plaudit.rollouts.sampler import Answer, GenerationRequest, Rollout, SamplingSettings, prompt_tokens
-from plaudit.serving import chat
+from plaudit.serving import completions
 from plaudit.serving.proof import policy_logps
 from plaudit.serving.weight_files import HeldWeights, WrongWeightsError
 
@@ -39,7 +38,6 @@ class SamplingModel:
         self._sampler = LocalSampler(folder, device=device, dtype=dtype)
         self._held = HeldWeights()
         self._adapter: str | None = None
-        self._pictures = TemporaryDirectory(prefix="plaudit-pictures-")
         # One at a time: what is answered side by side is rounded otherwise than alone.
         self._turn = threading.Lock()
         self._running = threading.Event()
@@ -125,24 +123,24 @@ class SamplingModel:
         return {"choices": [_choice(index, rollout, version) for index, rollout in enumerate(rollouts)]}
 
     def _chat(self, body: Mapping[str, Any]) -> "Reply":
-        question = chat.read_question(body, self.folder.name)
+        question = completions.read_question(body, self.folder.name)
         self._running.wait()
         if question.streamed:
             return self._streamed(question)
-        with self._turn, chat.with_files(question, Path(self._pictures.name)) as turns:
-            shown = self._sampler.encode(turns)
-            [rollouts] = self._sampler.generate([shown], question.settings, n=question.answers)
+        with self._turn, completions.with_files(question) as turns:
+            prompt = self._sampler.encode(turns)
+            [rollouts] = self._sampler.generate([prompt], question.settings, n=question.answers)
         answers = [rollout.answer for rollout in rollouts]
-        return question.completion(answers, len(prompt_tokens(shown)))
+        return question.completion(answers, len(prompt_tokens(prompt)))
 
-    def _streamed(self, question: chat.ChatQuestion) -> Generator[dict[str, Any]]:
+    def _streamed(self, question: completions.ChatQuestion) -> Generator[dict[str, Any]]:
         # Answers one behind the other, by the same draws as whole ones.
-        with self._turn, chat.with_files(question, Path(self._pictures.name)) as turns:
+        with self._turn, completions.with_files(question) as turns:
             for index in range(question.answers):
                 pieces = self._sampler.stream(turns, question.settings, index)
                 yield question.chunk(index, {"role": "assistant", "content": ""})
                 answer = yield from _chunks(question, index, pieces)
-                yield question.chunk(index, {}, chat.finish_reason(answer))
+                yield question.chunk(index, {}, completions.finish_reason(answer))
 
     def _logps_of(self, ids: tuple[int, ...]) -> list[dict[str, Any] | None]:
         logps = policy_logps(self.policy, [ids]).tolist()
@@ -154,7 +152,7 @@ Reply = dict[str, Any] | Generator[dict[str, Any]]
 
 
 def _chunks(
-    question: chat.ChatQuestion, index: int, pieces: Generator[str, None, Answer]
+    question: completions.ChatQuestion, index: int, pieces: Generator[str, None, Answer]
 ) -> Generator[dict[str, Any], None, Answer]:
     while True:
         try:

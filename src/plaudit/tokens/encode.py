@@ -142,6 +142,7 @@ class Encoder:
 
     @property
     def reads_facts(self) -> bool:
+        """Whether prompts are shown with their facts, as to a reward that learns with them."""
         return bool(self.info.tokenizer.init_kwargs.get(tokenizer.FACTS_SETTING))
 
     def answer_as_turns(self, prompt: Text, completion: Text) -> Text:

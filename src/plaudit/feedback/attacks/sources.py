@@ -44,9 +44,9 @@ class Template:
         halves = " ".join(parts[:middle]), " ".join(parts[middle:])
         filled: dict[str, str] = dict(zip(_PLACES, (words, *halves), strict=True))
         turns = [Message(role=turn.role, content=_filled(words_of(turn), filled)) for turn in self.turns]
-        if seen := tuple(picture_parts((last,))):
+        if images := tuple(picture_parts((last,))):
             n = next(n for n, turn in enumerate(turns) if turn.role == "user")
-            turns[n] = replace(turns[n], content=(*seen, *parts_of(turns[n])))
+            turns[n] = replace(turns[n], content=(*images, *parts_of(turns[n])))
         return Attempt(
             turns=(*before, *turns),
             category=attempt.category,

@@ -71,8 +71,8 @@ class ReplyLedger:
     def key(self, request: ChatRequest) -> str:
         """The hash of everything that a reply depends on."""
         # By their pixels: the same one under another name is not asked about anew.
-        seen = tuple(map(sound_id, request.question.pictures))
-        wanted = {"words": request.words, "seed": request.seed, "pictures": seen}
+        ids = tuple(map(sound_id, request.question.pictures))
+        wanted = {"words": request.words, "seed": request.seed, "pictures": ids}
         fields = {
             **self.identity,
             "wording": request.question.version,

@@ -200,8 +200,7 @@ def prepare_reward(
 ) -> tuple[TrainingJob[RewardMicrobatch], PreflightSubject]:
     """Read the rows and load one reward model: what is trained, and what is checked before."""
     settings, ranks, tokens_at_once = config.reward, run.ranks, config.memory.tokens_at_once
-    if settings.facts:
-        run.encoder.info.tokenizer.init_kwargs[FACTS_SETTING] = True
+    run.encoder.info.tokenizer.init_kwargs.update({FACTS_SETTING: True} if settings.facts else {})
     rows = load_rows(config, run.encoder, partial(encode_judged_rows, settings), run.folder)
     loss = select_loss(_with_pretraining_loss(settings, rows.train, discriminate), rows.train, config.rows)
     refuse_other_held_out_kind(rows.train, rows.held_out)
@@ -217,7 +216,6 @@ def prepare_reward(
     train = bootstrap_rows(rows.train, config.ensemble, config.seed)
     sample_rows = rows.held_out or rows.train
     samples_here = ranks.is_first or config.divides_weights or ranks.sequence is not None
-
     evaluate, held_out_rows = _held_out_fns(objective, rows.held_out, ranks, tokens_at_once)
     run.note(*rows.notes, loss.sentence, *notes)
     job = TrainingJob(

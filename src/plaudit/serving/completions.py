@@ -6,10 +6,11 @@ Pictures come as data URLs. A server that fetched an address, or opened a file, 
 import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from plaudit.data.fields import Node
@@ -91,17 +92,16 @@ def read_question(body: Mapping[str, Any], model: str) -> ChatQuestion:
 
 
 @contextmanager
-def with_files(question: ChatQuestion, folder: Path) -> Iterator[Turns]:
-    """The turns with each picture as a file of this folder, while they are answered.
-    By names as short as a hash, since what is computed of a picture is kept by its name."""
-    with ExitStack() as files:
+def with_files(question: ChatQuestion) -> Iterator[Turns]:
+    """The turns with each picture as a file, while they are answered.
+    What is computed of a picture is kept by its name, and a name of megabytes would be kept as well."""
+    with TemporaryDirectory(prefix="plaudit-") as folder:
 
         def stored(part: Part) -> Part:
             if part.source is None:
                 return part
-            path = folder / f"{blake2b(part.source.encode(), digest_size=16).hexdigest()}.png"
+            path = Path(folder) / f"{blake2b(part.source.encode(), digest_size=16).hexdigest()}.png"
             open_picture(part.source).save(path)
-            files.callback(path.unlink, missing_ok=True)
             return replace(part, source=str(path))
 
         yield tuple(
