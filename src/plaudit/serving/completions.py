@@ -65,9 +65,8 @@ def read_question(body: Mapping[str, Any], model: str) -> ChatQuestion:
     for name in _NOT_SERVED:
         if body.get(name):
             raise UserError(f"{name}: not served here; leave it out")
-    given = {name: body[name] for name in ("temperature", "top_p", "top_k", "min_p") if body.get(name)}
-    if body.get("temperature") == 0:
-        given["temperature"] = 0
+    names = ("temperature", "top_p", "top_k", "min_p")
+    given = {name: body[name] for name in names if body.get(name) is not None}
     room, seed, stop = (body.get(name) for name in ("max_tokens", "seed", "stop"))
     settings = SamplingSettings(
         max_tokens=room or body.get("max_completion_tokens") or MOST_TOKENS,

@@ -242,7 +242,7 @@ class Encoder:
 
     def _encode_row(self, prompt: Text, completions: Sequence[Text], origin: str) -> EncodedRow:
         if self.reads_facts and not any(turn.facts for turn in turns_of(prompt)):
-            raise UserError("the row has no facts (a field of that name), and the reward learns with them")
+            raise UserError("the row has no field facts, which the reward was taught to read")
         answers_given = [self.answer_as_turns(prompt, completion) for completion in completions]
         prompt, answers_given, extras = self._read_row(self.prompt_as_turns(prompt), answers_given)
         if not answers_given:

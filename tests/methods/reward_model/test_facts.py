@@ -63,7 +63,7 @@ def test_with_them_a_reward_learns_what_it_cannot_without(
     bare = read_records(runs / "test.jsonl", options=ReadOptions(leave_out=("caption",))).records[0]
     [result] = reward.score_tasks([task(bare)]).rows
     assert (result == (None, None)) == (flag == "--reward.facts")
-    assert any("no facts" in reason for reason in reward.refused) == (flag == "--reward.facts")
+    assert any("field facts" in reason for reason in reward.refused) == (flag == "--reward.facts")
 
 
 def test_a_policy_is_never_shown_them_and_they_stay_with_written_rows(runs: Path) -> None:
