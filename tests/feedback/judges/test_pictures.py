@@ -10,7 +10,16 @@ import pytest
 from PIL import Image
 
 from plaudit.data.judging import outcomes
-from plaudit.data.records import Comparison as Pair, Message, Part, Task, assistant_turn, record_to_dict
+from plaudit.data.records import (
+    Comparison as Pair,
+    Message,
+    Part,
+    Prompt,
+    Task,
+    assistant_turn,
+    pictures,
+    record_to_dict,
+)
 from plaudit.errors import UserError
 from plaudit.feedback.asking import ModelJudgeSettings
 from plaudit.feedback.attacks.sources import attempts_of, read_templates
