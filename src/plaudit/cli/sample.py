@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 from plaudit.cli.parser import Subparsers, add_row_options, integer, refuse_missing_models, row_options
 from plaudit.data.files import file_ending
 from plaudit.data.read import read_records
-from plaudit.data.records import Text, answer_to, plain_text, text_to_json
+from plaudit.data.records import Text, answer_to, pictures, plain_text, text_to_json
 from plaudit.data.write import check_output_path
 from plaudit.errors import UserError, located
 from plaudit.files import hub
@@ -404,7 +404,8 @@ def _prompt_batches(prompts: Sequence[_Prompt], size: int) -> Iterator[Sequence[
 
 def _format_prompt(prompt: Text) -> str:
     if isinstance(prompt, str) or len(prompt) == 1:
-        return f"> {escape_terminal(plain_text(prompt))}"
+        names = "".join(f"[{source.rpartition('/')[2][-40:]}] " for source in pictures(prompt))
+        return f"> {escape_terminal(names + plain_text(prompt))}"
     return "\n".join(f"> {turn.role}: {escape_terminal(plain_text((turn,)))}" for turn in prompt)
 
 

@@ -317,7 +317,7 @@ def _parse_row(row: RawRow, row_format: RowFormat, options: ReadOptions, label: 
             records = tuple(_with_system_turn(record, node) for record in records)
         records = tuple(columns.with_label(record, node, label) for record in records)
         records = tuple(_with_tools(record, node) for record in records)
-        records = tuple(_with_pictures(record, node, options) for record in records)
+        records = tuple(_with_facts(_with_pictures(record, node, options), node) for record in records)
     except BadRowError as error:
         return ParsedRow(raw=row, problem=error.problem_at(row.origin))
     except LeftOutError as reason:
@@ -359,6 +359,13 @@ def _with_pictures(record: Record, row: Node, options: ReadOptions) -> Record:
         return replace(record, prompt=turns, metadata=rest)
     record = _with_prompt(record, turns[:n], _as_turn)
     return replace(record, completion=turns[n:]) if turns[n:] else record  # pyright: ignore
+
+
+def _with_facts(record: Record, row: Node) -> Record:
+    if (node := row.optional("facts")) is None or not record.prompt:
+        return record
+    *before, last = turns_of(record.prompt)
+    return _with_prompt(record, (*before, replace(last, facts=node.text())), _as_turn)
 
 
 def _with_turns_of_transcript(record: Record) -> Record:

@@ -8,7 +8,7 @@ turn, so they go wherever it goes.
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any, Literal, cast, get_args
 
 from plaudit.errors import UserError
@@ -72,6 +72,8 @@ class Message:
     """Of a tool's turn, the call that it answers."""
     name: str | None = None
     """Of a tool's turn, the function that it is the result of."""
+    facts: str | None = None
+    """Of a question, what is known beside it (a caption, the choices): for rewards alone."""
 
 
 Text = str | tuple[Message, ...]
@@ -136,6 +138,16 @@ def picture_parts(text: Text) -> Iterator[Part]:
     for message in () if isinstance(text, str) else text:
         if not isinstance(message.content, str):
             yield from (part for part in message.content if part.kind == "image")
+
+
+def parts_of(turn: Message) -> tuple[Part, ...]:
+    return (Part(kind="text", text=turn.content),) if isinstance(turn.content, str) else turn.content
+
+
+def with_facts(turn: Message) -> Message:
+    """The turn as a reward with facts reads it: before its words (Sun et al. 2023, arXiv:2309.14525)."""
+    whole = (Part(kind="text", text=f"Facts: {turn.facts}\n\n"), *parts_of(turn))
+    return turn if turn.facts is None else replace(turn, content=whole, facts=None)
 
 
 def user_turn(content: str) -> tuple[Message, ...]:
@@ -423,7 +435,8 @@ def text_to_json(value: object) -> object:
     """
     if isinstance(value, Message):
         turn = {"role": value.role, "content": text_to_json(value.content), **tool_fields(value)}
-        turn |= {} if value.reasoning is None else {"reasoning_content": value.reasoning}
+        more = {"reasoning_content": value.reasoning, "facts": value.facts}
+        turn |= {name: words for name, words in more.items() if words is not None}
         return turn if value.trained else {**turn, "weight": 0}
     if isinstance(value, Part):
         picture = {"type": "image", "image": value.source} | ({} if value.alt is None else {"alt": value.alt})

@@ -135,7 +135,7 @@ def unread_keys(turn: Node) -> set[str]:
     """The keys of a turn that hold something and are not read."""
     is_result = roles_of(Node(value=[turn.value])) == ["tool"]
     read = {*ROLE_FIELDS, *WORDS_FIELDS, *_CALL_FIELDS, *_REASONING_FIELDS, *_TRAINED_FIELDS}
-    read |= {"tool_call_id", "name"} if is_result else set()
+    read |= {"tool_call_id", "name", "facts"} if is_result else {"facts"}
     filled = {name: node.value for name in turn.fields() if (node := turn.optional(name))}
     return {name for name, value in filled.items() if value not in ("", [], {})} - read
 
@@ -176,6 +176,7 @@ def _read_message(node: Node) -> Message:
         tool_calls=calls,
         tool_call_id=optional_name(node, "tool_call_id") if role == "tool" else None,
         name=optional_name(node, "name") if role == "tool" else None,
+        facts=optional_name(node, "facts"),
     )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from weakref import WeakValueDictionary
 
 from plaudit.data.generative_judging import CritiqueSettings, GenerativeRewardSettings, PairwiseRankerSettings
-from plaudit.data.records import Text, user_turn
+from plaudit.data.records import Message, Part, Text, user_turn
 from plaudit.errors import UserError
 from plaudit.feedback.judges.cache import Reply, ReplyCache
 from plaudit.feedback.judges.chat import TOO_LONG
@@ -140,6 +140,11 @@ class LocalChat(WithLedger):
     def _shown(self, request: ChatRequest, number: str) -> Text:
         encoder = self._model.encoder
         text = request.question.text(number, controls=encoder.info.specials)
+        if sources := request.question.pictures:
+            if encoder.read_extras is None:
+                raise UserError(f"{self.folder}: this model sees no pictures, and a prompt has one")
+            images = (Part(kind="image", source=source) for source in sources)
+            return (Message(role="user", content=(*images, Part(kind="text", text=text))),)
         return text if encoder.chat_format is None else user_turn(text)
 
     def _written(self, requests: Sequence[ChatRequest]) -> list[Reply | str]:

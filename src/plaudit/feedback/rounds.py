@@ -32,7 +32,7 @@ from plaudit.feedback.asking import check_rounds
 from plaudit.feedback.judged_rows import GROUP
 from plaudit.feedback.judges.constitution import Constitution, Principle
 from plaudit.feedback.judges.money import BYTES_A_TOKEN, Estimate, total_estimate
-from plaudit.feedback.judges.wording import Question, Wording, wording_named
+from plaudit.feedback.judges.wording import Question, Wording, with_numbers, wording_named
 from plaudit.feedback.judges.writing import Writer, Written
 from plaudit.rollouts.sampler import SamplingSettings, TextSampler
 
@@ -237,7 +237,7 @@ def drawn_drafts(
     sampler: TextSampler, records: Iterable[Record], settings: SamplingSettings, *, n: int | None = None
 ) -> tuple[list[Draft], Counter[str]]:
     """A model's answer to each prompt, or to ``n`` of them; those that are cut or empty are left out."""
-    prompts = [prompt for prompt in evaluation_prompts(records) if plain_text(prompt.prompt).strip()]
+    prompts = [each for each in evaluation_prompts(records) if plain_text(with_numbers(each.prompt)).strip()]
     prompts = some_of(prompts, n, f"drafts {settings.seed}")
     if not prompts:
         raise UserError("there is no prompt among these rows that anybody could answer")

@@ -17,6 +17,7 @@ from plaudit.data.records import (
     Part,
     Record,
     Text,
+    parts_of,
     plain_text,
     turns_of,
 )
@@ -38,7 +39,7 @@ def placed(record: Record, row: Node, folder: Path) -> tuple[Message, ...]:
     if sources and not places:
         first = next((n for n, turn in enumerate(made) if turn.role == "user"), 0)
         parts = tuple(Part(kind="image", source=source) for source in sources)
-        made[first] = replace(made[first], content=(*parts, *_parts(made[first])))
+        made[first] = replace(made[first], content=(*parts, *parts_of(made[first])))
     return tuple(made)
 
 
@@ -60,19 +61,17 @@ def _sources(row: Node) -> Iterator[str]:
             yield inner.text()
 
 
-def _parts(turn: Message) -> tuple[Part, ...]:
-    return (Part(kind="text", text=turn.content),) if isinstance(turn.content, str) else turn.content
-
-
 def _is_place(part: Part) -> bool:
     return part.kind == "image" and part.source is None
 
 
 def _places(turn: Message) -> int:
     marks = (
-        0 if turn.role == "assistant" else sum(len(_PLACE.findall(part.text or "")) for part in _parts(turn))
+        0
+        if turn.role == "assistant"
+        else sum(len(_PLACE.findall(part.text or "")) for part in parts_of(turn))
     )
-    return marks + sum(map(_is_place, _parts(turn)))
+    return marks + sum(map(_is_place, parts_of(turn)))
 
 
 def _content(turn: Message, left: Iterator[str], folder: Path, *, marked: bool) -> str | tuple[Part, ...]:
@@ -80,7 +79,7 @@ def _content(turn: Message, left: Iterator[str], folder: Path, *, marked: bool) 
     if isinstance(turn.content, str) and (turn.role == "assistant" or not (marked and _places(turn))):
         return turn.content
     parts: list[Part] = []
-    for part in _parts(turn):
+    for part in parts_of(turn):
         if part.kind == "image":
             source = next(left, None) if part.source is None else resolved(part.source, folder)
             if source is None:
@@ -100,11 +99,9 @@ def with_part_of_pictures(text: Text, share: float) -> Text:
     key = plain_text(text)
 
     def changed(turn: Message) -> Message:
-        if isinstance(turn.content, str):
-            return turn
         parts = (
             part if part.source is None else replace(part, source=part_of(part.source, share, key))
-            for part in turn.content
+            for part in parts_of(turn)
         )
         return replace(turn, content=tuple(parts))
 

@@ -493,9 +493,9 @@ class LocalSampler:
         groups = self.generate([self.encode(prompt) for prompt in prompts], settings, n=n)
         return [[rollout.answer for rollout in group] for group in groups]
 
-    def stream(self, prompt: Text, settings: SamplingSettings) -> Generator[str, None, Answer]:
-        """The first answer to a prompt, in pieces as they come; the generator returns it whole."""
-        [request] = self.requests_for([self.encode(prompt)], settings, 1)
+    def stream(self, prompt: Text, settings: SamplingSettings, draw: int = 0) -> Generator[str, None, Answer]:
+        """An answer to a prompt, in pieces as they come; the generator returns it whole."""
+        [*_, request] = self.requests_for([self.encode(prompt)], settings, draw + 1)
         return self._stream_pieces(request, settings)
 
     def _stream_pieces(

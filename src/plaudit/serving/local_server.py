@@ -1,4 +1,4 @@
-"""A sampling server without vLLM: plaudit's own sampler behind the routes that a vLLM server has.
+"""A sampling server without vLLM: plaudit's own sampler behind the routes that a vLLM server has, and chats.
 
 It answers one question at a time, so that an answer depends on nothing but the weights and the question: a
 run that asks again after a crash gets the same tokens, to the bit.
@@ -6,8 +6,10 @@ run that asks again after a crash gets the same tokens, to the bit.
 
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,7 +20,8 @@ from plaudit.errors import UserError
 from plaudit.models.load import ONE_MODEL_AT_A_TIME, with_adapter
 from plaudit.models.policy import Policy
 from plaudit.rollouts.local import LocalSampler
-from plaudit.rollouts.sampler import GenerationRequest, Rollout, SamplingSettings
+from plaudit.rollouts.sampler import Answer, GenerationRequest, Rollout, SamplingSettings, prompt_tokens
+from plaudit.serving import completions
 from plaudit.serving.proof import policy_logps
 from plaudit.serving.weight_files import HeldWeights, WrongWeightsError
 
@@ -39,11 +42,12 @@ class SamplingModel:
         self._turn = threading.Lock()
         self._running = threading.Event()
         self._running.set()
-        self.routes: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+        self.routes: dict[str, Callable[[Mapping[str, Any]], Reply]] = {
             "GET /health": lambda body: {},
             "GET /v1/models": self._models,
             "GET /weight_info": lambda body: {"weight_version": self.version},
             "POST /inference/v1/generate": self._generate,
+            "POST /v1/chat/completions": self._chat,
             "POST /init_weight_transfer_engine": self._begin,
             "POST /pause": self._pause,
             "POST /resume": self._resume,
@@ -118,9 +122,43 @@ class SamplingModel:
         # The next question need not wait for these to be written down.
         return {"choices": [_choice(index, rollout, version) for index, rollout in enumerate(rollouts)]}
 
+    def _chat(self, body: Mapping[str, Any]) -> "Reply":
+        question = completions.read_question(body, self.folder.name)
+        self._running.wait()
+        if question.streamed:
+            return self._streamed(question)
+        with self._turn, completions.with_files(question) as turns:
+            prompt = self._sampler.encode(turns)
+            [rollouts] = self._sampler.generate([prompt], question.settings, n=question.answers)
+        answers = [rollout.answer for rollout in rollouts]
+        return question.completion(answers, len(prompt_tokens(prompt)))
+
+    def _streamed(self, question: completions.ChatQuestion) -> Generator[dict[str, Any]]:
+        # Answers one behind the other, by the same draws as whole ones.
+        with self._turn, completions.with_files(question) as turns:
+            for index in range(question.answers):
+                pieces = self._sampler.stream(turns, question.settings, index)
+                yield question.chunk(index, {"role": "assistant", "content": ""})
+                answer = yield from _chunks(question, index, pieces)
+                yield question.chunk(index, {}, completions.finish_reason(answer))
+
     def _logps_of(self, ids: tuple[int, ...]) -> list[dict[str, Any] | None]:
         logps = policy_logps(self.policy, [ids]).tolist()
         return [None, *({str(token): {"logprob": x}} for token, x in zip(ids[1:], logps, strict=True))]
+
+
+Reply = dict[str, Any] | Generator[dict[str, Any]]
+"""What a route answers, whole or in pieces."""
+
+
+def _chunks(
+    question: completions.ChatQuestion, index: int, pieces: Generator[str, None, Answer]
+) -> Generator[dict[str, Any], None, Answer]:
+    while True:
+        try:
+            yield question.chunk(index, {"content": next(pieces)})
+        except StopIteration as end:
+            return end.value
 
 
 def _choice(index: int, rollout: Rollout, version: str) -> dict[str, Any]:
@@ -164,9 +202,25 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(413, {"error": f"{length:,} bytes are too many"})
         else:
             try:
-                self._send(200, route(json.loads(self.rfile.read(length) or b"{}")))
+                reply = route(json.loads(self.rfile.read(length) or b"{}"))
+                first = None if isinstance(reply, dict) else next(reply)
             except (UserError, WrongWeightsError, ValueError, KeyError, TypeError) as error:
                 self._send(400, {"error": f"{type(error).__name__}: {error}"})
+                return
+            if isinstance(reply, dict):
+                self._send(200, reply)
+            else:
+                self._send_pieces(first, reply)
+
+    def _send_pieces(self, first: object, rest: Generator[dict[str, Any]]) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.end_headers()
+        # Where nobody listens any more, nothing more is drawn, and the next one may ask.
+        with closing(rest), suppress(ConnectionError):
+            for piece in chain([first], rest):
+                self.wfile.write(b"data: " + json.dumps(piece).encode() + b"\n\n")
+            self.wfile.write(b"data: [DONE]\n\n")
 
     def _send(self, status: int, reply: Mapping[str, Any]) -> None:
         content = json.dumps(reply).encode()

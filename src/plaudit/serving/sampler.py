@@ -213,7 +213,10 @@ class RemoteSampler:
     def _question(self, requests: Sequence[GenerationRequest], settings: SamplingSettings) -> Question:
         first = requests[0]
         if first.extras:
-            raise UserError("servers are asked in tokens alone: prompts with pictures need --sampler local")
+            raise UserError(
+                "a prompt shows pictures, and servers take these beside tokens only as their own release "
+                "packs them (docs/scale.md): draw by --sampler local"
+            )
         digest = blake2b(f"{settings.seed}/{first.prompt}".encode(), digest_size=6)
         return Question(
             prompt=first.prompt,

@@ -14,10 +14,11 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "serve",
-        help="draw answers for a run in another process, or on another machine",
+        help="draw answers for a run in another process, or for whoever chats with it",
         description=(
             "Draws answers for a run that is told --sampler http://HOST:PORT, with the weights that the run "
-            "sends; plaudit's own sampler, where there is no vLLM. It answers one question at a time."
+            "sends; plaudit's own sampler, where there is no vLLM. OpenAI's clients talk to it at "
+            "/v1/chat/completions, with pictures where the model sees. It answers one question at a time."
         ),
     )
     parser.add_argument("--model", required=True, help="the folder that the run starts from, or a hub name")

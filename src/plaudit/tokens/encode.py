@@ -29,6 +29,7 @@ from plaudit.data.records import (
     split_tools,
     turns_of,
     user_turn,
+    with_facts,
 )
 from plaudit.errors import UserError
 from plaudit.files.model_folder import sees_pictures
@@ -136,7 +137,13 @@ class Encoder:
     def prompt_as_turns(self, prompt: Text) -> Text:
         """The prompt as the model is asked it: a string becomes the user's turn, unless text is raw."""
         # A document has no prompt and is no answer to anything: it stays outside of the template.
-        return user_turn(prompt) if isinstance(prompt, str) and prompt and self.asks_in_turns else prompt
+        turns = user_turn(prompt) if isinstance(prompt, str) and prompt and self.asks_in_turns else prompt
+        return turns if isinstance(turns, str) or not self.reads_facts else tuple(map(with_facts, turns))
+
+    @property
+    def reads_facts(self) -> bool:
+        """Whether prompts are shown with their facts, as to a reward that learns with them."""
+        return bool(self.info.tokenizer.init_kwargs.get(tokenizer.FACTS_SETTING))
 
     def answer_as_turns(self, prompt: Text, completion: Text) -> Text:
         """An answer as the model gives it to this prompt of a row: the assistant's turn behind a user's."""
@@ -234,6 +241,8 @@ class Encoder:
             raise type(error)(f"{origin}: {error}" if origin else str(error)) from error
 
     def _encode_row(self, prompt: Text, completions: Sequence[Text], origin: str) -> EncodedRow:
+        if self.reads_facts and not any(turn.facts for turn in turns_of(prompt)):
+            raise UserError("the row has no field facts, which the reward was taught to read")
         answers_given = [self.answer_as_turns(prompt, completion) for completion in completions]
         prompt, answers_given, extras = self._read_row(self.prompt_as_turns(prompt), answers_given)
         if not answers_given:

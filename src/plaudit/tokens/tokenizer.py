@@ -22,8 +22,8 @@ from transformers.utils import logging as hub_logging
 from plaudit.errors import UserError, first_line
 from plaudit.files import model_folder
 
-TEXT_SETTING = "plaudit_text"
-"""What tokenizer_config.json calls how plain text is asked: the choice travels with the tokenizer's files."""
+TEXT_SETTING, FACTS_SETTING = "plaudit_text", "plaudit_facts"
+"""How plain text is asked, and whether facts are read: the choices travel with the tokenizer's files."""
 CUT = "\ufdd2"
 """Stands inside a control token that is somebody's words: the tokens on its two sides are made apart.
 

@@ -159,7 +159,7 @@ class RowFormat:
         if self.optional_fields is None:
             return ()
         generic = (SYSTEM_FIELD,) if self.is_generic else ()
-        always = (TOOLS_FIELD, *PICTURE_FIELDS, *generic)
+        always = (TOOLS_FIELD, "facts", *PICTURE_FIELDS, *generic)
         read = {*self.schema, *self.optional_fields, *(self.names or {}).values(), *always}
         return tuple(name for name in fields if name not in {path.partition(".")[0] for path in read})
 

@@ -22,6 +22,7 @@ from plaudit.data.records import (
     Task,
     Text,
     assistant_turn,
+    pictures,
     plain_text,
     record_to_dict,
     text_to_json,
@@ -30,6 +31,7 @@ from plaudit.data.records import (
 from plaudit.data.turns import read_messages
 from plaudit.errors import UserError
 from plaudit.files import atomic, exact_json
+from plaudit.files.pictures import picture_id
 
 DECIDED = 0.5
 """The chance from which on an answer counts as having done what it was asked about."""
@@ -56,7 +58,7 @@ class Attempt:
 
     @property
     def group(self) -> str:
-        return self.unit or self.words
+        return self.unit or " ".join([self.words, *map(picture_id, pictures(self.turns))])
 
     @property
     def words(self) -> str:

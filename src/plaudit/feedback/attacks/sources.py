@@ -1,14 +1,14 @@
 """Where attacks and what stands beside them come from: rows, rewordings, and rows of harmless prompts."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from plaudit.config import did_you_mean
-from plaudit.data.records import Message, Record, turns_of, words_of
+from plaudit.data.records import Message, Record, parts_of, picture_parts, turns_of, words_of
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.generate import EvaluationPrompt, evaluation_prompts
 from plaudit.feedback.attacks.attempt import NO_CATEGORY, Attempt
@@ -43,7 +43,10 @@ class Template:
         middle = (len(parts) + 1) // 2
         halves = " ".join(parts[:middle]), " ".join(parts[middle:])
         filled: dict[str, str] = dict(zip(_PLACES, (words, *halves), strict=True))
-        turns = tuple(Message(role=turn.role, content=_filled(words_of(turn), filled)) for turn in self.turns)
+        turns = [Message(role=turn.role, content=_filled(words_of(turn), filled)) for turn in self.turns]
+        if images := tuple(picture_parts((last,))):
+            n = next(n for n, turn in enumerate(turns) if turn.role == "user")
+            turns[n] = replace(turns[n], content=(*images, *parts_of(turns[n])))
         return Attempt(
             turns=(*before, *turns),
             category=attempt.category,

@@ -20,7 +20,7 @@ from plaudit.feedback.judges.ledger import ChatRequest, ReplyLedger, WithLedger
 from plaudit.feedback.judges.money import FREE, CapReachedError, Prices, Purse
 from plaudit.files.user_code import accepted_arguments, call_user_function
 
-ARGUMENTS = ("question", "temperature", "max_tokens", "seed", "words")
+ARGUMENTS = ("question", "temperature", "max_tokens", "seed", "words", "pictures")
 """What a function may take, by name; ``question`` it must."""
 _FIELDS = ("text", "odds", "refused", "cut")
 _EXPECTED = "expected a text, or a mapping with text, odds, refused or cut"
@@ -86,8 +86,10 @@ class FunctionChat(WithLedger):
             "max_tokens": request.max_tokens,
             "seed": request.seed,
             "words": request.words,
+            "pictures": request.question.pictures,
         }
-        accepted = accepted_arguments(self.word, self.function, ARGUMENTS, required=ARGUMENTS[:1])
+        required = ("question", "pictures") if request.question.pictures else ARGUMENTS[:1]
+        accepted = accepted_arguments(self.word, self.function, ARGUMENTS, required=required)
         try:
             with self.ledger.reserved(request):
                 value = call_user_function(

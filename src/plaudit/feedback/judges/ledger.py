@@ -12,7 +12,10 @@ from typing import Protocol
 
 from plaudit.feedback.judges.cache import Reply, ReplyCache, cache_key
 from plaudit.feedback.judges.money import FREE, Estimate, Prices, Purse, estimated_tokens
-from plaudit.feedback.judges.wording import Conversation, Question
+from plaudit.feedback.judges.wording import Conversation, Question, sound_id
+
+PICTURE_TOKENS = 1500
+"""The most tokens that servers count for a picture of `LONG_SIDE` pixels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +29,10 @@ class ChatRequest:
     max_tokens: int = 512
     seed: int | None = None
     """What tells one draw of the same question from another."""
+
+    def prompt_tokens(self, number: str = "0" * 16) -> int:
+        """How many tokens the question has, rather more than less."""
+        return estimated_tokens(self.question.text(number)) + PICTURE_TOKENS * len(self.question.pictures)
 
 
 class WithLedger(Protocol):
@@ -63,7 +70,9 @@ class ReplyLedger:
 
     def key(self, request: ChatRequest) -> str:
         """The hash of everything that a reply depends on."""
-        wanted = {"words": request.words, "seed": request.seed}
+        # By their pixels: the same one under another name is not asked about anew.
+        ids = tuple(map(sound_id, request.question.pictures))
+        wanted = {"words": request.words, "seed": request.seed, "pictures": ids}
         fields = {
             **self.identity,
             "wording": request.question.version,
@@ -100,7 +109,7 @@ class ReplyLedger:
         self.purse.pay(f"{key} lost {number}", *self._most(request))
 
     def _most(self, request: ChatRequest) -> tuple[float, int]:
-        prompt = estimated_tokens(request.question.text("0" * 16))
+        prompt = request.prompt_tokens()
         cost = 0.0 if self.prices is None else self.prices.cost(prompt, request.max_tokens)
         return cost, prompt + request.max_tokens
 
@@ -117,7 +126,7 @@ class ReplyLedger:
     def cost(self, request: ChatRequest, reply: Reply) -> tuple[float, int]:
         """What a reply cost and how many tokens it took; by its length where nobody has counted."""
         prompt, replied = reply.prompt_tokens, reply.reply_tokens
-        prompt = estimated_tokens(request.question.text(reply.number)) if prompt is None else prompt
+        prompt = request.prompt_tokens(reply.number) if prompt is None else prompt
         replied = estimated_tokens(reply.text) if replied is None else replied
         return (0.0 if self.prices is None else self.prices.cost(prompt, replied)), prompt + replied
 
@@ -125,7 +134,7 @@ class ReplyLedger:
         by_key = {self.key(request): request for request in requests}
         cached = {key: reply for key in by_key if (reply := self.cache.find(key)) is not None}
         left = [request for key, request in by_key.items() if key not in cached]
-        prompt = sum(estimated_tokens(request.question.text("0" * 16)) for request in left)
+        prompt = sum(request.prompt_tokens() for request in left)
         reply = sum(request.max_tokens for request in left)
         cost = None
         if self.prices is not None:

@@ -33,7 +33,14 @@ from plaudit.feedback.judges.ledger import Asker, ChatRequest
 from plaudit.feedback.judges.money import Estimate
 from plaudit.feedback.judges.replies import Read, Reader, drawn_forms, plain_forms
 from plaudit.feedback.judges.rubric import read_rubric
-from plaudit.feedback.judges.wording import Question, ShownPair, Wording, pair_question, wording_named
+from plaudit.feedback.judges.wording import (
+    Question,
+    ShownPair,
+    Wording,
+    pair_question,
+    refuse_pictures,
+    wording_named,
+)
 
 Rated = tuple[float, str]
 """What an answer is worth by itself, and the judge's words on it."""
@@ -236,6 +243,7 @@ class ModelJudge:
         return replace(found, rationale="\n\n".join((f"{scoring.unit} {points}", *words)))
 
     def _score_requests(self, case: _Case, answer: Text, scoring: modes.Scoring) -> list[ChatRequest]:
+        refuse_pictures(answer)
         prompt = case.task.prompt
         return [
             self.mode.request(
@@ -284,6 +292,8 @@ def _mean_rating(rows: Sequence[Sequence[Rated | NoVerdict]]) -> list[Rated | No
 def _both_orders(task: Task) -> tuple[ShownPair, ShownPair] | None:
     if len(task.answers) != 2:
         raise UserError(f"a judge compares two answers, and the task has {len(task.answers)}")
+    for answer in task.answers:
+        refuse_pictures(answer)
     first, other = (plain_text(answer) for answer in task.answers)
     if first == other:
         return None

@@ -115,6 +115,8 @@ class RewardSettings:
     """Spread of a new head's weights; none: 1/√(width + 1)."""
     normalise: Path | None = None
     """Demonstrations that shall score 0 on average; kept in the model folder."""
+    facts: bool = False
+    """Read what the rows' field ``facts`` says (a caption) in front of the question; kept in the folder."""
 
     def __post_init__(self) -> None:
         check_bounds(self, "reward")

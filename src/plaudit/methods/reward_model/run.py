@@ -58,6 +58,7 @@ from plaudit.rewards.combine.manifest import save_combination
 from plaudit.tokens.batch import Example, batch_of
 from plaudit.tokens.encode import Encoder
 from plaudit.tokens.preferences import JudgedRow, PairLabel, RankingLabel, RatingLabel, StepLabels
+from plaudit.tokens.tokenizer import FACTS_SETTING
 
 
 def sample_scores_fn(
@@ -153,6 +154,7 @@ def _run_pretraining(config: RewardConfig) -> RewardConfig:
             loss=stage.loss,
             pooling=settings.pooling,
             layer=settings.layer,
+            facts=settings.facts,
             head_std=settings.head_std,
             aspect=settings.aspect,
         ),
@@ -198,6 +200,7 @@ def prepare_reward(
 ) -> tuple[TrainingJob[RewardMicrobatch], PreflightSubject]:
     """Read the rows and load one reward model: what is trained, and what is checked before."""
     settings, ranks, tokens_at_once = config.reward, run.ranks, config.memory.tokens_at_once
+    run.encoder.info.tokenizer.init_kwargs.update({FACTS_SETTING: True} if settings.facts else {})
     rows = load_rows(config, run.encoder, partial(encode_judged_rows, settings), run.folder)
     loss = select_loss(_with_pretraining_loss(settings, rows.train, discriminate), rows.train, config.rows)
     refuse_other_held_out_kind(rows.train, rows.held_out)
@@ -213,7 +216,6 @@ def prepare_reward(
     train = bootstrap_rows(rows.train, config.ensemble, config.seed)
     sample_rows = rows.held_out or rows.train
     samples_here = ranks.is_first or config.divides_weights or ranks.sequence is not None
-
     evaluate, held_out_rows = _held_out_fns(objective, rows.held_out, ranks, tokens_at_once)
     run.note(*rows.notes, loss.sentence, *notes)
     job = TrainingJob(
