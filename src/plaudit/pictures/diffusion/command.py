@@ -3,69 +3,56 @@
 import argparse
 import sys
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from plaudit.cli.parser import Subparsers, add_options, given_path, read_config
 from plaudit.pictures.diffusion.config import CONFIGS, DrawSettings
 
-_METHODS = {
+_VERBS = {
     "sft": "learn to draw from captions with pictures; without --model, a new model",
     "dpo": "Diffusion-DPO: from pairs of pictures, of which people prefer one",
     "kto": "Diffusion-KTO: from single pictures that people call good or bad",
     "ddpo": "draw, reward, and learn by policy gradients over the steps of drawing",
     "reward": "a preference model of pictures, from pairs and ties",
+    "sample": "pictures of captions, with rows that name them",
+    "eval": "fidelity, preference and diversity of models' pictures, with a page",
 }
-_EPILOG = "docs/diffusion.md says what rows look like and what every way to learn minimises."
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    diffusion = subparsers.add_parser("diffusion", epilog=_EPILOG)
+    diffusion = subparsers.add_parser("diffusion", epilog="docs/diffusion.md says what rows look like")
     verbs = diffusion.add_subparsers(dest="diffusion_verb", required=True, metavar="VERB")
-    for name, purpose in _METHODS.items():
+    for name, purpose in _VERBS.items():
         parser = verbs.add_parser(name, help=purpose, description=purpose)
-        parser.add_options_on_use = partial(_add_options, config=CONFIGS[name])
-    for name, purpose in (
-        ("sample", "pictures of captions, with rows that name them"),
-        ("eval", "fidelity, preference and diversity of models' pictures, with a page"),
-    ):
-        parser = verbs.add_parser(name, help=purpose, description=purpose)
-        many = "+" if name == "eval" else None
-        help_text = "models that draw; each is compared with the first" if many else "the model that draws"
-        parser.add_argument(
-            "--model", type=given_path, nargs=many, required=True, metavar="DIR", help=help_text
-        )
-        add_options(parser, DrawSettings)
+        parser.add_options_on_use = partial(_add_options, verb=name)
 
 
-def _add_options(parser: argparse.ArgumentParser, words: Any, *, config: type) -> None:
+def _add_options(parser: argparse.ArgumentParser, words: Any, *, verb: str) -> None:
     del words
-    add_options(parser, config)
+    if verb not in CONFIGS:
+        how: Any = {"nargs": "+" if verb == "eval" else 1, "type": given_path, "metavar": "DIR"}
+        parser.add_argument("--model", required=True, help="what draws; of several, against the first", **how)
+    add_options(parser, CONFIGS.get(verb, DrawSettings))
 
 
 def run(args: argparse.Namespace) -> int:
-    verb = args.diffusion_verb
-    settings = read_config(CONFIGS.get(verb, DrawSettings), args)
+    settings = read_config(CONFIGS.get(args.diffusion_verb, DrawSettings), args)
     if isinstance(settings, DrawSettings):
-        return _draw(verb, args.model, settings)
+        from plaudit.pictures.diffusion.evaluation import evaluate, sample
+
+        if args.diffusion_verb == "sample":
+            print(sample(args.model[0], settings))
+        else:
+            lines = [worth.line() for worth in evaluate(args.model, settings)]
+            print(*lines, settings.out / "page.html", sep="\n")
+        return 0
     from plaudit.engine.step import InterruptedRunError
     from plaudit.pictures.diffusion.run import train
 
     try:
-        summary = train(settings)
+        trained = train(settings)
     except InterruptedRunError as stop:
         print(f"plaudit: {stop}; the same command goes on from here", file=sys.stderr)
         return 128 + stop.signum
-    done = "this run is finished; nothing was done. " if summary is None else ""
-    print(f"{done}The model is in {settings.out / 'model'}")
-    return 0
-
-
-def _draw(verb: str, models: Any, settings: DrawSettings) -> int:
-    from plaudit.pictures.diffusion.evaluation import evaluate, sample, worth_lines
-
-    if verb == "sample":
-        print(sample(models, settings))
-        return 0
-    print(*worth_lines(evaluate(list[Path](models), settings)), settings.out / "page.html", sep="\n")
+    print(f"{'' if trained else 'this run is finished; nothing was done. '}{settings.out / 'model'}")
     return 0

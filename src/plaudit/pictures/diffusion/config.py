@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from plaudit.bounds import BelowOne, Count, FromOne, FromTwo, FromZero, Positive, Share, check_bounds
-from plaudit.engine.settings import KeepSettings, OptimizerSettings, SafetySettings
+from plaudit.engine.settings import OptimizerSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,18 +20,15 @@ class NewModel:
     width: FromOne = 128
     """Numbers of a token, a multiple of 32."""
     layers: FromOne = 6
-    """Blocks of the transformer that draws; of two blocks is the one that reads."""
+    """Blocks of the transformer that draws; the one that reads captions has two."""
     prediction: Literal["epsilon", "flow"] = "epsilon"
-    """What the model says of a noisy picture: its noise (DDPM), or the way from picture to noise (flow
-    matching)."""
+    """What it says of a noisy picture: its noise (DDPM), or the way from picture to noise (flow matching)."""
 
     def __post_init__(self) -> None:
         check_bounds(self, "new")
         if self.size % self.patch or self.width % 32:
-            raise ValueError(
-                f"new.size {self.size} has to be a multiple of new.patch {self.patch}, and new.width "
-                f"{self.width} one of 32"
-            )
+            wrong = f"new.size {self.size}, new.patch {self.patch}, new.width {self.width}"
+            raise ValueError(f"{wrong}: the size has to be a multiple of the patch, and the width one of 32")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,10 +41,8 @@ class DiffusionConfig:
     """The run folder; the same command on the same folder goes on where it stopped."""
     model: Path | None = None
     """What to start from: the model of a run, or a Stable Diffusion pipeline of diffusers."""
-    steps: FromOne | None = None
+    steps: FromOne = 1000
     """How many steps."""
-    epochs: Positive = 1.0
-    """How often the rows are gone through, where no steps are given."""
     batch_size: FromOne = 32
     """Rows in a step."""
     at_once: FromOne = 64
@@ -68,11 +63,7 @@ class DiffusionConfig:
     """Where figures go: console, tensorboard, wandb, mlflow, trackio; metrics.jsonl is always written."""
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     """The optimiser, its schedule and clipping."""
-    safety: SafetySettings = field(default_factory=SafetySettings)
-    """What to do when a number is not finite."""
-    keep: KeepSettings = field(default_factory=KeepSettings)
-    """Which checkpoints stay."""
-    # What is read of the rows: pictures with a caption, pairs, pictures called good or bad, captions.
+    # Of the rows: pictures with a caption, pairs (and ties), pictures called good or bad, captions.
     reads: ClassVar[str] = "pictures"
 
     def __post_init__(self) -> None:
@@ -120,7 +111,7 @@ class DdpoConfig(DiffusionConfig):
     learning_rate: Positive = 1e-5
     """The peak learning rate."""
     reward: str = "scene"
-    """scene: the picture world's own look; the folder of a preference model; file.py:name of your own."""
+    """scene: the picture world's facts; the folder of a preference model; file.py:name of your own."""
     group_size: FromTwo = 8
     """Pictures of each caption, whose rewards are compared."""
     draw_steps: FromTwo = 20
@@ -136,7 +127,7 @@ class DdpoConfig(DiffusionConfig):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardConfig(DiffusionConfig):
-    """A preference model of pictures, two towers as in PickScore. Example: ``RewardConfig(data=…, out=…)``."""
+    """A preference model with two towers, as PickScore. Example: ``RewardConfig(data=…, out=…)``."""
 
     size: FromOne = 32
     """Pixels of a picture's side."""
@@ -152,7 +143,6 @@ CONFIGS: Mapping[str, type[DiffusionConfig]] = {
     "ddpo": DdpoConfig,
     "reward": RewardConfig,
 }
-"""The config of each way to learn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +165,7 @@ class DrawSettings:
     """Noise that each step adds: 1 as DDPM does, 0 none (DDIM)."""
     at_once: FromOne = 64
     """Pictures that go through the model at once."""
-    rewards: tuple[str, ...] = ()
+    rewards: tuple[str, ...] = ("scene",)
     """What eval scores pictures by: scene, the folder of a preference model, file.py:name."""
     grid: Count = 12
     """Captions whose pictures the page shows."""

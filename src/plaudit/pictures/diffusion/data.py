@@ -1,10 +1,10 @@
 """Rows with pictures: captions, pairs, thumbs; a picture that cannot be opened is named and never trained."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from hashlib import blake2b
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +18,15 @@ from plaudit.errors import UserError
 from plaudit.files.pictures import open_picture, picture_id, picture_text, resolved
 
 _CAPTION = ("caption", "prompt", "text")
-_PICTURE = ("picture", "image", "jpg", "image_path", "jpg_0")
+_PICTURE = ("picture", "image", "jpg", "image_path")
+_LAYOUTS = "a picture; chosen and rejected; jpg_0, jpg_1 and label_0; image_path and human_preference"
 _IN_MEMORY = 2**30
 """Bytes of pixels up to which all pictures stay in memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PictureRow:
-    """A caption with one picture, two, or none.
-
-    Example: ``PictureRow(origin="pairs.jsonl:3", caption="a red ring", pictures=("a.png", "b.png"), label=1.0)``
-    """
+    """A caption with one picture, two, or none. Example: see `read_rows`."""
 
     origin: str
     caption: str
@@ -38,152 +36,115 @@ class PictureRow:
     """How much the first is preferred, ½ for a tie; of a single one 1 for good, 0 for bad."""
 
 
-class _UnfitError(ValueError):
-    """What is wrong with a row, in words."""
-
-
 def read_rows(path: Path, reads: str, *, threshold: float) -> tuple[list[PictureRow], list[str]]:
-    """The rows of a file as this way to learn reads them, and what is to be said of the others."""
+    """The rows of a file as a way to learn reads them, and what is to be said of those that are left out."""
     rows, bad, passed, total = list[PictureRow](), list[str](), Counter[str](), 0
     for raw in raw_rows(path):
         total += 1
         try:
             if not isinstance(raw.value, Mapping):
-                raise _UnfitError(raw.problem.found if raw.problem else "no object")
-            rows += _refuse_damaged(_READERS[reads](raw.value, raw.origin, path.parent), passed)
-        except (_UnfitError, UserError) as error:
+                raise UserError(raw.problem.found if raw.problem else "no object")
+            read = [*_rows_of(raw.value, raw.origin, path.parent, reads)]
+            used = [row for row in read if isinstance(row, PictureRow)]
+            for picture in (picture for row in used for picture in row.pictures):
+                open_picture(picture)
+        except UserError as error:
             bad.append(f"{raw.origin}: {error}")
+            continue
+        rows += used
+        passed.update(row for row in read if isinstance(row, str))
     notes = [f"{path.name}: {len(rows)} {reads} of {total} rows"]
-    notes += [f"{path.name}: {count} rows are left out: {why}" for why, count in passed.items()]
+    notes += [f"{path.name}: {count} left out: {why}" for why, count in passed.items()]
     if bad:
         more = f" and {len(bad) - 5} more" if len(bad) > 5 else ""
         notes.append(f"{path.name}: {len(bad)} bad rows are left out: {'; '.join(bad[:5])}{more}")
     if not rows or len(bad) > threshold * total:
-        limit = "" if not rows else f", more than --threshold {threshold:g} allows"
-        raise UserError("; ".join([f"{path}: {len(rows)} rows can be used{limit}", *notes[1:]]))
+        limit = f"; more are bad than --threshold {threshold:g} allows" if rows else ": none is left to use"
+        raise UserError(f"{'; '.join(notes)}{limit}")
     return rows, notes
 
 
-def _refuse_damaged(rows: Iterator[PictureRow | str], passed: Counter[str]) -> Iterator[PictureRow]:
-    for row in rows:
-        if isinstance(row, str):
-            passed[row] += 1
-            continue
-        for picture in row.pictures:
-            open_picture(picture)
-        # A name tells nothing: one picture may lie in two files.
-        if len(row.pictures) == 2 and picture_id(row.pictures[0]) == picture_id(row.pictures[1]):
-            passed["both pictures are the same"] += 1
-            continue
-        yield row
-
-
-def _caption(row: Mapping[str, Any]) -> str:
+def _rows_of(row: Mapping[str, Any], origin: str, folder: Path, reads: str) -> Iterator[PictureRow | str]:
+    """What one row of a file becomes; a text says why a part of it is left out."""
     name = next((name for name in _CAPTION if name in row), None)
-    if name is None:
-        raise _UnfitError(f"no caption (looked for {', '.join(_CAPTION)})")
-    if not isinstance(row[name], str) or not row[name].strip():
-        raise _UnfitError(f"{name} should be a text that is not empty")
-    return row[name].strip()
+    if name is None or not isinstance(row[name], str) or not row[name].strip():
+        raise UserError(f"a caption is needed that is no empty text, as one of {', '.join(_CAPTION)}")
+    plain = PictureRow(origin=origin, caption=row[name].strip())
+    rated = [] if reads == "captions" else _rated(row, folder)
+    if not rated:
+        yield plain
+    if len(rated) == 1:
+        yield _single(plain, *rated[0], reads)
+    for one, other in combinations(rated, 2):
+        pair = _pair(plain, row, one, other, ties=reads == "pairs and ties")
+        if isinstance(pair, str) or reads.startswith("pairs"):
+            yield pair
+        else:
+            yield from _thumbs(pair)[: 1 if reads == "pictures" else 2]
 
 
-def _picture(value: Any, name: str, folder: Path) -> str:
+def _thumbs(pair: PictureRow) -> list[PictureRow]:
+    both = zip(pair.pictures, (1.0, 0.0), strict=True)
+    return [replace(pair, pictures=(picture,), label=label) for picture, label in both]
+
+
+def _single(plain: PictureRow, source: str, score: float | None, reads: str) -> PictureRow | str:
+    if reads.startswith("pairs"):
+        raise UserError(f"no pair of pictures (rows have {_LAYOUTS})")
+    if reads == "thumbs" and score is None:
+        raise UserError("label should be true for a good picture, false for a bad one")
+    if reads == "pictures" and score == 0:
+        return "called bad"
+    return replace(plain, pictures=(source,), label=1.0 if score is None else score)
+
+
+def _rated(row: Mapping[str, Any], folder: Path) -> list[tuple[str, float | None]]:
+    """Every picture of a row, and how much it is preferred."""
+    name = next((name for name in (*_PICTURE, "images") if name in row), "picture")
+    if "rejected" in row:
+        parts: list[Any] = [("chosen", row.get("chosen"), 1), ("rejected", row["rejected"], 0)]
+    elif "label_0" in row:
+        parts = [(f"jpg_{n}", row.get(f"jpg_{n}"), row.get(f"label_{n}")) for n in (0, 1)]
+    elif "human_preference" in row:
+        sources, votes = row.get(name), row["human_preference"]
+        if not isinstance(sources, list) or not isinstance(votes, list) or len(sources) != len(votes):
+            raise UserError("human_preference should be a list of numbers, one for each of image_path")
+        parts = [(name, *each) for each in zip(sources, votes, strict=True)]
+    else:
+        parts = [(name, row.get(name), row.get("label"))]
+    for name, _, score in parts:
+        if not (isinstance(score, int | float) and 0 <= score <= 1) and (len(parts) > 1 or score is not None):
+            raise UserError(f"{name}: how much it is preferred should be a number from 0 to 1, not {score!r}")
+    return [(_source(value, name, folder), None if s is None else float(s)) for name, value, s in parts]
+
+
+def _source(value: Any, name: str, folder: Path) -> str:
     source = value if isinstance(value, str) and value else picture_text(value)
     if source is None:
-        raise _UnfitError(f"{name} should be a picture: a path, a data URL or bytes")
+        raise UserError(f"{name} should be a picture: a path, a data URL or bytes (rows have {_LAYOUTS})")
     return resolved(source, folder)
 
 
-def _captions(row: Mapping[str, Any], origin: str, folder: Path) -> Iterator[PictureRow | str]:
-    yield PictureRow(origin=origin, caption=_caption(row))
-
-
-def _pairs(
-    row: Mapping[str, Any], origin: str, folder: Path, *, ties: bool = False
-) -> Iterator[PictureRow | str]:
-    caption = _caption(row)
-    for (name, first, wins), (other, second, loses) in _rated_pairs(row):
-        if row.get("are_different") is False or row.get("has_label") is False:
-            yield "nobody preferred one (are_different or has_label is false)"
-        elif wins == loses and not ties:
-            yield "a tie"
-        else:
-            pictures = _picture(first, name, folder), _picture(second, other, folder)
-            label = wins / (wins + loses) if wins + loses else 0.5
-            pictures = pictures if label >= 0.5 else pictures[::-1]
-            yield PictureRow(origin=origin, caption=caption, pictures=pictures, label=max(label, 1 - label))
-
-
-def _rated_pairs(row: Mapping[str, Any]) -> Iterator[tuple[tuple[str, Any, float], ...]]:
-    """Two pictures, each with its name and how much it is preferred."""
-    if "chosen" in row and "rejected" in row:
-        yield ("chosen", row["chosen"], 1.0), ("rejected", row["rejected"], 0.0)
-    elif "jpg_0" in row and "label_0" in row:
-        yield tuple((f"jpg_{n}", row.get(f"jpg_{n}"), _number(row, f"label_{n}")) for n in (0, 1))
-    elif "human_preference" in row:
-        votes, name = row["human_preference"], next(n for n in ("image_path", "image", "images") if n in row)
-        if not isinstance(votes, list) or len(votes) != len(row[name]) or len(votes) < 2:
-            raise _UnfitError(f"human_preference should be a number for each of {name}")
-        rated = [(name, *each) for each in zip(row[name], map(float, votes), strict=True)]
-        yield from ((one, two) for at, one in enumerate(rated) for two in rated[at + 1 :])
-    else:
-        raise _UnfitError(
-            "no pair (chosen and rejected; jpg_0, jpg_1, label_0; image_path, human_preference)"
-        )
-
-
-def _number(row: Mapping[str, Any], name: str) -> float:
-    value = row.get(name, 1 - row["label_0"] if isinstance(row["label_0"], int | float) else None)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise _UnfitError(f"{name} should be a number from 0 to 1")
-    return float(value)
-
-
-def _thumbs(row: Mapping[str, Any], origin: str, folder: Path) -> Iterator[PictureRow | str]:
-    name = next((name for name in _PICTURE if name in row), None)
-    if isinstance(row.get("label"), bool | int) and name is not None:
-        picture, label = _picture(row[name], name, folder), float(row["label"])
-        yield PictureRow(origin=origin, caption=_caption(row), pictures=(picture,), label=label)
-        return
-    for pair in _pairs(row, origin, folder):
-        if isinstance(pair, str):
-            yield pair
-        else:
-            yield from (replace(pair, pictures=(x,), label=y) for x, y in zip(pair.pictures, (1.0, 0.0)))
-
-
-def _singles(row: Mapping[str, Any], origin: str, folder: Path) -> Iterator[PictureRow | str]:
-    # Of a pair, or of a picture that is called good, what people preferred is a demonstration.
-    rated = isinstance(row.get("label"), bool | int) or not {
-        "rejected",
-        "label_0",
-        "human_preference",
-    }.isdisjoint(row)
-    name = None if rated else next((name for name in _PICTURE if name in row), None)
-    if name is None:
-        for single in _thumbs(row, origin, folder):
-            if isinstance(single, str) or single.label:
-                yield single
-    else:
-        yield PictureRow(origin=origin, caption=_caption(row), pictures=(_picture(row[name], name, folder),))
-
-
-_READERS: Mapping[str, Callable[..., Iterator[PictureRow | str]]] = {
-    "pictures": _singles,
-    "pairs": _pairs,
-    "pairs and ties": partial(_pairs, ties=True),
-    "thumbs": _thumbs,
-    "captions": _captions,
-}
+def _pair(plain: PictureRow, row: Mapping[str, Any], one: Any, other: Any, *, ties: bool) -> PictureRow | str:
+    (first, wins), (second, loses) = one, other
+    if row.get("are_different") is False or row.get("has_label") is False:
+        return "nobody preferred one (are_different or has_label is false)"
+    if wins == loses and not ties:
+        return "a tie"
+    # A name tells nothing: one picture may lie in two files.
+    if picture_id(first) == picture_id(second):
+        return "both pictures are the same"
+    share = wins / (wins + loses) if wins + loses else 0.5
+    pictures = (first, second) if share >= 0.5 else (second, first)
+    return replace(plain, pictures=pictures, label=max(share, 1 - share))
 
 
 class Pixels:
     """Pictures as a model of one size takes them: their middle square, as bytes; kept where there is room."""
 
     def __init__(self, rows: Sequence[PictureRow], size: int) -> None:
-        self._size = size
-        count = len({source for row in rows for source in row.pictures})
-        self._kept: dict[str, Tensor] | None = {} if count * 3 * size**2 < _IN_MEMORY else None
+        self._size, count = size, len({source for row in rows for source in row.pictures})
+        self._keeps, self._seen = count * 3 * size**2 < _IN_MEMORY, dict[str, Tensor]()
 
     def __call__(self, sources: Sequence[str]) -> UInt8[Tensor, "N 3 H W"]:
         return torch.stack([self._one(source) for source in sources])
@@ -191,16 +152,16 @@ class Pixels:
     def _one(self, source: str) -> Tensor:
         from PIL import Image, ImageOps
 
-        if self._kept is not None and source in self._kept:
-            return self._kept[source]
+        if source in self._seen:
+            return self._seen[source]
         square = ImageOps.fit(open_picture(source), (self._size, self._size), Image.Resampling.BICUBIC)
         pixels = torch.from_numpy(np.array(square)).permute(2, 0, 1).contiguous()
-        if self._kept is not None:
-            self._kept[source] = pixels
+        if self._keeps:
+            self._seen[source] = pixels
         return pixels
 
 
 def pictures_digest(rows: Sequence[PictureRow]) -> str:
     """The hash of all pixels, which a run that goes on wants to be the same."""
-    ids = (picture_id(source) for row in rows for source in row.pictures)
-    return blake2b("".join(ids).encode(), digest_size=32).hexdigest()
+    ids = "".join(picture_id(source) for row in rows for source in row.pictures)
+    return blake2b(ids.encode(), digest_size=32).hexdigest()

@@ -13,27 +13,24 @@ from torch import Tensor
 
 from plaudit.losses.preference import CompletionLogps, completion_logps, dpo
 
-Prediction = Literal["epsilon", "v_prediction", "flow"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Levels:
-    """How much of a picture is left at each level, and what a model says of it.
+    """How much of a picture is left at each level, and what a model says there; level 0 has the least noise.
 
-    Example: ``ddpm_levels(1000)``, ``flow_levels(1000)``; level 0 has the least noise.
+    Example: ``ddpm_levels(1000)``, ``flow_levels(1000)``.
     """
 
     alpha_T: Float[Tensor, " T"]
     sigma_T: Float[Tensor, " T"]
-    prediction: Prediction = "epsilon"
+    prediction: Literal["epsilon", "v_prediction", "flow"] = "epsilon"
 
     def at(self, level_N: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
         """α and σ of these levels, one for each picture; level −1 is the picture itself."""
-        shape = (-1,) + (1,) * (like.ndim - 1)
-        clean_N = (level_N < 0).view(shape).to(like.device)
-        at_N = level_N.clamp(min=0).to(self.alpha_T.device)
-        alpha_N, sigma_N = (x_T[at_N].to(like).view(shape) for x_T in (self.alpha_T, self.sigma_T))
-        return alpha_N.where(~clean_N, 1.0), sigma_N.where(~clean_N, 0.0)
+        shape, at_N = (-1,) + (1,) * (like.ndim - 1), level_N.to(self.alpha_T.device) + 1
+        alpha_T, sigma_T = self.alpha_T.new_ones(1), self.sigma_T.new_zeros(1)
+        parts = torch.cat([alpha_T, self.alpha_T])[at_N], torch.cat([sigma_T, self.sigma_T])[at_N]
+        return parts[0].to(like).view(shape), parts[1].to(like).view(shape)
 
     def noisy(self, clean: Tensor, noise: Tensor, level_N: Tensor) -> Tensor:
         """α x₀ + σ ε."""
@@ -46,44 +43,40 @@ class Levels:
         targets = {"epsilon": noise, "v_prediction": alpha * noise - sigma * clean, "flow": noise - clean}
         return targets[self.prediction]
 
-    def parts(self, noisy: Tensor, said: Tensor, level_N: Tensor, bound: float | None = None) -> Tensor:
-        """The picture x₀ and the noise ε that a model means; x₀ within ±``bound``, where there is one."""
+    def parts(self, noisy: Tensor, said: Tensor, level_N: Tensor, bound: float) -> tuple[Tensor, Tensor]:
+        """The picture x₀, within ±``bound``, and the noise ε that a model means."""
         alpha, sigma = self.at(level_N, noisy)
         if self.prediction == "epsilon":
             clean = (noisy - sigma * said) / alpha
         else:
             clean = (alpha if self.prediction == "v_prediction" else 1.0) * noisy - sigma * said
-        clean = clean if bound is None else clean.clamp(-bound, bound)
-        return torch.stack([clean, (noisy - alpha * clean) / sigma])
+        clean = clean.clamp(-bound, bound)
+        return clean, (noisy - alpha * clean) / sigma
 
     def step(
-        self, noisy: Tensor, parts: Tensor, level_N: Tensor, next_N: Tensor, *, noise: float = 1.0
+        self, parts: tuple[Tensor, Tensor], level_N: Tensor, next_N: Tensor, *, noise: float = 1.0
     ) -> tuple[Tensor, Tensor]:
-        """Mean and standard deviation of the step to a level with less noise; the first of its density.
+        """Mean and standard deviation of the step from these parts to a level with less noise.
 
-        ``noise`` 1 is DDPM's own step (Ho et al. 2020, arXiv:2006.11239, with the posterior's variance),
-        0 DDIM's without any (Song et al. 2020, arXiv:2010.02502); flow matching has the same ones.
+        ``noise`` 1 is DDPM's step with the posterior's variance (Ho et al. 2020, arXiv:2006.11239), 0 DDIM's
+        without any (Song et al. 2020, arXiv:2010.02502); of flow matching they are the same.
         """
-        (alpha, sigma), (alpha_next, sigma_next) = self.at(level_N, noisy), self.at(next_N, noisy)
+        (clean, epsilon), (alpha, sigma) = parts, self.at(level_N, parts[0])
+        alpha_next, sigma_next = self.at(next_N, clean)
         std = noise * sigma_next / sigma * (sigma**2 - (alpha / alpha_next * sigma_next) ** 2).clamp(0).sqrt()
-        mean = alpha_next * parts[0] + (sigma_next**2 - std**2).clamp(0).sqrt() * parts[1]
-        return mean, std
+        return alpha_next * clean + (sigma_next**2 - std**2).clamp(0).sqrt() * epsilon, std
 
 
-def ddpm_levels(levels: int, prediction: Prediction = "epsilon") -> Levels:
+def ddpm_levels(levels: int) -> Levels:
     """The cosine schedule of Nichol and Dhariwal 2021, arXiv:2102.09672, whose β are at most 0.999."""
     time_T = torch.arange(levels + 1, dtype=torch.float64) / levels
     bar_T = torch.cos((time_T + 0.008) / 1.008 * math.pi / 2) ** 2
-    kept_T = (bar_T[1:] / bar_T[:-1]).clamp(min=0.001).cumprod(0)
-    return Levels(alpha_T=kept_T.sqrt().float(), sigma_T=(1 - kept_T).sqrt().float(), prediction=prediction)
+    left_T = (bar_T[1:] / bar_T[:-1]).clamp(min=0.001).cumprod(0)
+    return Levels(alpha_T=left_T.sqrt().float(), sigma_T=(1 - left_T).sqrt().float())
 
 
 def flow_levels(levels: int) -> Levels:
-    """α = 1 − t, σ = t. Liu et al. 2022, arXiv:2209.03003; Lipman et al. 2022, arXiv:2210.02747.
-
-    >>> flow_levels(4).sigma_T
-    tensor([0.2500, 0.5000, 0.7500, 1.0000])
-    """
+    """α = 1 − t, σ = t. Liu et al. 2022, arXiv:2209.03003; Lipman et al. 2022, arXiv:2210.02747."""
     time_T = torch.arange(1, levels + 1) / levels
     return Levels(alpha_T=1 - time_T, sigma_T=time_T, prediction="flow")
 
@@ -97,20 +90,15 @@ def drawn_levels(levels: int, steps: int) -> list[int]:
     return [levels - 1 - levels * step // steps for step in range(steps)] + [-1]
 
 
-def mean_square(said: Tensor, target: Tensor) -> Float[Tensor, " N"]:
-    """The mean squared error of each picture."""
-    return (said - target).square().flatten(1).mean(1)
-
-
 def error_logps(
     error_B: Float[Tensor, " B"], reference_error_B: Float[Tensor, " B"], scale: float = 0.5
 ) -> CompletionLogps:
     """Errors in the place of log-probs: Δ = −scale (‖ε − ε_θ‖² − ‖ε − ε_ref‖²).
 
-    −‖ε − ε_θ‖² is, up to weight and constant, the term of log p_θ(x₀|c)'s lower bound that belongs to the
-    drawn level; so any loss of log-ratios becomes one of diffusion models.
+    −‖ε − ε_θ‖² is, up to weight and constant, the drawn level's term in a lower bound of log p_θ(x₀|c): so
+    any loss of log-ratios becomes one of diffusion models.
     """
-    return completion_logps(-scale * error_B, -scale * reference_error_B.detach(), torch.ones_like(error_B))
+    return completion_logps(-scale * error_B, -scale * reference_error_B, torch.ones_like(error_B))
 
 
 def diffusion_dpo(chosen: CompletionLogps, rejected: CompletionLogps, *, beta: float) -> Float[Tensor, " B"]:
@@ -119,28 +107,21 @@ def diffusion_dpo(chosen: CompletionLogps, rejected: CompletionLogps, *, beta: f
     Wallace et al. 2023, arXiv:2311.12908: DPO of `error_logps`, Tω within β; with half of a mean squared
     error β is that of their program, 2000 to 5000.
 
-    >>> same = error_logps(torch.ones(1), torch.ones(1))
-    >>> better = error_logps(torch.tensor([0.9]), torch.ones(1))
-    >>> round(diffusion_dpo(same, same, beta=20).item(), 4), round(diffusion_dpo(better, same, beta=20).item(), 4)
-    (0.6931, 0.3133)
+    >>> same, better = (error_logps(torch.tensor([e]), torch.ones(1)) for e in (1.0, 0.9))
+    >>> [round(diffusion_dpo(chosen, same, beta=20).item(), 4) for chosen in (same, better)]
+    [0.6931, 0.3133]
     """
     return dpo(chosen, rejected, beta=beta)
 
 
 def step_logp(drawn: Tensor, mean: Tensor, std: Tensor) -> Float[Tensor, " N"]:
-    """The log-density of a step that was drawn, divided by how many numbers a picture has.
-
-    Undivided, ratios of thousands of numbers leave any clip at once. Black et al. 2023 (DDPO),
-    arXiv:2305.13301, clip the same.
-    """
+    """The log-density of a step that was drawn, divided by how many numbers a picture has: undivided, ratios
+    of thousands of numbers leave any clip at once. So clip Black et al. 2023 (DDPO), arXiv:2305.13301."""
     logp = -((drawn - mean) ** 2) / (2 * std**2) - std.log() - 0.5 * math.log(2 * math.pi)
     return logp.flatten(1).mean(1)
 
 
 def pick_loss(score_B2: Float[Tensor, "B 2"], label_B: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
     """Cross entropy of the softmax over two pictures with how much the first is preferred; a tie is ½.
-
-    Kirstain et al. 2023 (PickScore), arXiv:2305.01569.
-    """
-    label_B2 = torch.stack([label_B, 1 - label_B], 1)
-    return -(label_B2 * score_B2.log_softmax(1)).sum(1)
+    Kirstain et al. 2023 (PickScore), arXiv:2305.01569."""
+    return -(torch.stack([label_B, 1 - label_B], 1) * score_B2.log_softmax(1)).sum(1)
