@@ -45,26 +45,26 @@ def tiny_pipeline(folder: Path) -> Any:
 
 
 @pytest.mark.slow
-def test_a_pipeline_learns_in_its_unet_alone_and_stays_a_pipeline(tmp_path: Path) -> None:
+@pytest.mark.parametrize("verb", ["sft", "dpo", "ddpo"])
+def test_a_pipeline_learns_in_its_unet_and_stays_a_pipeline(verb: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
-    tiny_pipeline(tmp_path).save_pretrained(tmp_path / "pipeline")
+    start, out, rows = tmp_path / "pipeline", tmp_path / "out", tmp_path / "pairs.jsonl"
+    tiny_pipeline(tmp_path).save_pretrained(start)
     for name, colour in (("red", (220, 0, 0)), ("blue", (0, 0, 220))):
         Image.new("RGB", (20, 16), colour).save(tmp_path / f"{name}.png")
-    row = {"prompt": "all red", "chosen": "red.png", "rejected": "blue.png"}
-    (tmp_path / "pairs.jsonl").write_text(f"{json.dumps(row)}\n" * 2)
-    start = tmp_path / "pipeline"
-    for verb, more in (("dpo", ["--beta", "50"]), ("sft", []), ("ddpo", ["--reward", f"{tmp_path}/red.py:red"])):
-        (tmp_path / "red.py").write_text("def red(captions, pictures):\n    return [p[0].float().mean() for p in pictures]\n")
-        more += ["--group-size", "2", "--draw-steps", "3"] if verb == "ddpo" else []
-        words = ["--data", str(tmp_path / "pairs.jsonl"), "--out", str(tmp_path / verb), "--model", str(start)]
-        assert main(["diffusion", verb, *words, "--steps", "2", "--device", "cpu", *more]) == 0
-        before, after = (
-            {part: load_file(next((at / part).glob("*.safetensors"))) for part in ("unet", "vae", "text_encoder")}
-            for at in (start, tmp_path / verb / "model")
-        )
-        for part in before:
-            same = all(torch.equal(before[part][name], after[part][name]) for name in before[part])
-            assert same == (part != "unet")
-        assert not list((tmp_path / verb / "model").rglob("*.bin"))
-        pipeline = diffusers.DiffusionPipeline.from_pretrained(tmp_path / verb / "model", use_safetensors=True)
-        assert type(pipeline).__name__ == "StableDiffusionPipeline"
+    rows.write_text('{"prompt": "all red", "chosen": "red.png", "rejected": "blue.png"}\n' * 2)
+    (tmp_path / "red.py").write_text(
+        "def red(captions, pictures):\n    return [p[0].float().mean() for p in pictures]\n"
+    )
+    words = ["--data", rows, "--out", out, "--model", start, "--steps", 2, "--device", "cpu"]
+    words += (
+        ["--reward", f"{tmp_path}/red.py:red", "--group-size", 2, "--draw-steps", 3] if verb == "ddpo" else []
+    )
+    assert main(["diffusion", verb, *map(str, words)]) == 0
+    for part in ("unet", "vae", "text_encoder"):
+        [before], [after] = ((at / part).glob("*.safetensors") for at in (start, out / "model"))
+        weights = load_file(after)
+        same = all(torch.equal(weight, weights[name]) for name, weight in load_file(before).items())
+        assert same == (part != "unet")
+    pipeline = diffusers.DiffusionPipeline.from_pretrained(out / "model", use_safetensors=True)
+    assert type(pipeline).__name__ == "StableDiffusionPipeline"

@@ -49,8 +49,6 @@ class DiffusionConfig:
     """Pictures that go through the model at once; it changes no gradient."""
     learning_rate: Positive = 3e-4
     """The peak learning rate."""
-    drop_captions: Share = 0.0
-    """The share of captions that are left empty, for guidance without a classifier."""
     threshold: Share = 0.01
     """Above this share of bad rows the run does not start."""
     device: str = "auto"
@@ -92,9 +90,13 @@ class DpoConfig(DiffusionConfig):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KtoConfig(DpoConfig):
+class KtoConfig(DiffusionConfig):
     """Diffusion-KTO on single pictures, good or bad. Example: ``KtoConfig(model=…, data=…, out=…)``."""
 
+    learning_rate: Positive = 1e-5
+    """The peak learning rate."""
+    beta: Positive = 5000.0
+    """β of half a mean squared error, as in dpo: twice that of the authors' program."""
     desirable: FromZero = 1.0
     """The weight of good pictures."""
     undesirable: FromZero = 1.0
@@ -123,16 +125,15 @@ class DdpoConfig(DiffusionConfig):
     clip: BelowOne = 1e-3
     """How far the ratio of new to old densities, per number of a picture, may leave 1."""
     reads: ClassVar[str] = "captions"
+    noise: ClassVar[float] = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardConfig(DiffusionConfig):
     """A preference model with two towers, as PickScore. Example: ``RewardConfig(data=…, out=…)``."""
 
-    size: FromOne = 32
-    """Pixels of a picture's side."""
-    width: FromOne = 128
-    """Numbers of a token of the caption, a multiple of 32."""
+    new: NewModel = field(default_factory=NewModel)
+    """Size and width of the model that is made where none is given."""
     reads: ClassVar[str] = "pairs and ties"
 
 

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from hashlib import blake2b
 from itertools import combinations
 from pathlib import Path
@@ -20,8 +21,6 @@ from plaudit.files.pictures import open_picture, picture_id, picture_text, resol
 _CAPTION = ("caption", "prompt", "text")
 _PICTURE = ("picture", "image", "jpg", "image_path")
 _LAYOUTS = "a picture; chosen and rejected; jpg_0, jpg_1 and label_0; image_path and human_preference"
-_IN_MEMORY = 2**30
-"""Bytes of pixels up to which all pictures stay in memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +74,8 @@ def _rows_of(row: Mapping[str, Any], origin: str, folder: Path, reads: str) -> I
         yield plain
     if len(rated) == 1:
         yield _single(plain, *rated[0], reads)
-    for one, other in combinations(rated, 2):
-        pair = _pair(plain, row, one, other, ties=reads == "pairs and ties")
+    for both in combinations(rated, 2):
+        pair = _pair(plain, row, both, ties=reads == "pairs and ties")
         if isinstance(pair, str) or reads.startswith("pairs"):
             yield pair
         else:
@@ -125,8 +124,8 @@ def _source(value: Any, name: str, folder: Path) -> str:
     return resolved(source, folder)
 
 
-def _pair(plain: PictureRow, row: Mapping[str, Any], one: Any, other: Any, *, ties: bool) -> PictureRow | str:
-    (first, wins), (second, loses) = one, other
+def _pair(plain: PictureRow, row: Mapping[str, Any], both: Any, *, ties: bool) -> PictureRow | str:
+    (first, wins), (second, loses) = both
     if row.get("are_different") is False or row.get("has_label") is False:
         return "nobody preferred one (are_different or has_label is false)"
     if wins == loses and not ties:
@@ -139,26 +138,13 @@ def _pair(plain: PictureRow, row: Mapping[str, Any], one: Any, other: Any, *, ti
     return replace(plain, pictures=pictures, label=max(share, 1 - share))
 
 
-class Pixels:
-    """Pictures as a model of one size takes them: their middle square, as bytes; kept where there is room."""
+@lru_cache(maxsize=4096)
+def pixels_of(source: str, size: int) -> UInt8[Tensor, "3 H W"]:
+    """The middle square of a picture, as bytes of so many pixels a side."""
+    from PIL import Image, ImageOps
 
-    def __init__(self, rows: Sequence[PictureRow], size: int) -> None:
-        self._size, count = size, len({source for row in rows for source in row.pictures})
-        self._keeps, self._seen = count * 3 * size**2 < _IN_MEMORY, dict[str, Tensor]()
-
-    def __call__(self, sources: Sequence[str]) -> UInt8[Tensor, "N 3 H W"]:
-        return torch.stack([self._one(source) for source in sources])
-
-    def _one(self, source: str) -> Tensor:
-        from PIL import Image, ImageOps
-
-        if source in self._seen:
-            return self._seen[source]
-        square = ImageOps.fit(open_picture(source), (self._size, self._size), Image.Resampling.BICUBIC)
-        pixels = torch.from_numpy(np.array(square)).permute(2, 0, 1).contiguous()
-        if self._keeps:
-            self._seen[source] = pixels
-        return pixels
+    square = ImageOps.fit(open_picture(source), (size, size), Image.Resampling.BICUBIC)
+    return torch.from_numpy(np.array(square)).permute(2, 0, 1).contiguous()
 
 
 def pictures_digest(rows: Sequence[PictureRow]) -> str:

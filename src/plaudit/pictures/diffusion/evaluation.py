@@ -20,9 +20,9 @@ from plaudit.methods.algorithm import load_object
 from plaudit.models.load import device_of
 from plaudit.pictures.diffusion.config import DrawSettings
 from plaudit.pictures.diffusion.data import read_rows
-from plaudit.pictures.diffusion.models import draw, load_model
+from plaudit.pictures.diffusion.models import drawn, load_model
 from plaudit.pictures.diffusion.objective import Reward
-from plaudit.pictures.world.seen import fidelity
+from plaudit.pictures.world.facts import fidelity
 
 SCENE = "scene"
 """The reward that knows the picture world."""
@@ -76,11 +76,11 @@ def draw_all(model: Path, settings: DrawSettings) -> tuple[list[str], UInt8[Tens
     captions = list(dict.fromkeys(row.caption for row in rows))[: settings.n]
     every, pieces = [caption for caption in captions for _ in range(settings.each)], list[Tensor]()
     drawer = load_model(model, "drawer", device_of(settings.device)).eval()
-    how = {"steps": settings.draw_steps, "guidance": settings.guidance, "noise": settings.noise}
     for at in range(0, len(every), settings.at_once):
         part = every[at : at + settings.at_once]
         seeds = [f"draw {settings.seed} {at + place}" for place in range(len(part))]
-        pieces.append(draw(drawer, part, seeds, **how))
+        *_, (_, _, last, _) = drawn(drawer, part, seeds, settings)
+        pieces.append(drawer.decoded(last).cpu())
     return every, torch.cat(pieces)
 
 
@@ -100,33 +100,33 @@ def sample(model: Path, settings: DrawSettings) -> Path:
 def evaluate(models: Sequence[Path], settings: DrawSettings) -> list[Worth]:
     """Draw by each model from the same captions and noise, measure, and write eval.json and page.html."""
     rewards = {word: reward_of(word, device_of(settings.device)) for word in settings.rewards}
-    drawn = {str(model): draw_all(model, settings) for model in models}
+    pictures = {str(model): draw_all(model, settings) for model in models}
     scores = {
         name: {word: np.array(reward(*both), dtype=float) for word, reward in rewards.items()}
-        for name, both in drawn.items()
+        for name, both in pictures.items()
     }
     first, worths = scores[str(models[0])], list[Worth]()
     for name, values in scores.items():
-        prompt_N = np.arange(len(drawn[name][0])) // settings.each
+        prompt_N = np.arange(len(pictures[name][0])) // settings.each
         how: Any = {"prompt_B": prompt_N, "resampling": Resampling()}
         wins = {
             w: (x > first[w]) + 0.5 * (x == first[w]) for w, x in values.items() if name != str(models[0])
         }
-        apart = [torch.pdist(x.flatten(1).float() / 255) for x in drawn[name][1].split(settings.each)]
-        apart_N = np.array([x.mean().item() for x in apart]) / drawn[name][1][0].numel() ** 0.5
+        groups = pictures[name][1].flatten(1).float().div(255).split(settings.each)
+        gap_N = np.array([torch.pdist(x).mean().item() / x.shape[1] ** 0.5 for x in groups])
         worths.append(
             Worth(
                 model=name,
                 rewards={w: bootstrap_mean(x, share=w == SCENE, **how) for w, x in values.items()},
                 against_first={w: bootstrap_mean(x, **how) for w, x in wins.items()},
-                diversity=bootstrap_mean(apart_N, np.arange(len(apart_N)), Resampling(), share=False)
+                diversity=bootstrap_mean(gap_N, np.arange(len(gap_N)), Resampling(), share=False)
                 if settings.each > 1
                 else None,
             )
         )
     atomic.make_folder(settings.out)
     atomic.write_json(settings.out / "eval.json", [asdict(worth) for worth in worths])
-    atomic.write_text(settings.out / "page.html", _page(worths, drawn, settings))
+    atomic.write_text(settings.out / "page.html", _page(worths, pictures, settings))
     return worths
 
 
@@ -136,18 +136,16 @@ def _png(picture: UInt8[Tensor, "3 H W"], times: int = 1) -> bytes:
     return content.getvalue()
 
 
-def _page(worths: Sequence[Worth], drawn: Mapping[str, Any], settings: DrawSettings) -> str:
+def _page(worths: Sequence[Worth], drawings: Mapping[str, Any], settings: DrawSettings) -> str:
     """Figures, and the pictures of the first captions, a column for each model."""
     names, rows = [html.escape(worth.model) for worth in worths], list[str]()
-    captions = next(iter(drawn.values()))[0]
+    captions = next(iter(drawings.values()))[0]
     for number in range(0, len(captions), settings.each)[: settings.grid]:
         text = html.escape(captions[number])
-        urls = [
-            data_url(_png(pictures[number], 4)).replace("/;", "/png;", 1) for _, pictures in drawn.values()
-        ]
+        shown = [data_url(_png(pictures[number], 4)) for _, pictures in drawings.values()]
         cells = [
-            f'<td><img src="{url}" alt="Drawn by {name} for: {text}"></td>'
-            for name, url in zip(names, urls, strict=True)
+            f'<td><img src="{url.replace("/;", "/png;", 1)}" alt="Drawn by {name} for: {text}"></td>'
+            for name, url in zip(names, shown, strict=True)
         ]
         rows.append(f'<tr><th scope="row">{text}</th>{"".join(cells)}</tr>')
     head = "".join(f'<th scope="col">{name}</th>' for name in ("Caption", *names))

@@ -43,13 +43,15 @@ class Levels:
         targets = {"epsilon": noise, "v_prediction": alpha * noise - sigma * clean, "flow": noise - clean}
         return targets[self.prediction]
 
-    def parts(self, noisy: Tensor, said: Tensor, level_N: Tensor, bound: float) -> tuple[Tensor, Tensor]:
+    def parts(
+        self, noisy: Tensor, prediction: Tensor, level_N: Tensor, bound: float
+    ) -> tuple[Tensor, Tensor]:
         """The picture x₀, within ±``bound``, and the noise ε that a model means."""
         alpha, sigma = self.at(level_N, noisy)
         if self.prediction == "epsilon":
-            clean = (noisy - sigma * said) / alpha
+            clean = (noisy - sigma * prediction) / alpha
         else:
-            clean = (alpha if self.prediction == "v_prediction" else 1.0) * noisy - sigma * said
+            clean = (alpha if self.prediction == "v_prediction" else 1.0) * noisy - sigma * prediction
         clean = clean.clamp(-bound, bound)
         return clean, (noisy - alpha * clean) / sigma
 

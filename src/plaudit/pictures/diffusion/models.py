@@ -12,7 +12,7 @@ from hashlib import blake2b
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int, UInt8
@@ -24,7 +24,7 @@ from torch.nn.functional import normalize
 from plaudit.engine.checkpoint.tensors import write_tensors
 from plaudit.errors import UserError, first_line
 from plaudit.files import atomic
-from plaudit.pictures.diffusion.config import NewModel
+from plaudit.pictures.diffusion.config import DdpoConfig, DrawSettings, NewModel
 from plaudit.pictures.diffusion.formulas import Levels, ddpm_levels, drawn_levels, flow_levels, step_logp
 
 LEVELS = 1000
@@ -193,8 +193,9 @@ class PreferenceModel(nn.Module):
         """How well each picture is what its caption says, in logits of a preference."""
         vectors, mask_NL = self.reader(captions)
         text = self.caption((vectors * mask_NL[..., None]).sum(1) / mask_NL.sum(1, keepdim=True))
-        seen = self.eye(_as_numbers(pixels))
-        return self.scale.exp() * (normalize(text, dim=-1) * normalize(seen, dim=-1)).sum(-1)
+        return self.scale.exp() * (
+            normalize(text, dim=-1) * normalize(self.eye(_as_numbers(pixels)), dim=-1)
+        ).sum(-1)
 
     def save(self, folder: Path) -> None:
         _save(self, folder, "preference", size=self.size, width=self.width, words=self.reader.words)
@@ -249,52 +250,33 @@ def seeded(words: str) -> torch.Generator:
 
 
 def density(
-    model: Drawer,
-    noisy: Tensor,
-    levels_N2: Tensor,
-    captions: Sequence[str],
-    guidance: float,
-    noise: float = 1.0,
+    model: Drawer, noisy: Tensor, levels_N2: Tensor, captions: Sequence[str], how: DdpoConfig | DrawSettings
 ) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation of the step that the model takes, between two levels of each picture.
     Its prediction is led away from that without a caption (Ho and Salimans 2022, arXiv:2207.12598)."""
     level_N, next_N = levels_N2.unbind(1)
-    if guidance == 1:
-        said = model(noisy, level_N, captions)
+    if how.guidance == 1:
+        prediction = model(noisy, level_N, captions)
     else:
         both = model(noisy.repeat(2, 1, 1, 1), level_N.repeat(2), [*captions, *[""] * len(captions)])
-        said = both.chunk(2)[1].lerp(both.chunk(2)[0], guidance)
-    return model.levels.step(
-        model.levels.parts(noisy, said, level_N, model.bound), level_N, next_N, noise=noise
-    )
+        captioned, plain = both.chunk(2)
+        prediction = plain.lerp(captioned, how.guidance)
+    parts = model.levels.parts(noisy, prediction, level_N, model.bound)
+    return model.levels.step(parts, level_N, next_N, noise=how.noise)
 
 
 @torch.no_grad()
 def drawn(
-    model: Drawer,
-    captions: Sequence[str],
-    seeds: Sequence[str],
-    *,
-    steps: int,
-    guidance: float,
-    noise: float = 1.0,
+    model: Drawer, captions: Sequence[str], seeds: Sequence[str], how: DdpoConfig | DrawSettings
 ) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
     """Each step of drawing: the levels, what there was, what was drawn, and its log-density; the last step
     draws nothing. A picture depends on its seed and caption alone, whatever is drawn with it."""
-    device = next(model.parameters()).device
+    device, steps = next(model.parameters()).device, how.draw_steps
     noises = torch.stack([torch.randn(steps, *model.shape, generator=seeded(seed)) for seed in seeds])
     before, levels = noises[:, 0].to(device), drawn_levels(len(model.levels.alpha_T), steps)
     for number, pair in enumerate(pairwise(levels), start=1):
         levels_N2 = torch.tensor([pair] * len(captions), device=device)
-        mean, std = density(model, before, levels_N2, captions, guidance, noise)
+        mean, std = density(model, before, levels_N2, captions, how)
         after = mean if number == steps else mean + std * noises[:, number].to(device)
         yield levels_N2, before, after, step_logp(after, mean, std)
         before = after
-
-
-def draw(
-    model: Drawer, captions: Sequence[str], seeds: Sequence[str], **how: Any
-) -> UInt8[Tensor, "N 3 H W"]:
-    """Pictures of captions."""
-    *_, (_, _, last, _) = drawn(model, captions, seeds, **how)
-    return cast("Tensor", model.decoded(last)).cpu()

@@ -21,7 +21,7 @@ from plaudit.losses.policy import clipped
 from plaudit.losses.preference import CompletionLogps
 from plaudit.losses.unpaired import kto
 from plaudit.pictures.diffusion.config import DdpoConfig, DiffusionConfig, DpoConfig, KtoConfig
-from plaudit.pictures.diffusion.data import PictureRow, Pixels
+from plaudit.pictures.diffusion.data import PictureRow, pixels_of
 from plaudit.pictures.diffusion.formulas import diffusion_dpo, error_logps, pick_loss, step_logp
 from plaudit.pictures.diffusion.models import Drawer, PreferenceModel, density, drawn, seeded
 
@@ -74,18 +74,20 @@ def picture_batches(
     rows: Sequence[PictureRow], config: DiffusionConfig, model: Drawer | PreferenceModel
 ) -> Callable[[int, BatchRows], Iterator[Sequence[PictureBatch]]]:
     """The steps that learn from rows with pictures."""
-    pixels = Pixels(rows, model.size)
     levels = 1 if isinstance(model, PreferenceModel) else len(model.levels.alpha_T)
+
+    def shown(row: PictureRow) -> Tensor:
+        return torch.stack([pixels_of(source, model.size) for source in row.pictures])
 
     def batch(step: int, numbers: Sequence[int]) -> list[PictureBatch]:
         chosen, size = [rows[number] for number in numbers], (len(numbers),)
-        chance = seeded(f"noise {config.seed} {step}")
-        drops = torch.rand(size, generator=chance) < config.drop_captions
+        generator = seeded(f"noise {config.seed} {step}")
+        drops = torch.rand(size, generator=generator) < getattr(config, "drop_captions", 0.0)
         tensors = {
-            "pixels": torch.stack([pixels(row.pictures) for row in chosen]),
+            "pixels": torch.stack([shown(row) for row in chosen]),
             "label": torch.tensor([row.label for row in chosen]),
-            "level": torch.randint(levels, size, generator=chance),
-            "seed": torch.randint(2**62, size, generator=chance),
+            "level": torch.randint(levels, size, generator=generator),
+            "seed": torch.randint(2**62, size, generator=generator),
         }
         captions = tuple("" if drop else row.caption for drop, row in zip(drops, chosen, strict=True))
         origins = tuple(row.origin for row in chosen)
@@ -99,14 +101,15 @@ def errors(model: Drawer, batch: PictureBatch) -> Float[Tensor, "B K"]:
     """The mean squared error of each picture of each row, at the row's level and with the row's noise."""
     device, (rows, each) = next(model.parameters()).device, batch.tensors["pixels"].shape[:2]
     clean = model.encoded(batch.tensors["pixels"].to(device).flatten(0, 1))
-    chances = [torch.Generator().manual_seed(seed) for seed in batch.tensors["seed"].tolist()]
-    noises = torch.stack([torch.randn(model.shape, generator=chance) for chance in chances])
+    generators = [torch.Generator().manual_seed(seed) for seed in batch.tensors["seed"].tolist()]
+    noises = torch.stack([torch.randn(model.shape, generator=x) for x in generators])
     # The pictures of a pair share level and noise: all that differs is the picture.
-    noise, level_N = noises.to(clean).repeat_interleave(each, 0), batch.tensors["level"].to(device)
-    level_N = level_N.repeat_interleave(each)
+    noise = noises.to(clean).repeat_interleave(each, 0)
+    level_N = batch.tensors["level"].to(device).repeat_interleave(each)
     captions = [caption for caption in batch.captions for _ in range(each)]
-    said = model(model.levels.noisy(clean, noise, level_N), level_N, captions)
-    return (said - model.levels.target(clean, noise, level_N)).square().flatten(1).mean(1).view(rows, each)
+    error = model(model.levels.noisy(clean, noise, level_N), level_N, captions)
+    error = error - model.levels.target(clean, noise, level_N)
+    return error.square().flatten(1).mean(1).view(rows, each)
 
 
 def _result(batch: PictureBatch, loss_B: Tensor, **figures: Tensor) -> ObjectiveResult:
@@ -197,8 +200,7 @@ class Rounds:
         for at in range(0, len(row_N), config.at_once):
             captions = [self._rows[row].caption for row in row_N[at : at + config.at_once].tolist()]
             seeds = [f"round {config.seed} {number} {at + place}" for place in range(len(captions))]
-            how = {"steps": config.draw_steps, "guidance": config.guidance}
-            *steps, last = drawn(model, captions, seeds, **how)
+            *steps, last = drawn(model, captions, seeds, config)
             stacked = (torch.stack(parts, 1).cpu() for parts in zip(*steps, strict=True))
             piece = dict(zip(("levels", "before", "after", "logp"), stacked, strict=True))
             scores = self._reward(captions, model.decoded(last[2]).cpu())
@@ -226,7 +228,7 @@ class Rounds:
         """PPO's clipped surrogate of each step's density, with the guidance that it was drawn with."""
         config, device = self._config, next(self._model.parameters()).device
         at = {name: tensor.to(device) for name, tensor in batch.tensors.items()}
-        mean, std = density(self._model, at["before"], at["levels"], batch.captions, config.guidance)
+        mean, std = density(self._model, at["before"], at["levels"], batch.captions, config)
         log_ratio_N = step_logp(at["after"], mean, std) - at["logp"]
         ratio_N, advantage_N1 = log_ratio_N.exp(), at["advantage"][:, None]
         loss_N = clipped(ratio_N[:, None], advantage_N1, low=config.clip, high=config.clip)[:, 0]

@@ -98,13 +98,11 @@ def _job(config: DiffusionConfig, rows: Sequence[PictureRow], device: torch.devi
     if isinstance(config, RewardConfig):
         step = partial(steps_of.pick_step, model=model)
     elif isinstance(config, DpoConfig):
+        step = partial(steps_of.dpo_step, model=model, reference=model.reference(), config=config)
+    elif isinstance(config, KtoConfig):
         both = {"model": model, "reference": model.reference()}
-        step = partial(steps_of.dpo_step, config=config, **both)
-        if isinstance(config, KtoConfig):
-            step, batches = (
-                partial(steps_of.kto_step, config=config, **both),
-                steps_of.with_baseline(batches, **both),
-            )
+        batches = steps_of.with_baseline(batches, **both)
+        step = partial(steps_of.kto_step, config=config, **both)
     weights = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
     return TrainingJob(
         module=model,
@@ -131,6 +129,6 @@ def _model(config: DiffusionConfig, rows: Sequence[PictureRow], device: torch.de
         )
     words = vocabulary([row.caption for row in rows])
     if isinstance(config, RewardConfig):
-        return PreferenceModel(config.size, config.width, words).to(device)
+        return PreferenceModel(config.new.size, config.new.width, words).to(device)
     assert isinstance(config, SftConfig), "other methods have a model"
     return PixelDrawer(config.new, words).to(device)

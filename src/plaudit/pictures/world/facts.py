@@ -20,8 +20,8 @@ _PHRASE = re.compile("an? " + " ".join(f"({'|'.join(words)})" for words in _KIND
 def fidelity(captions: Sequence[str], pictures: UInt8[Tensor, "N 3 H W"]) -> list[float]:
     """How much of each caption is in its picture, from 0 to 1: of every thing that is wanted or there, the
     share of four facts that hold (that it is there, its size, colour and shape)."""
-    both = zip(captions, _seen(pictures), strict=True)
-    return [_share(things_of(caption), seen) for caption, seen in both]
+    both = zip(captions, _things_there(pictures), strict=True)
+    return [_share(things_of(caption), there) for caption, there in both]
 
 
 def things_of(caption: str) -> Mapping[int, Thing]:
@@ -40,19 +40,19 @@ def things_of(caption: str) -> Mapping[int, Thing]:
     }
 
 
-def _share(wanted: Mapping[int, Thing], seen: Mapping[int, Thing]) -> float:
-    both = [(thing, seen[cell]) for cell, thing in wanted.items() if cell in seen]
+def _share(wanted: Mapping[int, Thing], there: Mapping[int, Thing]) -> float:
+    both = [(thing, there[cell]) for cell, thing in wanted.items() if cell in there]
     facts = ("size", "colour", "shape")
     right = sum(1 + sum(getattr(x, fact) == getattr(y, fact) for fact in facts) for x, y in both)
-    return right / (4 * len({*wanted, *seen}))
+    return right / (4 * len({*wanted, *there}))
 
 
-def _seen(pictures: UInt8[Tensor, "N 3 H W"]) -> list[dict[int, Thing]]:
+def _things_there(pictures: UInt8[Tensor, "N 3 H W"]) -> list[dict[int, Thing]]:
     looks, templates = _templates(pictures.shape[-1])
     pairs = zip(_cells(pictures), templates, strict=True)
     nearest = zip(*(torch.cdist(cell, like).argmin(1).tolist() for cell, like in pairs), strict=True)
     # The first template is an empty cell.
-    return [{cell: looks[at - 1] for cell, at in enumerate(one) if at} for one in nearest]
+    return [{cell: looks[at - 1] for cell, at in enumerate(cells) if at} for cells in nearest]
 
 
 @lru_cache(maxsize=4)

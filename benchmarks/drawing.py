@@ -1,0 +1,136 @@
+"""Whether preferences make a small model draw what captions say: the picture world, minutes on a CPU.
+
+    python -m benchmarks.drawing --out drawing            # begun again, it goes on
+    python -m benchmarks.drawing --out drawing --ddpo     # and DDPO by the scene's own reward
+
+A new model learns from captioned pictures of one thing and is stopped early. It draws pictures of training
+captions, four of each; of two and two a crowd prefers the one that has more of the caption, with
+P = σ(6 × the gap of fidelities), so that equal ones are told by a coin. What learns from these labels is
+judged on captions that no run has seen: Diffusion-DPO at two β, Diffusion-KTO, and as a control SFT on the
+preferred pictures alone. A preference model learns from the same labels and judges, too.
+"""
+
+import argparse
+import json
+import math
+import random
+from pathlib import Path
+
+import torch
+
+from plaudit.files.atomic import write_text
+from plaudit.pictures.diffusion.config import (
+    DdpoConfig,
+    DiffusionConfig,
+    DpoConfig,
+    DrawSettings,
+    KtoConfig,
+    NewModel,
+    RewardConfig,
+    SftConfig,
+)
+from plaudit.pictures.diffusion.data import pixels_of, read_rows
+from plaudit.pictures.diffusion.evaluation import evaluate, sample
+from plaudit.pictures.diffusion.run import train
+from plaudit.pictures.world.facts import fidelity
+from plaudit.pictures.world.scenes import Scene, caption, render, scenes
+
+SIDE = 24
+NEW = NewModel(size=SIDE, patch=4, width=64, layers=3, prediction="flow")
+SFT_STEPS, STEPS, BATCH = 1200, 120, 64
+CERTAINTY = 6.0
+GUIDANCE = 2.0
+
+
+def rows_of(split: str, most: int) -> list[Scene]:
+    """Scenes of one thing each, all that the split has up to so many."""
+    drawn = list[Scene]()
+    try:
+        for scene in scenes(split, most=1, signs=0.0):  # pyright: ignore[reportArgumentType]  a split
+            drawn.append(scene)
+            if len(drawn) == most:
+                break
+    except ValueError:
+        # The split has no more.
+        pass
+    return drawn
+
+
+def write_world(out: Path) -> None:
+    """Captions with their pictures, for training and for the exam."""
+    (out / "world").mkdir(parents=True, exist_ok=True)
+    for split in ("train", "test"):
+        lines = list[str]()
+        for scene in rows_of(split, 2000):
+            render(scene, SIDE).save(out / "world" / f"{scene.name}.png")
+            lines.append(json.dumps({"prompt": caption(scene), "picture": f"{scene.name}.png"}))
+        write_text(out / "world" / f"{split}.jsonl", "\n".join(lines) + "\n")
+
+
+def label(rows: Path, out: Path) -> float:
+    """Pairs of the pictures of one caption, as a noisy crowd prefers them; returns how often it is right."""
+    read, _ = read_rows(rows, "pictures", threshold=0.0)
+    worths = fidelity(
+        [row.caption for row in read], torch.stack([pixels_of(row.pictures[0], SIDE) for row in read])
+    )
+    rng, lines, right = random.Random(0), list[str](), list[bool]()
+    for at in range(0, len(read), 2):
+        (left, right_row), gap = read[at : at + 2], worths[at] - worths[at + 1]
+        first = rng.random() < 1 / (1 + math.exp(-CERTAINTY * gap))
+        chosen, rejected = (left, right_row) if first else (right_row, left)
+        pair = {"chosen": chosen.pictures[0], "rejected": rejected.pictures[0]}
+        lines.append(json.dumps({"prompt": left.caption, **pair}))
+        right += [first == (gap > 0)] if gap else []
+    write_text(out, "\n".join(lines) + "\n")
+    return sum(right) / len(right)
+
+
+def study(out: Path, *, ddpo: bool) -> None:
+    write_world(out)
+    world, drawn, exam = out / "world" / "train.jsonl", out / "drawn", out / "world" / "test.jsonl"
+    device, sft = {"device": "cpu", "batch_size": BATCH}, out / "sft" / "model"
+    train(SftConfig(data=world, out=out / "sft", steps=SFT_STEPS, learning_rate=2e-3, new=NEW, **device))
+    if not (drawn / "rows.jsonl").exists():
+        sample(
+            sft,
+            DrawSettings(
+                data=world, out=drawn, n=350, each=4, guidance=GUIDANCE, draw_steps=16, device="cpu"
+            ),
+        )
+    pairs = out / "pairs.jsonl"
+    print(
+        f"the crowd is right in {label(drawn / 'rows.jsonl', pairs):.1%} of the pairs that differ", flush=True
+    )
+    common = {"data": pairs, "model": sft, "steps": STEPS, "learning_rate": 3e-4, **device, "batch_size": 32}
+    runs: dict[str, DiffusionConfig] = {
+        "preferred": SftConfig(out=out / "preferred", **common),
+        "dpo-500": DpoConfig(out=out / "dpo-500", beta=500.0, **common),
+        "dpo-2000": DpoConfig(out=out / "dpo-2000", beta=2000.0, **common),
+        "kto-500": KtoConfig(out=out / "kto-500", beta=500.0, **common),
+    }
+    if ddpo:
+        draws = {"batch_size": 16, "group_size": 8, "guidance": GUIDANCE, "device": "cpu"}
+        runs["ddpo"] = DdpoConfig(
+            data=world, model=sft, out=out / "ddpo", steps=40, learning_rate=3e-4, **draws
+        )
+    for config in runs.values():
+        train(config)
+    judge = RewardConfig(data=pairs, out=out / "judge", new=NEW, steps=300, learning_rate=1e-3, **device)
+    train(judge)
+    rewards = ("scene", str(out / "judge" / "model"))
+    how = DrawSettings(
+        data=exam, out=out / "eval", n=200, each=4, guidance=GUIDANCE, rewards=rewards, device="cpu"
+    )
+    for worth in evaluate([sft, *(out / name / "model" for name in runs)], how):
+        print(worth.line(), flush=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--ddpo", action="store_true")
+    words = parser.parse_args()
+    torch.set_num_threads(1)
+    study(words.out, ddpo=words.ddpo)
