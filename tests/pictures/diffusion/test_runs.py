@@ -153,9 +153,30 @@ def test_a_run_that_is_killed_goes_on_to_the_bit(
     assert metrics(whole) == metrics(killed)
     name, value = AT_FIRST.get(verb, ("loss", metrics(whole)[0]["loss"]))
     assert metrics(whole)[0][name] == pytest.approx(value, abs=1e-6)
-    if verb in ("dpo", "kto"):
-        assert metrics(whole)[-1]["reward_chosen"] > metrics(whole)[-1]["reward_rejected"]
     assert plaudit(verb, whole, folder / rows, *more, "--seed", 2) == 2
+
+
+@pytest.mark.slow
+def test_each_method_moves_a_model_to_what_is_preferred(folder: Path, tmp_path: Path) -> None:
+    """It draws red as often as blue; then pairs, thumbs and a reward want red."""
+    rows = write(
+        folder / "both.jsonl", *[{"prompt": "p", "picture": picture} for picture in (RED, BLUE)] * 16
+    )
+    pairs, sft = write(folder / "wanted.jsonl", *[PAIR] * 32), tmp_path / "sft" / "model"
+    new = [*NEW, "--new.width", 64, "--new.layers", 2, "--new.prediction", "flow"]
+    assert plaudit("sft", tmp_path / "sft", rows, *new, "--steps", 500, "--learning-rate", 2e-3) == 0
+    more = ["--model", sft, "--learning-rate", 3e-4, "--steps"]
+    draws = ["--batch-size", 2, "--group-size", 16, "--draw-steps", 8, "--guidance", 1, "--clip", 0.05]
+    reward = f"{folder / 'red.py'}:red"
+    assert plaudit("dpo", tmp_path / "dpo", pairs, *more, 60, "--beta", 200) == 0
+    assert plaudit("kto", tmp_path / "kto", pairs, *more, 60, "--beta", 200) == 0
+    assert plaudit("ddpo", tmp_path / "ddpo", rows, *more, 40, *draws, "--reward", reward) == 0
+    trained = [sft, *(tmp_path / verb / "model" for verb in ("dpo", "kto", "ddpo"))]
+    asked = ["--model", *trained, "--each", 64, "--guidance", 1, "--rewards", reward]
+    assert plaudit("eval", tmp_path, rows, *asked) == 0
+    worths = json.loads((tmp_path / "eval.json").read_text())
+    first, *others = (worth["rewards"][reward]["value"] for worth in worths)
+    assert min(others) > first + 15
 
 
 def test_pieces_change_no_gradient(folder: Path, tmp_path: Path) -> None:

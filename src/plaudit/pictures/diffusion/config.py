@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from plaudit.bounds import BelowOne, Count, FromOne, FromTwo, FromZero, Positive, Share, check_bounds
+from plaudit.bounds import BelowOne, FromOne, FromTwo, FromZero, Positive, Share, check_bounds
 from plaudit.engine.settings import OptimizerSettings
 
 
@@ -168,8 +168,6 @@ class DrawSettings:
     """Pictures that go through the model at once."""
     rewards: tuple[str, ...] = ("scene",)
     """What eval scores pictures by: scene, the folder of a preference model, file.py:name."""
-    grid: Count = 12
-    """Captions whose pictures the page shows."""
     device: str = "auto"
     """cpu, cuda, cuda:1 …; auto takes a GPU when there is one."""
     seed: int = 0

@@ -79,12 +79,9 @@ def _rows_of(row: Mapping[str, Any], origin: str, folder: Path, reads: str) -> I
         if isinstance(pair, str) or reads.startswith("pairs"):
             yield pair
         else:
-            yield from _thumbs(pair)[: 1 if reads == "pictures" else 2]
-
-
-def _thumbs(pair: PictureRow) -> list[PictureRow]:
-    both = zip(pair.pictures, (1.0, 0.0), strict=True)
-    return [replace(pair, pictures=(picture,), label=label) for picture, label in both]
+            yield replace(pair, pictures=pair.pictures[:1])
+            if reads == "thumbs":
+                yield replace(pair, pictures=pair.pictures[1:], label=0.0)
 
 
 def _single(plain: PictureRow, source: str, score: float | None, reads: str) -> PictureRow | str:

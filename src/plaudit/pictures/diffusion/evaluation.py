@@ -26,6 +26,8 @@ from plaudit.pictures.world.facts import fidelity
 
 SCENE = "scene"
 """The reward that knows the picture world."""
+MOST_SHOWN = 12
+"""Captions whose pictures the page shows."""
 _STYLE = (
     "body{font:16px/1.5 system-ui;margin:2rem auto;max-width:60rem;padding:0 1rem}img{width:96px}"
     "th{font-weight:400;text-align:start;padding:.3rem .8rem .3rem 0}"
@@ -140,7 +142,7 @@ def _page(worths: Sequence[Worth], drawings: Mapping[str, Any], settings: DrawSe
     """Figures, and the pictures of the first captions, a column for each model."""
     names, rows = [html.escape(worth.model) for worth in worths], list[str]()
     captions = next(iter(drawings.values()))[0]
-    for number in range(0, len(captions), settings.each)[: settings.grid]:
+    for number in range(0, len(captions), settings.each)[:MOST_SHOWN]:
         text = html.escape(captions[number])
         shown = [data_url(_png(pictures[number], 4)) for _, pictures in drawings.values()]
         cells = [

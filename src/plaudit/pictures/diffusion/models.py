@@ -193,9 +193,8 @@ class PreferenceModel(nn.Module):
         """How well each picture is what its caption says, in logits of a preference."""
         vectors, mask_NL = self.reader(captions)
         text = self.caption((vectors * mask_NL[..., None]).sum(1) / mask_NL.sum(1, keepdim=True))
-        return self.scale.exp() * (
-            normalize(text, dim=-1) * normalize(self.eye(_as_numbers(pixels)), dim=-1)
-        ).sum(-1)
+        sight = self.eye(_as_numbers(pixels))
+        return self.scale.exp() * (normalize(text, dim=-1) * normalize(sight, dim=-1)).sum(-1)
 
     def save(self, folder: Path) -> None:
         _save(self, folder, "preference", size=self.size, width=self.width, words=self.reader.words)

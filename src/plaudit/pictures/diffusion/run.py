@@ -88,7 +88,7 @@ def _train(config: DiffusionConfig, rows: Sequence[PictureRow], notes: Sequence[
 
 
 def _job(config: DiffusionConfig, rows: Sequence[PictureRow], device: torch.device) -> TrainingJob[Any]:
-    model, more = _model(config, rows, device).train(), dict[str, Any]()
+    model, more = _model(config, rows, device), dict[str, Any]()
     if isinstance(config, DdpoConfig):
         rounds = steps_of.Rounds(model, rows, config, reward_of(config.reward, device))
         batches, step = rounds.batches, rounds.step
