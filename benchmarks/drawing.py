@@ -75,33 +75,28 @@ def label(rows: Path, out: Path) -> float:
     )
     rng, lines, right = random.Random(0), list[str](), list[bool]()
     for at in range(0, len(read), 2):
-        (left, right_row), gap = read[at : at + 2], worths[at] - worths[at + 1]
+        (row, other), gap = read[at : at + 2], worths[at] - worths[at + 1]
         first = rng.random() < 1 / (1 + math.exp(-CERTAINTY * gap))
-        chosen, rejected = (left, right_row) if first else (right_row, left)
+        chosen, rejected = (row, other) if first else (other, row)
         pair = {"chosen": chosen.pictures[0], "rejected": rejected.pictures[0]}
-        lines.append(json.dumps({"prompt": left.caption, **pair}))
+        lines.append(json.dumps({"prompt": row.caption, **pair}))
         right += [first == (gap > 0)] if gap else []
     write_text(out, "\n".join(lines) + "\n")
     return sum(right) / len(right)
 
 
-def study(out: Path, *, ddpo: bool) -> None:
+def study(out: Path, *, ddpo: bool, device: str) -> None:
     write_world(out)
     world, drawn, exam = out / "world" / "train.jsonl", out / "drawn", out / "world" / "test.jsonl"
-    device, sft = {"device": "cpu", "batch_size": BATCH}, out / "sft" / "model"
-    train(SftConfig(data=world, out=out / "sft", steps=SFT_STEPS, learning_rate=2e-3, new=NEW, **device))
+    how, sft = {"device": device, "batch_size": BATCH}, out / "sft" / "model"
+    train(SftConfig(data=world, out=out / "sft", steps=SFT_STEPS, learning_rate=2e-3, new=NEW, **how))
+    draws = {"each": 4, "guidance": GUIDANCE, "device": device}
     if not (drawn / "rows.jsonl").exists():
-        sample(
-            sft,
-            DrawSettings(
-                data=world, out=drawn, n=350, each=4, guidance=GUIDANCE, draw_steps=16, device="cpu"
-            ),
-        )
+        sample(sft, DrawSettings(data=world, out=drawn, n=350, draw_steps=16, **draws))
     pairs = out / "pairs.jsonl"
-    print(
-        f"the crowd is right in {label(drawn / 'rows.jsonl', pairs):.1%} of the pairs that differ", flush=True
-    )
-    common = {"data": pairs, "model": sft, "steps": STEPS, "learning_rate": 3e-4, **device, "batch_size": 32}
+    right = label(drawn / "rows.jsonl", pairs)
+    print(f"the crowd is right in {right:.1%} of the pairs that differ", flush=True)
+    common = {"data": pairs, "model": sft, "steps": STEPS, "learning_rate": 3e-4, **how, "batch_size": 32}
     runs: dict[str, DiffusionConfig] = {
         "preferred": SftConfig(out=out / "preferred", **common),
         "dpo-500": DpoConfig(out=out / "dpo-500", beta=500.0, **common),
@@ -109,19 +104,15 @@ def study(out: Path, *, ddpo: bool) -> None:
         "kto-500": KtoConfig(out=out / "kto-500", beta=500.0, **common),
     }
     if ddpo:
-        draws = {"batch_size": 16, "group_size": 8, "guidance": GUIDANCE, "device": "cpu"}
-        runs["ddpo"] = DdpoConfig(
-            data=world, model=sft, out=out / "ddpo", steps=40, learning_rate=3e-4, **draws
-        )
+        rounds = {"batch_size": 16, "group_size": 8, "guidance": GUIDANCE, "clip": 5e-3, "device": device}
+        rates = {"steps": 40, "learning_rate": 3e-4}
+        runs["ddpo"] = DdpoConfig(data=world, model=sft, out=out / "ddpo", **rates, **rounds)
     for config in runs.values():
         train(config)
-    judge = RewardConfig(data=pairs, out=out / "judge", new=NEW, steps=300, learning_rate=1e-3, **device)
-    train(judge)
+    train(RewardConfig(data=pairs, out=out / "judge", new=NEW, steps=300, learning_rate=1e-3, **how))
     rewards = ("scene", str(out / "judge" / "model"))
-    how = DrawSettings(
-        data=exam, out=out / "eval", n=200, each=4, guidance=GUIDANCE, rewards=rewards, device="cpu"
-    )
-    for worth in evaluate([sft, *(out / name / "model" for name in runs)], how):
+    asked = DrawSettings(data=exam, out=out / "eval", n=200, rewards=rewards, **draws)
+    for worth in evaluate([sft, *(out / name / "model" for name in runs)], asked):
         print(worth.line(), flush=True)
 
 
@@ -130,7 +121,8 @@ if __name__ == "__main__":
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--ddpo", action="store_true")
+    parser.add_argument("--ddpo", action="store_true", help="DDPO as well")
+    parser.add_argument("--device", default="cpu", help="default: cpu")
     words = parser.parse_args()
     torch.set_num_threads(1)
-    study(words.out, ddpo=words.ddpo)
+    study(words.out, ddpo=words.ddpo, device=words.device)
