@@ -37,9 +37,9 @@ from plaudit.pictures.world.scenes import Scene, caption, render, scenes
 
 SIDE = 24
 NEW = NewModel(size=SIDE, patch=4, width=64, layers=3, prediction="flow")
-SFT_STEPS, STEPS, BATCH = 1200, 120, 64
+SFT_STEPS, STEPS, BATCH = 700, 150, 64
 CERTAINTY = 6.0
-GUIDANCE = 2.0
+GUIDANCE = 1.0
 
 
 def rows_of(split: str, most: int) -> list[Scene]:
@@ -89,19 +89,19 @@ def study(out: Path, *, ddpo: bool, device: str) -> None:
     write_world(out)
     world, drawn, exam = out / "world" / "train.jsonl", out / "drawn", out / "world" / "test.jsonl"
     how, sft = {"device": device, "batch_size": BATCH}, out / "sft" / "model"
-    train(SftConfig(data=world, out=out / "sft", steps=SFT_STEPS, learning_rate=2e-3, new=NEW, **how))
-    draws = {"each": 4, "guidance": GUIDANCE, "device": device}
+    train(SftConfig(data=world, out=out / "sft", steps=SFT_STEPS, learning_rate=3e-3, new=NEW, **how))
+    draws = {"each": 4, "draw_steps": 16, "guidance": GUIDANCE, "device": device}
     if not (drawn / "rows.jsonl").exists():
-        sample(sft, DrawSettings(data=world, out=drawn, n=350, draw_steps=16, **draws))
+        sample(sft, DrawSettings(data=world, out=drawn, n=350, **draws))
     pairs = out / "pairs.jsonl"
     right = label(drawn / "rows.jsonl", pairs)
     print(f"the crowd is right in {right:.1%} of the pairs that differ", flush=True)
-    common = {"data": pairs, "model": sft, "steps": STEPS, "learning_rate": 3e-4, **how, "batch_size": 32}
+    common = {"data": pairs, "model": sft, "steps": STEPS, "learning_rate": 1e-4, **how, "batch_size": 32}
     runs: dict[str, DiffusionConfig] = {
         "preferred": SftConfig(out=out / "preferred", **common),
-        "dpo-500": DpoConfig(out=out / "dpo-500", beta=500.0, **common),
-        "dpo-2000": DpoConfig(out=out / "dpo-2000", beta=2000.0, **common),
-        "kto-500": KtoConfig(out=out / "kto-500", beta=500.0, **common),
+        "dpo-200": DpoConfig(out=out / "dpo-200", beta=200.0, **common),
+        "dpo-1000": DpoConfig(out=out / "dpo-1000", beta=1000.0, **common),
+        "kto-400": KtoConfig(out=out / "kto-400", beta=400.0, **common),
     }
     if ddpo:
         rounds = {"batch_size": 16, "group_size": 8, "guidance": GUIDANCE, "clip": 5e-3, "device": device}
@@ -109,10 +109,10 @@ def study(out: Path, *, ddpo: bool, device: str) -> None:
         runs["ddpo"] = DdpoConfig(data=world, model=sft, out=out / "ddpo", **rates, **rounds)
     for config in runs.values():
         train(config)
-    train(RewardConfig(data=pairs, out=out / "judge", new=NEW, steps=300, learning_rate=1e-3, **how))
+    train(RewardConfig(data=pairs, out=out / "judge", new=NEW, steps=150, learning_rate=1e-3, **how))
     rewards = ("scene", str(out / "judge" / "model"))
-    asked = DrawSettings(data=exam, out=out / "eval", n=200, rewards=rewards, **draws)
-    for worth in evaluate([sft, *(out / name / "model" for name in runs)], asked):
+    exam_how = DrawSettings(data=exam, out=out / "eval", n=200, rewards=rewards, **draws)
+    for worth in evaluate([sft, *(out / name / "model" for name in runs)], exam_how):
         print(worth.line(), flush=True)
 
 

@@ -19,7 +19,7 @@ from jaxtyping import Float, Int, UInt8
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from torch.nn.functional import normalize
+from torch.nn.functional import interpolate, normalize
 
 from plaudit.engine.checkpoint.tensors import write_tensors
 from plaudit.errors import UserError, first_line
@@ -86,6 +86,10 @@ class Reader(nn.Module):
         return vectors, mask_NL
 
 
+def _mean(vectors: Tensor, mask_NL: Tensor) -> Float[Tensor, "N D"]:
+    return (vectors * mask_NL[..., None]).sum(1) / mask_NL.sum(1, keepdim=True)
+
+
 def _as_numbers(pixels: UInt8[Tensor, "N 3 H W"]) -> Tensor:
     return pixels.float() / 127.5 - 1
 
@@ -105,14 +109,20 @@ class PixelDrawer(nn.Module):
         self.levels = flow_levels(LEVELS) if new.prediction == "flow" else ddpm_levels(LEVELS)
         self.reader = Reader(words, new.width)
         heads = {"num_attention_heads": new.width // 32, "attention_head_dim": 32, "norm_num_groups": 1}
-        sides = {"in_channels": 3, "out_channels": 3, "sample_size": new.size, "patch_size": new.patch}
+        sides = {"in_channels": 7, "out_channels": 3, "sample_size": new.size, "patch_size": new.patch}
         reads = {"cross_attention_dim": new.width, "caption_channels": new.width}
         drawer = from_diffusers("PixArtTransformer2DModel")
         self.transformer = drawer(num_layers=new.layers, **heads, **sides, **reads)
+        # What is where, drawn from the whole caption at once: by attention alone it is learnt far later.
+        grid, inner = (new.size // new.patch) ** 2, 4 * new.width
+        self.sketch = nn.Sequential(nn.Linear(new.width, inner), nn.GELU(), nn.Linear(inner, 4 * grid))
 
     def forward(self, noisy: Tensor, level_N: Int[Tensor, " N"], captions: Sequence[str]) -> Tensor:
         """What the model says of noisy pictures: their noise, or their flow."""
         vectors, mask_NL = self.reader(captions)
+        side = self.size // self.new.patch
+        sketch = self.sketch(_mean(vectors, mask_NL)).view(-1, 4, side, side)
+        noisy = torch.cat([noisy, interpolate(sketch, (self.size, self.size))], 1)
         about = {"encoder_hidden_states": vectors, "encoder_attention_mask": mask_NL, "return_dict": False}
         return self.transformer(noisy, timestep=level_N, **about)[0]
 
@@ -192,7 +202,7 @@ class PreferenceModel(nn.Module):
     def forward(self, captions: Sequence[str], pixels: UInt8[Tensor, "N 3 H W"]) -> Float[Tensor, " N"]:
         """How well each picture is what its caption says, in logits of a preference."""
         vectors, mask_NL = self.reader(captions)
-        text = self.caption((vectors * mask_NL[..., None]).sum(1) / mask_NL.sum(1, keepdim=True))
+        text = self.caption(_mean(vectors, mask_NL))
         sight = self.eye(_as_numbers(pixels))
         return self.scale.exp() * (normalize(text, dim=-1) * normalize(sight, dim=-1)).sum(-1)
 
