@@ -6,19 +6,22 @@
 A new model learns from captioned pictures of one thing and is stopped early. It draws pictures of training
 captions, four of each; of two and two a crowd prefers the one that has more of the caption, with
 P = σ(6 × the gap of fidelities), so that equal ones are told by a coin. What learns from these labels is
-judged on captions that no run has seen: Diffusion-DPO at two β, Diffusion-KTO, and as a control SFT on the
-preferred pictures alone. A preference model learns from the same labels and judges, too.
+judged on captions that no run has seen: Diffusion-DPO, the same with a small β and a high rate,
+Diffusion-KTO, and as a control SFT on the preferred pictures alone. A preference model learns from the same
+labels and judges, too.
 """
 
 import argparse
 import json
 import math
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from plaudit.files.atomic import write_text
+from plaudit.files.pictures import pillow
 from plaudit.pictures.diffusion.config import (
     DdpoConfig,
     DiffusionConfig,
@@ -30,16 +33,17 @@ from plaudit.pictures.diffusion.config import (
     SftConfig,
 )
 from plaudit.pictures.diffusion.data import pixels_of, read_rows
-from plaudit.pictures.diffusion.evaluation import evaluate, sample
+from plaudit.pictures.diffusion.evaluation import draw_all, evaluate, sample
 from plaudit.pictures.diffusion.run import train
 from plaudit.pictures.world.facts import fidelity
 from plaudit.pictures.world.scenes import Scene, caption, render, scenes
 
 SIDE = 24
 NEW = NewModel(size=SIDE, patch=4, width=64, layers=3, prediction="flow")
-SFT_STEPS, STEPS, BATCH = 700, 150, 64
+SFT_STEPS, BATCH = 700, 64
 CERTAINTY = 6.0
 GUIDANCE = 1.0
+SHOWN = 12
 
 
 def rows_of(split: str, most: int) -> list[Scene]:
@@ -85,6 +89,16 @@ def label(rows: Path, out: Path) -> float:
     return sum(right) / len(right)
 
 
+def save_grid(out: Path, models: list[Path], exam: DrawSettings) -> None:
+    """What captions mean, and below it what each model draws for them, from the same noise."""
+    read, _ = read_rows(exam.data, "pictures", threshold=0.0)
+    drawn = [draw_all(model, exam)[1][:: exam.each] for model in models]
+    rows = [torch.stack([pixels_of(row.pictures[0], SIDE) for row in read[:SHOWN]]), *drawn]
+    grid = torch.cat([torch.cat([*row[:SHOWN]], 2) for row in rows], 1).permute(1, 2, 0).numpy()
+    picture = pillow().fromarray(grid)
+    picture.resize((picture.width * 3, picture.height * 3), 0).save(out / "grid.png")
+
+
 def study(out: Path, *, ddpo: bool, device: str) -> None:
     write_world(out)
     world, drawn, exam = out / "world" / "train.jsonl", out / "drawn", out / "world" / "test.jsonl"
@@ -96,12 +110,13 @@ def study(out: Path, *, ddpo: bool, device: str) -> None:
     pairs = out / "pairs.jsonl"
     right = label(drawn / "rows.jsonl", pairs)
     print(f"the crowd is right in {right:.1%} of the pairs that differ", flush=True)
-    common = {"data": pairs, "model": sft, "steps": STEPS, "learning_rate": 1e-4, **how, "batch_size": 32}
+    common = {"data": pairs, "model": sft, **how, "batch_size": 32}
+    slow, fast = {"steps": 300, "learning_rate": 2e-5}, {"steps": 150, "learning_rate": 1e-4}
     runs: dict[str, DiffusionConfig] = {
-        "preferred": SftConfig(out=out / "preferred", **common),
-        "dpo-200": DpoConfig(out=out / "dpo-200", beta=200.0, **common),
-        "dpo-1000": DpoConfig(out=out / "dpo-1000", beta=1000.0, **common),
-        "kto-400": KtoConfig(out=out / "kto-400", beta=400.0, **common),
+        "preferred": SftConfig(out=out / "preferred", **fast, **common),
+        "dpo": DpoConfig(out=out / "dpo", beta=2000.0, **slow, **common),
+        "dpo-too-far": DpoConfig(out=out / "dpo-too-far", beta=200.0, **fast, **common),
+        "kto": KtoConfig(out=out / "kto", beta=50.0, **slow, **common),
     }
     if ddpo:
         rounds = {"batch_size": 16, "group_size": 8, "guidance": GUIDANCE, "clip": 5e-3, "device": device}
@@ -112,8 +127,10 @@ def study(out: Path, *, ddpo: bool, device: str) -> None:
     train(RewardConfig(data=pairs, out=out / "judge", new=NEW, steps=150, learning_rate=1e-3, **how))
     rewards = ("scene", str(out / "judge" / "model"))
     exam_how = DrawSettings(data=exam, out=out / "eval", n=200, rewards=rewards, **draws)
-    for worth in evaluate([sft, *(out / name / "model" for name in runs)], exam_how):
+    models = [sft, *(out / name / "model" for name in runs)]
+    for worth in evaluate(models, exam_how):
         print(worth.line(), flush=True)
+    save_grid(out, models, replace(exam_how, n=SHOWN, each=1))
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ MOST_SHOWN = 12
 """Captions whose pictures the page shows."""
 _STYLE = (
     "body{font:16px/1.5 system-ui;margin:2rem auto;max-width:60rem;padding:0 1rem}img{width:96px}"
+    "table{display:block;overflow-x:auto}"
     "th{font-weight:400;text-align:start;padding:.3rem .8rem .3rem 0}"
     "@media(prefers-color-scheme:dark){body{background:#111;color:#eee}}"
 )
@@ -66,10 +67,20 @@ class Worth:
 
     def line(self) -> str:
         """All figures with their intervals."""
-        parts = [f"{word} {value.text('.3f')}" for word, value in self.rewards.items()]
-        parts += [f"preferred by {word} {value.text()}" for word, value in self.against_first.items()]
+        parts = [f"{short_name(word)} {value.text('.3f')}" for word, value in self.rewards.items()]
+        wins = ((short_name(word), value.text()) for word, value in self.against_first.items())
+        parts += [f"preferred by {word} {share}" for word, share in wins]
         parts += [] if self.diversity is None else [f"diversity {self.diversity.text('.3f')}"]
-        return f"{self.model}: {', '.join(parts)}"
+        return f"{short_name(self.model)}: {', '.join(parts)}"
+
+
+def short_name(word: str) -> str:
+    """The run of a model's folder, or the last name.
+
+    >>> short_name("runs/dpo/model"), short_name("scene")
+    ('dpo', 'scene')
+    """
+    return word.rstrip("/").removesuffix("/model").rpartition("/")[2]
 
 
 def draw_all(model: Path, settings: DrawSettings) -> tuple[list[str], UInt8[Tensor, "N 3 H W"]]:
@@ -140,7 +151,7 @@ def _png(picture: UInt8[Tensor, "3 H W"], times: int = 1) -> bytes:
 
 def _page(worths: Sequence[Worth], drawings: Mapping[str, Any], settings: DrawSettings) -> str:
     """Figures, and the pictures of the first captions, a column for each model."""
-    names, rows = [html.escape(worth.model) for worth in worths], list[str]()
+    names, rows = [html.escape(short_name(worth.model)) for worth in worths], list[str]()
     captions = next(iter(drawings.values()))[0]
     for number in range(0, len(captions), settings.each)[:MOST_SHOWN]:
         text = html.escape(captions[number])
@@ -154,7 +165,7 @@ def _page(worths: Sequence[Worth], drawings: Mapping[str, Any], settings: DrawSe
     figures = "".join(f"<li>{html.escape(worth.line())}</li>" for worth in worths)
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8"><title>Pictures by models</title>'
-        f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style><h1>By models</h1>'
+        f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style><h1>Pictures</h1>'
         f"<p>{len(captions)} pictures, {settings.each} of each caption, {settings.draw_steps} steps, "
         f"guidance {settings.guidance:g}; all models start from the same noise. In brackets: 95 % intervals "
         f"over captions.</p><ul>{figures}</ul><table><tr>{head}</tr>{''.join(rows)}</table></html>\n"
