@@ -6,9 +6,8 @@
 A new model learns from captioned pictures of one thing and is stopped early. It draws pictures of training
 captions, four of each; of two and two a crowd prefers the one that has more of the caption, with
 P = σ(6 × the gap of fidelities), so that equal ones are told by a coin. What learns from these labels is
-judged on captions that no run has seen: Diffusion-DPO, the same with a small β and a high rate,
-Diffusion-KTO, and as a control SFT on the preferred pictures alone. A preference model learns from the same
-labels and judges, too.
+judged on captions that no run has seen: Diffusion-DPO and Diffusion-KTO with several β and rates, and as a
+control SFT on the preferred pictures alone. A preference model learns from the same labels and judges, too.
 """
 
 import argparse
@@ -114,9 +113,11 @@ def study(out: Path, *, ddpo: bool, device: str) -> None:
     slow, fast = {"steps": 300, "learning_rate": 2e-5}, {"steps": 150, "learning_rate": 1e-4}
     runs: dict[str, DiffusionConfig] = {
         "preferred": SftConfig(out=out / "preferred", **fast, **common),
-        "dpo": DpoConfig(out=out / "dpo", beta=2000.0, **slow, **common),
-        "dpo-too-far": DpoConfig(out=out / "dpo-too-far", beta=200.0, **fast, **common),
-        "kto": KtoConfig(out=out / "kto", beta=50.0, **slow, **common),
+        "dpo-200": DpoConfig(out=out / "dpo-200", beta=200.0, **fast, **common),
+        "dpo-1000": DpoConfig(out=out / "dpo-1000", beta=1000.0, **fast, **common),
+        "dpo-2000": DpoConfig(out=out / "dpo-2000", beta=2000.0, **slow, **common),
+        "kto-400": KtoConfig(out=out / "kto-400", beta=400.0, **fast, **common),
+        "kto-50": KtoConfig(out=out / "kto-50", beta=50.0, **slow, **common),
     }
     if ddpo:
         rounds = {"batch_size": 16, "group_size": 8, "guidance": GUIDANCE, "clip": 5e-3, "device": device}
