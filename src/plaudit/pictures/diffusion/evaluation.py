@@ -155,10 +155,10 @@ def _page(worths: Sequence[Worth], drawings: Mapping[str, Any], settings: DrawSe
     captions = next(iter(drawings.values()))[0]
     for number in range(0, len(captions), settings.each)[:MOST_SHOWN]:
         text = html.escape(captions[number])
-        shown = [data_url(_png(pictures[number], 4)) for _, pictures in drawings.values()]
+        urls = [data_url(_png(pictures[number], 4)) for _, pictures in drawings.values()]
         cells = [
             f'<td><img src="{url.replace("/;", "/png;", 1)}" alt="Drawn by {name} for: {text}"></td>'
-            for name, url in zip(names, shown, strict=True)
+            for name, url in zip(names, urls, strict=True)
         ]
         rows.append(f'<tr><th scope="row">{text}</th>{"".join(cells)}</tr>')
     head = "".join(f'<th scope="col">{name}</th>' for name in ("Caption", *names))

@@ -76,7 +76,7 @@ def picture_batches(
     """The steps that learn from rows with pictures."""
     levels = 1 if isinstance(model, PreferenceModel) else len(model.levels.alpha_T)
 
-    def shown(row: PictureRow) -> Tensor:
+    def pixels(row: PictureRow) -> Tensor:
         return torch.stack([pixels_of(source, model.size) for source in row.pictures])
 
     def batch(step: int, numbers: Sequence[int]) -> list[PictureBatch]:
@@ -84,7 +84,7 @@ def picture_batches(
         generator = seeded(f"noise {config.seed} {step}")
         drops = torch.rand(size, generator=generator) < getattr(config, "drop_captions", 0.0)
         tensors = {
-            "pixels": torch.stack([shown(row) for row in chosen]),
+            "pixels": torch.stack([pixels(row) for row in chosen]),
             "label": torch.tensor([row.label for row in chosen]),
             "level": torch.randint(levels, size, generator=generator),
             "seed": torch.randint(2**62, size, generator=generator),
