@@ -12,6 +12,8 @@ from tools.tree import FOLDERS, Source, name_of, sources
 
 EVERYWHERE = ("pyproject.toml", "constraints.txt", "tests/conftest.py")
 """Files on which every test rests."""
+DOCTESTED = ("src/", "examples/proofs/")
+"""Where a module's docstrings are tests too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +46,7 @@ def reach(root: Path, since: str = "HEAD") -> Reach:
     else:
         places = {module_of(source.path): source.path for source in files}
         reached = {places[name] for name in _importers(files, {*_touched(changed, places)})}
-    doctests = {path for path in changed if path.parts[0] == "src" and path.suffix == ".py"}
+    doctests = {path for path in changed if path.as_posix().startswith(DOCTESTED) and path.suffix == ".py"}
     chosen = (reached & tests) | {path for path in doctests if (root / path).exists()}
     return Reach(
         changed=tuple(changed), tests=tuple(sorted(chosen)), left_out=len(tests) - len(reached & tests)

@@ -14,10 +14,12 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
+from PIL import Image, ImageDraw
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from plaudit.collect import conversation
@@ -28,11 +30,15 @@ from plaudit.collect.desk import Lease, next_task
 from plaudit.collect.kinds import KINDS
 from plaudit.collect.own import read_guidelines
 from plaudit.collect.people import issue_token, make_invite, set_standing
+from plaudit.collect.pictures import stored_bodies
 from plaudit.collect.progress import project_tasks
 from plaudit.collect.project import Project, guidelines_version
 from plaudit.collect.sessions import open_session
 from plaudit.collect.store import LabelStore, open_store
+from plaudit.files.pictures import data_url
 
+PICTURED = "pictures"
+"""What a pair of pictures is called here, beside the kinds."""
 FOLDER = Path("docs/pictures/labelling")
 """Where they go."""
 WIDTHS: Mapping[str, tuple[int, int]] = {"desktop": (1200, 800), "phone": (390, 844)}
@@ -96,6 +102,9 @@ class _Model(BaseHTTPRequestHandler):
 def task_bodies(kind: str) -> list[dict[str, Any]]:
     """Tasks of a kind, with the questions above."""
     found = list[dict[str, Any]]()
+    if kind == PICTURED:
+        drawn = [{"picture": owl(*how)} for how in ((90, 60), (50, 110))]
+        return [{"prompt": "A large owl on a branch, the moon behind it", "candidates": drawn}]
     for question, good, poor in _QUESTIONS:
         texts = {"pair": (good, poor), "rank": (good, poor, f"{poor} {good}"), "rate": (good, poor)}.get(
             kind, ()
@@ -110,6 +119,21 @@ def task_bodies(kind: str) -> list[dict[str, Any]]:
             body["steps"] = ["It goes 160 / 2 = 80 km in an hour.", "So in 3 hours 80 + 3 = 83 km.", "83 km."]
         found.append(body)
     return found[:1] if kind == "steps" else found
+
+
+def owl(size: int, blue: int) -> str:
+    """An owl by night, as large as this on its picture."""
+    image = Image.new("RGB", (640, 480), (10, 20, blue))
+    pen = ImageDraw.Draw(image)
+    pen.ellipse((480, 50, 570, 140), fill=(245, 240, 200))
+    pen.rectangle((0, 400, 640, 420), fill=(80, 55, 40))
+    pen.ellipse((320 - size, 400 - 3 * size, 320 + size, 400), fill=(130, 95, 60))
+    for middle in (320 - size // 2, 320 + size // 2):
+        pen.ellipse((middle - size // 3, 420 - 3 * size, middle + size // 3, 420 - 2 * size), fill="white")
+        pen.ellipse((middle - 9, 408 - 5 * size // 2, middle + 9, 426 - 5 * size // 2), fill="black")
+    content = BytesIO()
+    image.save(content, "PNG")
+    return data_url(content.getvalue())
 
 
 def kind_settings(stack: ExitStack, kind: str) -> dict[str, Any]:
@@ -145,9 +169,11 @@ def opened_shop(stack: ExitStack, folder: Path, kind: str) -> Shop:
     opened = open_store(folder / f"{kind}.db", create=True, clock=lambda: _MORNING)
     store = stack.enter_context(closing(opened))
     settings = kind_settings(stack, kind)
-    project = Project(name="helpful", ask=kind, overlap=2, most=2, guidelines=_GUIDELINES, **settings)
+    ask = "pair" if kind == PICTURED else kind
+    project = Project(name="helpful", ask=ask, overlap=2, most=2, guidelines=_GUIDELINES, **settings)
     store.write(set_project, project, actor="owner")
-    store.write(add_tasks, "helpful", task_bodies(kind), actor="owner")
+    bodies = stored_bodies(store, "helpful", task_bodies(kind))
+    store.write(add_tasks, "helpful", bodies, actor="owner")
     roles = {"annotator": "Ada", "reviewer": "Grace", "owner": "Olga", "second": "Ben"}
     people = {
         role: store.write(
@@ -266,7 +292,7 @@ def write_pictures(folder: Path) -> list[Path]:
         driver = stack.enter_context(sync_playwright())
         browser = driver.chromium.launch(executable_path=program)
         stack.callback(browser.close)
-        for kind in KINDS:
+        for kind in (*KINDS, PICTURED):
             shop = opened_shop(stack, home, kind)
             windows = {role: window(browser, shop, role) for role in ("annotator", "owner", "")}
             take(windows["annotator"], f"{shop.url}/label", f"label-{kind}", folder)

@@ -121,6 +121,7 @@ from plaudit.methods.preference.algorithms import (
     ipo_mean as ipo_mean,
     kto as kto,
     ld_dpo as ld_dpo,
+    mdpo as mdpo,
     mpo as mpo,
     nca as nca,
     orpo as orpo,
@@ -161,7 +162,7 @@ from plaudit.models.policy import (
     TokenScores as TokenScores,
 )
 from plaudit.models.reward_model import RewardModel as RewardModel
-from plaudit.models.settings import LoraSettings as LoraSettings
+from plaudit.models.settings import LoraSettings as LoraSettings, SamplingSettings as SamplingSettings
 from plaudit.preflight.check import Check as Check
 from plaudit.results import (
     Charts as Charts,
@@ -191,7 +192,6 @@ from plaudit.rollouts.sampler import (
     Answer as Answer,
     Rollout as Rollout,
     Sampler as Sampler,
-    SamplingSettings as SamplingSettings,
 )
 from plaudit.runs.api import PipelineResult as PipelineResult, run as run
 from plaudit.tensors.needs import needs as needs

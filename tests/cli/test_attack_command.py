@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from examples.mind_server.server import MindServer
 from plaudit.cli.main import main
 from plaudit.evaluation.stats import Estimate, wilson_interval
 from plaudit.feedback.attacks import target
@@ -14,7 +13,6 @@ from plaudit.feedback.attacks.attempt import hash_of_turns, read_archive
 from plaudit.feedback.attacks.summary import AttackReport, Rate, read_attack
 from plaudit.lab.world import base_model_folder
 from plaudit.lab.world.attacks import JUDGE, REFUSAL
-from plaudit.lab.world.minds import Mind
 from plaudit.lab.world.prompts import question_of_prompt
 from plaudit.lab.world.questions import HarmfulRequest, Unanswerable
 from tests.commands import commands
@@ -178,23 +176,6 @@ def test_a_run_that_is_stopped_keeps_the_answers_and_a_functions_words(capsys, f
     assert attempts > 17
     # Only the word that was under way is asked for again.
     assert len([*Path().glob("asked-*")]) == attempts + 1
-
-
-@pytest.mark.slow
-def test_an_estimate_asks_nothing_and_a_cap_stops_and_goes_on(capsys, folder):
-    with MindServer([Mind(name="dear", price="10/30")]) as server:
-        judge = f"openai:{server.url}#dear"
-        words = ("red-team.jsonl", "--model", BASE, "--twins", "twins.jsonl", "--judge", judge)
-        words += ("--price", "10/30")
-        text = run(capsys, *words, "--estimate")
-        assert "dear: 21 questions; about" in text
-        assert server.counts.requests == 0
-        message = refused(capsys, *words, "--most-money", "0.03")
-        assert "the cap of 0.03 is reached" in message
-        requests = server.counts.requests
-        assert 0 < requests < 21
-        assert "spent in all" in run(capsys, *words, "--most-money", "5")
-        assert server.counts.requests == 21
 
 
 def test_a_judge_that_is_attacked_itself_is_named(capsys, folder):

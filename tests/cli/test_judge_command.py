@@ -3,13 +3,11 @@
 import json
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from examples.mind_server.server import MindServer
 from plaudit.cli.main import main
-from plaudit.collect.export import EmptyExportError, Filters, export
 from plaudit.collect.progress import store_faults
 from plaudit.collect.store import open_store
 from plaudit.data.judging import Task
@@ -93,32 +91,6 @@ def test_judgements_are_events_once_for_each_judge_and_version_with_all_that_the
     assert first["text"]
     assert first["tokens"] > 100
     assert first["price"] > 0
-
-
-@pytest.mark.slow
-def test_labels_of_models_are_exported_by_name_and_never_mix_with_peoples(capsys, folder, server):
-    run(capsys, "pairs.jsonl", "--by", by(server, "shy"), *STORED)
-    mine = len(comparisons("ai.jsonl"))
-    run(capsys, "pairs.jsonl", "--by", by(server), *STORED, "--how", "verdict")
-    assert {row.annotator for row in comparisons("ai.jsonl")} == {"world@verdict-1"}
-    with closing(open_store("labels.db")) as store:
-        with pytest.raises(EmptyExportError, match="of another group"):
-            export(store, "ai", folder / "people.jsonl")
-        both = export(store, "ai", folder / "both.jsonl", filters=Filters(group="ai"))
-    assert both.rows == mine + len(comparisons("ai.jsonl"))
-
-
-@pytest.mark.slow
-def test_the_rows_of_the_store_are_those_that_are_written_without_one(capsys, folder, server):
-    run(capsys, "pairs.jsonl", "--by", by(server), "--out", "plain.jsonl")
-    run(capsys, "pairs.jsonl", "--by", by(server), "--out", "stored.jsonl", "--store", "labels.db")
-
-    def content(path: str) -> set[tuple[Any, ...]]:
-        return {
-            (r.prompt, r.chosen, r.rejected, r.probability, r.annotator, r.group) for r in comparisons(path)
-        }
-
-    assert content("plain.jsonl") == content("stored.jsonl")
 
 
 def test_an_estimate_asks_nothing_and_a_cap_stops_with_what_to_do(capsys, folder, server):
@@ -296,6 +268,17 @@ def test_points_by_a_constitution_and_a_reward_of_it_ask_by_the_same_principle(c
     tasks = [Task(prompt=row.prompt, answers=(row.completion,), ended=(True,)) for row in rated]
     assert [score for [score] in reward.scores(tasks)] == pytest.approx([row.score for row in rated])
     assert server.counts.requests == before
+
+
+def test_a_judges_reasons_stay_with_its_points_and_a_critic_learns_from_them(capsys, folder, server):
+    assert main(["world", "make", "demonstrations", "--n", "24", "--out", "demos.jsonl"]) == 0
+    text = run(capsys, "demos.jsonl", "--by", by(server), "--how", "grade", "--out", "graded.jsonl")
+    assert "24 rows by world@grade-1" in text
+    rated = [row for row in read_records("graded.jsonl").records if isinstance(row, Rating)]
+    assert all(row.reason and "verdict" not in row.reason and row.score in range(1, 6) for row in rated)
+    words = ["--model", base_model_folder(), "--data", "graded.jsonl", "--out", "critic", "--steps", 1]
+    assert main(["train", "critic", *map(str, words), "--held-out", "0", "--sample.rows", "0"]) == 0
+    assert "left out" not in capsys.readouterr().err
 
 
 def test_pairs_far_down_the_file_are_compared_and_single_answers_beside_them_are_not_rated(

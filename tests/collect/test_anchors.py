@@ -99,9 +99,7 @@ def test_a_pair_is_rated_by_aspects_beside_the_verdict(make_desk: MakeDesk, tmp_
         ([3, 1], "points by aspect"),
     ],
 )
-def test_aspects_of_a_pair_that_were_not_asked_are_refused(
-    make_desk: MakeDesk, points: Any, says: str
-) -> None:
+def test_aspects_of_a_pair_that_were_not_asked_are_refused(make_desk, points, says):
     desk = make_desk(tasks=1, **ANCHORS)
     (person,) = desk.people(1)
     with pytest.raises(UserError, match=says):
@@ -109,9 +107,7 @@ def test_aspects_of_a_pair_that_were_not_asked_are_refused(
 
 
 @pytest.mark.parametrize("ask", ["rank", "write", "steps"])
-def test_aspects_that_a_kind_shows_to_nobody_are_refused_when_they_are_set(
-    make_desk: MakeDesk, ask: str
-) -> None:
+def test_aspects_that_a_kind_shows_to_nobody_are_refused_when_they_are_set(make_desk, ask):
     desk = make_desk(tasks=0)
     with pytest.raises(UserError, match=rf"asks for pair or rate, and nobody would see them .* for {ask}"):
         desk.store.write(set_project, Project(name="q", ask=ask, aspects=("clear",)), actor="o1")

@@ -185,9 +185,7 @@ def contest(tmp_path: Path) -> tuple[Desk, list[str]]:
     return Desk(tmp_path / "labels.db", tasks=0, overlap=2), [*map(str, command)]
 
 
-def test_people_compare_policies_and_the_figures_are_what_they_said(
-    contest: tuple[Desk, list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_people_compare_policies_and_the_figures_are_what_they_said(contest, tmp_path, capsys):
     desk, command = contest
     assert main([*command, "people:"]) == 2
     assert "name a label store, as in people:labels.db" in capsys.readouterr().err

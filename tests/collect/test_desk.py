@@ -13,7 +13,6 @@ from plaudit.collect.answering import (
     undo_answer,
 )
 from plaudit.collect.desk import Lease, Nothing, next_task
-from plaudit.collect.people import set_preferences
 from plaudit.collect.progress import project_people, project_status, review_queue
 from plaudit.collect.refusals import FieldError, KeyConflictError, NotFoundError, NotYoursError
 from tests.collect.desks import Desk, MakeDesk, pair_body, statements_of
@@ -195,19 +194,6 @@ def test_a_label_on_anothers_lease_is_refused(make_desk):
         with pytest.raises(NotYoursError):
             use()
     assert desk.store.position() == before
-
-
-def test_nobody_judges_own_text_or_a_declined_category_or_a_prompt_too_often(make_desk: MakeDesk) -> None:
-    desk = make_desk(tasks=0, prompt_limit=1)
-    one, other = desk.people(2)
-    own = pair_body(1)
-    own["candidates"][0]["source"] = {"annotator": one}
-    twin = {**pair_body(2), "prompt": own["prompt"]}
-    desk.add([own, pair_body(3, category="grim"), twin])
-    desk.store.write(set_preferences, "p", one, declined=["grim"])
-    assert desk.answer(one).shown["answers"] != []
-    assert desk.store.write(next_task, "p", one) == Nothing(reason="done")
-    assert len({desk.answer(other).task for _ in range(2)}) == 2
 
 
 def test_words_of_another_project_are_not_found(make_desk: MakeDesk) -> None:

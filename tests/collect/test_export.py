@@ -473,17 +473,6 @@ def test_a_decision_is_exported_once_however_often_it_was_made(make_desk, tmp_pa
     assert [record.strength for record in own] == [3.0]
 
 
-@pytest.mark.slow
-def test_labels_of_somebody_erased_stay_as_clicks_and_excluded_ones_stay_out(on_both, tmp_path):
-    desk = crowded(on_both)
-    before = export(desk.store, "p", tmp_path / "before.jsonl")
-    for person in ("a1", "a4"):
-        erase_person(desk.store, "p", person, actor="o1")
-    after = export(desk.store, "p", tmp_path / "after.jsonl")
-    assert (tmp_path / "after.jsonl").read_bytes() == (tmp_path / "before.jsonl").read_bytes()
-    assert after.left_out == before.left_out
-
-
 def test_a_reviewer_who_is_erased_leaves_the_decision_without_its_words(on_both, tmp_path):
     desk = on_both(tasks=1)
     reviewer = desk.store.write(issue_token, "p", "reviewer", name="Rita").pseudonym

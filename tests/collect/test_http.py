@@ -195,18 +195,6 @@ def test_what_an_annotator_receives_tells_no_secrets(make_desk):
     assert b"said by Ada" not in bytes(received)[len(ada_only) :].partition(b"said by Bob")[2]
 
 
-def test_a_repeated_send_is_one(api):
-    person = api.person()
-    task = person.next("first")["task"]
-    assert person.next("first")["task"]["assignment"] == task["assignment"]
-    first = person.submit(task["assignment"], {"strength": 1}, "k1")
-    assert person.submit(task["assignment"], {"strength": 1}, "k1") == first
-    with pytest.raises(RefusedError, match="used before") as caught:
-        person.submit(task["assignment"], {"strength": -1}, "k1")
-    assert caught.value.status == 409
-    assert api.desk.store.read(project_status, "p").labels == 1
-
-
 def test_a_lost_reply_to_a_join_costs_no_second_person(api):
     invite = api.owner.invite(uses=1)
     one, two = api.client(), api.client()
@@ -316,7 +304,6 @@ def test_a_request_is_cut_off_when_it_is_too_long(api):
     person = api.person()
     body = b'{"key": "' + b"k" * (MOST_BYTES + 1) + b'"}'
     assert api.send("POST", f"{PREFIX}/next", body, token=person.token)[0] == 413
-
     connection = http.client.HTTPConnection(urlsplit(api.url).netloc, timeout=30)
     try:
         # Chunked: nobody says beforehand how long it is.

@@ -11,7 +11,7 @@ from plaudit.collect.app.render import LANGUAGES, words
 from plaudit.collect.kinds import KINDS
 from plaudit.collect.own import own_preferences
 from plaudit.collect.people import set_standing
-from plaudit.collect.progress import project_status, project_tasks
+from plaudit.collect.progress import project_tasks
 from plaudit.collect.project import Project, guidelines_version
 from plaudit.collect.refusals import NotYoursError
 from plaudit.collect.sessions import sign_in
@@ -290,14 +290,6 @@ def test_every_kind_is_there_in_every_language(make_desk, kind, language):
 
 
 # What goes wrong.
-
-
-def test_a_lease_that_ended_while_somebody_typed_takes_the_free_place(pairs, browser, page):
-    pairs.clock.advance(minutes=45)
-    after = browser.send(page.form(), strength="1", why="Slow but sure")
-    assert after.status == 200
-    assert "came after the task was full" not in after.words
-    assert pairs.store.read(project_status, "p").labels == 1
 
 
 def test_late_work_is_kept_as_surplus_and_said_so(make_desk):

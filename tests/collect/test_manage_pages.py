@@ -256,12 +256,6 @@ def test_what_the_server_reads_is_not_set_by_a_browser(office):
     assert (now.talks_to, now.gold_rows, now.name, now.ask) == (None, None, "p", "pair")
 
 
-def test_a_scale_of_other_degrees_is_refused_once_there_are_labels(office):
-    office.divide()
-    page = office.owner.post("/manage/settings", **settings_form(office, scale="worse\nbetter"))
-    assert (page.status_code, "make another project" in page.text) == (422, True)
-
-
 # Exports, pay and the audit trail.
 
 

@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, strategies as st
 
 from plaudit.collect.project import (
     Project,
@@ -173,16 +172,6 @@ def test_a_text_that_no_database_can_hold_is_refused_by_its_field():
 
 
 # A NUL, and half of a letter, are refused by their field: another test.
-_WORDS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
-
-
-@pytest.mark.slow
-@given(st.integers(1, 5), st.integers(0, 3), st.booleans(), st.floats(0, 0.5), _WORDS)
-def test_any_project_comes_back_from_the_log(overlap, more, ties, share, question):
-    project = Project(
-        name="p", overlap=overlap, most=overlap + more, ties=ties, gold_share=share, question=question
-    )
-    assert project_from_dict(json.loads(json.dumps(project_to_dict(project)))) == project
 
 
 def test_a_log_of_a_newer_version_is_not_read_as_if_it_were_understood():

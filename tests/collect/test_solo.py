@@ -83,7 +83,6 @@ def test_labels_become_rows_and_the_next_start_goes_on(pairs):
     assert isinstance(row, Comparison)
     assert row.strength == 2
     assert json.loads((pairs / "labels.snapshot.json").read_text())["rows"] == 1
-
     with labelling(pairs, "pairs.jsonl", "--out", "labels.jsonl") as (browser, running):
         for strength in ("-1", "0"):
             last = send(browser, strength=strength)

@@ -18,7 +18,6 @@ from plaudit.collect.log import Entry
 from plaudit.collect.people import identity_of, issue_token, join_project, make_invite, record_refusal, revoke
 from plaudit.collect.privacy import erase_person
 from plaudit.collect.progress import clock_notes, project_status, store_faults
-from plaudit.collect.project import Project
 from plaudit.collect.refusals import (
     FieldError,
     NotFoundError,
@@ -343,17 +342,6 @@ def test_a_file_with_other_bytes_is_refused_in_a_sentence(make_desk, tmp_path, c
     (tmp_path / "torn.db").write_bytes(content.replace(sound, torn))
     assert main(["collect", "check", "--store", str(tmp_path / "torn.db")]) == 2
     assert "torn.db: the file is damaged: restore a backup" in capsys.readouterr().err
-
-
-def test_a_project_keeps_its_kind_and_labels_their_guidelines(make_desk):
-    desk = make_desk(guidelines="Be kind.")
-    (one,) = desk.people(1)
-    first = desk.lease(one)
-    desk.store.write(set_project, replace(desk.store.project("p"), guidelines="Be brief."), actor="o1")
-    second = desk.lease(one)
-    assert first.guidelines != second.guidelines
-    with pytest.raises(UserError, match="make another project"):
-        desk.store.write(set_project, Project(name="p", ask="rank"), actor="o1")
 
 
 def test_labels_keep_their_meaning_when_a_scale_would_change(make_desk):

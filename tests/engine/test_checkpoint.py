@@ -53,9 +53,7 @@ def test_tensors_of_every_type_come_back_bit_for_bit(tmp_path: Path) -> None:
         "strided": torch.randn(8)[::2],
         "wide": torch.ones(1).expand(4),
     }
-
     back = saved_and_loaded(tmp_path, state(model=named, optimizer={})).tensors
-
     assert list(back) == ["model", "optimizer"]
     assert back["optimizer"] == {}
     assert set(back["model"]) == set(named)
@@ -76,9 +74,7 @@ def test_facts_come_back_bit_for_bit(tmp_path: Path) -> None:
         "deep": {"": []},
     }
     facts |= {"special": {"inf": math.inf, "minus": -math.inf, "nan": math.nan}}
-
     back = saved_and_loaded(tmp_path, TrainState(step=3, tensors={}, facts=facts)).facts
-
     assert math.isnan(back["special"].pop("nan"))
     assert back["special"] == {"inf": math.inf, "minus": -math.inf}
     assert [value.hex() for value in back["floats"]] == [value.hex() for value in FLOATS]
@@ -90,7 +86,6 @@ def test_facts_come_back_bit_for_bit(tmp_path: Path) -> None:
 def test_the_files_are_plain_safetensors_and_strict_json(tmp_path: Path) -> None:
     weight_23 = torch.randn(2, 3)
     saved = save.save_checkpoint(tmp_path, state(5, model={"w": weight_23}))
-
     assert sorted(path.name for path in saved.path.iterdir()) == [
         "manifest.json",
         "model.safetensors",
@@ -102,13 +97,10 @@ def test_the_files_are_plain_safetensors_and_strict_json(tmp_path: Path) -> None
     assert exact_json.loads((saved.path / "state.json").read_text()) == {"step": 5, "facts": {}}
 
 
-def test_a_tensor_whose_file_is_cut_short_is_no_tensor_of_what_happened_to_be_in_memory(
-    tmp_path: Path,
-) -> None:
+def test_a_tensor_whose_file_is_cut_short_is_no_tensor_of_what_happened_to_be_in_memory(tmp_path):
     back = saved_and_loaded(tmp_path, state(model={"w": torch.ones(100_000)}))
     (path,) = save.list_checkpoints(tmp_path)
     (path / "model.safetensors").write_bytes(b"")
-
     with pytest.raises(OSError, match=r"model\.safetensors was cut short"):
         back.tensors["model"]["w"]
 
@@ -116,7 +108,6 @@ def test_a_tensor_whose_file_is_cut_short_is_no_tensor_of_what_happened_to_be_in
 def test_tied_weights_are_stored_once_and_come_back_under_both_names(tmp_path: Path) -> None:
     weight = torch.randn(4, 2)
     back = saved_and_loaded(tmp_path, state(model={"embed": weight, "head": weight, "alike": weight.clone()}))
-
     (path,) = save.list_checkpoints(tmp_path)
     assert set(load_file(path / "model.safetensors")) == {"embed", "alike"}
     assert all(torch.equal(tensor, weight) for tensor in back.tensors["model"].values())
@@ -126,7 +117,6 @@ def test_tied_weights_are_stored_once_and_come_back_under_both_names(tmp_path: P
 def test_parts_of_one_buffer_that_do_not_overlap_are_saved_apart(tmp_path: Path) -> None:
     flat = torch.arange(6.0)
     back = saved_and_loaded(tmp_path, state(optimizer={"a": flat[:2], "b": flat[2:]}))
-
     assert back.tensors["optimizer"]["b"].tolist() == [2, 3, 4, 5]
 
 
@@ -144,9 +134,7 @@ def test_parts_of_one_buffer_that_do_not_overlap_are_saved_apart(tmp_path: Path)
         ({}, {"clash": {"$float": "nan"}}, "must be a string other than"),
     ],
 )
-def test_what_would_not_come_back_is_refused(
-    tmp_path: Path, tensors: dict[str, dict[str, torch.Tensor]], facts: dict[str, object], message: str
-) -> None:
+def test_what_would_not_come_back_is_refused(tmp_path, tensors, facts, message):
     with pytest.raises(ValueError, match=message):
         save.save_checkpoint(tmp_path, TrainState(step=1, tensors=tensors, facts=facts))
     assert list(tmp_path.iterdir()) == []
@@ -160,13 +148,11 @@ def test_nothing_to_load_is_none_and_not_a_fault(tmp_path: Path) -> None:
 def test_the_newest_are_kept_and_the_best(tmp_path: Path) -> None:
     for step in range(1, 8):
         save.save_checkpoint(tmp_path, state(step), keep=2, best=min(step, 3))
-
     assert steps(tmp_path) == [3, 6, 7]
 
 
 def test_a_best_step_without_a_checkpoint_is_said(tmp_path: Path) -> None:
     saved = save.save_checkpoint(tmp_path, state(4), best=2)
-
     assert saved.notes == (f"{tmp_path}: the best step, 2, has no checkpoint",)
 
 
@@ -175,10 +161,8 @@ def test_pruning_never_deletes_the_only_whole_checkpoint(tmp_path: Path) -> None
         save.save_checkpoint(tmp_path, state(step))
     for step in (2, 3):
         (tmp_path / f"step-{step:08d}" / "model.safetensors").write_bytes(b"torn")
-
     save.prune_checkpoints(tmp_path, keep=1)
     assert 1 in steps(tmp_path)
-
     (tmp_path / "step-00000001" / "state.json").unlink()
     assert "no checkpoint is whole" in save.prune_checkpoints(tmp_path, keep=1)[0]
     assert 1 in steps(tmp_path)
@@ -188,16 +172,12 @@ def test_going_on_from_an_earlier_step_deletes_the_abandoned_later_ones(tmp_path
     for step in (10, 20, 25):
         save.save_checkpoint(tmp_path, state(step))
     (tmp_path / "step-00000025" / "manifest.json").write_text("{")
-
     saved = save.save_checkpoint(tmp_path, state(22))
-
     assert steps(tmp_path) == [10, 20, 22]
     assert "step-00000025: deleted; the run went on from an earlier checkpoint" in saved.notes[0]
 
 
-def test_a_delete_that_fails_is_said_and_does_not_stop_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_delete_that_fails_is_said_and_does_not_stop_the_run(tmp_path, monkeypatch):
     save.save_checkpoint(tmp_path, state(1), keep=1)
 
     def fails(path: Path) -> None:
@@ -205,7 +185,6 @@ def test_a_delete_that_fails_is_said_and_does_not_stop_the_run(
 
     monkeypatch.setattr(shutil, "rmtree", fails)
     saved = save.save_checkpoint(tmp_path, state(2), keep=1)
-
     assert "step-00000001: could not be removed (Permission denied)" in saved.notes[0]
     assert steps(tmp_path) == [2]
 
@@ -214,23 +193,18 @@ def test_a_vanished_latest_is_said(tmp_path: Path) -> None:
     for step in (1, 2):
         save.save_checkpoint(tmp_path, state(step))
     shutil.rmtree(tmp_path / "step-00000002")
-
     loaded = save.load_latest_checkpoint(tmp_path)
-
     assert loaded is not None
     assert loaded.state.step == 1
     assert loaded.notes == (f"{tmp_path / 'latest'}: names 'step-00000002', which is not there",)
 
 
 @pytest.mark.parametrize(("written", "advice"), [(3, "update plaudit"), (0, "the version that wrote it")])
-def test_another_format_is_named_and_not_fallen_back_from(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: int, advice: str
-) -> None:
+def test_another_format_is_named_and_not_fallen_back_from(tmp_path, monkeypatch, written, advice):
     save.save_checkpoint(tmp_path, state(1))
     with monkeypatch.context() as later:
         later.setitem(save.CHECKPOINT_FORMATS, "whole", written)
         save.save_checkpoint(tmp_path, state(2))
-
     with pytest.raises(UserError, match=rf"step-00000002: .*format {written}; .*{advice}"):
         save.load_latest_checkpoint(tmp_path)
 

@@ -87,9 +87,7 @@ def test_an_edited_manifest_is_found(two: Path, tmp_path: Path, was: str, now: s
     good = path.read_text()
     assert was in good
     path.write_text(good.replace(was, now))
-
     loaded = save.load_latest_checkpoint(folder)
-
     assert loaded is not None
     assert loaded.state.step == 1
     assert loaded.notes[0].endswith("manifest.json has changed since it was written (its sha256 differs)")
@@ -99,9 +97,7 @@ def test_an_edited_manifest_is_found(two: Path, tmp_path: Path, was: str, now: s
 def test_a_missing_file_is_named(two: Path, tmp_path: Path, name: str) -> None:
     folder = Path(shutil.copytree(two, tmp_path / "copy"))
     (folder / "step-00000002" / name).unlink()
-
     loaded = save.load_latest_checkpoint(folder)
-
     assert loaded is not None
     assert loaded.state.step == 1
     assert loaded.notes == (f"{folder / 'step-00000002'}: passed over: {name} is missing",)
@@ -111,9 +107,7 @@ def test_a_file_that_does_not_belong_is_harmless(two: Path, tmp_path: Path) -> N
     folder = Path(shutil.copytree(two, tmp_path / "copy"))
     (folder / "step-00000002" / "notes.txt").write_text("mine")
     (folder / "step-latest").mkdir()
-
     loaded = save.load_latest_checkpoint(folder)
-
     assert loaded is not None
     assert (loaded.state.step, loaded.notes) == (2, ())
 
@@ -121,9 +115,7 @@ def test_a_file_that_does_not_belong_is_harmless(two: Path, tmp_path: Path) -> N
 def test_a_renamed_checkpoint_is_not_taken_for_another_step(two: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(two, tmp_path / "copy"))
     (folder / "step-00000002").rename(folder / "step-00000009")
-
     loaded = save.load_latest_checkpoint(folder)
-
     assert loaded is not None
     assert loaded.state.step == 1
     assert "holds step 2: it was renamed" in loaded.notes[0]
@@ -133,10 +125,8 @@ def test_when_none_is_good_each_is_listed_with_its_fault(two: Path, tmp_path: Pa
     folder = Path(shutil.copytree(two, tmp_path / "copy"))
     (folder / "step-00000001" / "state.json").unlink()
     (folder / "step-00000002" / "model.safetensors").write_bytes(b"x")
-
     with pytest.raises(UserError) as caught:
         save.load_latest_checkpoint(folder)
-
     message = str(caught.value)
     assert "none of the 2 checkpoints can be used" in message
     assert "step-00000001: passed over: state.json is missing" in message
@@ -156,19 +146,15 @@ def test_when_none_is_good_each_is_listed_with_its_fault(two: Path, tmp_path: Pa
         ({"w": None}, "model: w is not expected"),
     ],
 )
-def test_tensors_of_another_model_are_not_loaded(
-    two: Path, change: dict[str, torch.Tensor | None], message: str
-) -> None:
+def test_tensors_of_another_model_are_not_loaded(two, change, message):
     wanted = {**state(2).tensors["model"], **change}
     shapes = shapes_of({"model": {n: t for n, t in wanted.items() if t is not None}})
-
     with pytest.raises(UserError, match=message):
         save.load_latest_checkpoint(two, expected=shapes)
 
 
 def test_the_expected_tensors_are_loaded(two: Path) -> None:
     loaded = save.load_latest_checkpoint(two, expected=shapes_of(state(2).tensors))
-
     assert loaded is not None
     assert (loaded.state.step, loaded.notes) == (2, ())
     with pytest.raises(UserError, match="rng: missing"):

@@ -48,7 +48,6 @@ def can_mount(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("can_mount")
 def test_a_disk_without_room_for_another_name(tmp_path: Path) -> None:
     found = outcome("no_inodes", tmp_path, small_disk("size=8m,nr_inodes=40", tmp_path))
-
     assert "the file system has no inode left for another file (" in found["said"]["save"]
     assert "remove files" in found["said"]["save"]
     assert (found["step"], found["unchanged"]) == (1, True)
@@ -57,7 +56,6 @@ def test_a_disk_without_room_for_another_name(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("can_mount")
 def test_a_disk_that_turned_read_only(tmp_path: Path) -> None:
     found = outcome("read_only", tmp_path, small_disk("size=8m", tmp_path))
-
     assert "step-00000002: could not be written: the file system is read-only" in found["said"]["save"]
     assert "run/lock: could not be written: the file system is read-only" in found["said"]["open"]
     assert "other: could not be written: the file system is read-only" in found["said"]["new"]
@@ -74,7 +72,6 @@ def open_to_all() -> Iterator[Path]:
 
 def test_a_folder_that_may_not_be_written(open_to_all: Path) -> None:
     found = outcome("forbidden", open_to_all, [])
-
     assert "step-00000002: could not be written: permission denied" in found["said"]["save"]
     assert "run/lock: could not be written: permission denied" in found["said"]["open"]
     assert "make the folder writable" in found["said"]["new"]

@@ -31,11 +31,8 @@ def killed_savers() -> dict[str, list[dict[str, Any]]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("scenario", "old", "new"), [("first", None, 0), ("next", 0, 1), ("again", 0, 1)])
-def test_a_kill_before_any_call_of_a_save_leaves_the_old_state_or_the_new(
-    killed_savers: dict[str, list[dict[str, Any]]], scenario: str, old: int | None, new: int
-) -> None:
+def test_a_kill_before_any_call_of_a_save_leaves_the_old_state_or_the_new(killed_savers, scenario, old, new):
     *killed, completed = killed_savers[scenario]
-
     assert completed["call"] is None
     assert completed["state"] == new
     assert {"open", "write", "fsync", "rename", "mkdir", "replace"} <= {case["call"] for case in killed}
@@ -50,20 +47,15 @@ def test_a_kill_before_any_call_of_a_save_leaves_the_old_state_or_the_new(
 
 
 @pytest.mark.slow
-def test_a_saver_killed_at_random_moments_goes_on_from_whole_checkpoints_only(
-    killed_savers: dict[str, list[dict[str, Any]]],
-) -> None:
+def test_a_saver_killed_at_random_moments_goes_on_from_whole_checkpoints_only(killed_savers):
     cases = killed_savers["any"]
-
     steps = [case["step"] for case in cases]
     assert all(case["complete"] for case in cases)
     assert steps == sorted(steps)
     assert steps[-1] > 10
 
 
-def test_every_file_is_on_the_disk_before_the_checkpoint_takes_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_file_is_on_the_disk_before_the_checkpoint_takes_its_name(tmp_path, monkeypatch):
     calls: list[tuple[str, str]] = []
     fsync, rename = os.fsync, os.rename
 
@@ -79,7 +71,6 @@ def test_every_file_is_on_the_disk_before_the_checkpoint_takes_its_name(
     monkeypatch.setattr(os, "rename", seen_rename)
     tensors = {"model": {"w": torch.ones(3)}, "optimizer": {"m": torch.zeros(3)}}
     saved = save.save_checkpoint(tmp_path / "checkpoints", TrainState(step=7, tensors=tensors, facts={}))
-
     (turn,) = [i for i, (call, _) in enumerate(calls) if call == "rename"]
     partial, final = calls[turn][1].split(" ")
     before = {name for call, name in calls[:turn] if call == "fsync"}

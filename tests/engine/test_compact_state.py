@@ -76,9 +76,7 @@ def test_many_steps_stay_near_those_of_32_bits(short: OptimizerSettings, near: f
 
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("beta", [0.9, 0.999, 0.9999])
-def test_a_running_mean_reaches_its_value_by_chance_and_stands_still_when_rounded_to_the_nearest(
-    beta: float,
-) -> None:
+def test_a_running_mean_reaches_its_value_by_chance_and_stands_still_when_rounded_to_the_nearest(beta):
     generator = torch.Generator().manual_seed(0)
     by_chance = nearest = torch.full((4096,), 0.5).bfloat16()
     steps = int(5 / (1 - beta))
@@ -108,9 +106,7 @@ def test_rounding_is_right_on_average(value: float) -> None:
 
 
 @pytest.mark.parametrize("short", SHORT)
-def test_a_large_weight_is_widened_in_parts(
-    short: OptimizerSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_weight_is_widened_in_parts(short, monkeypatch):
     whole, _ = _moved(dataclasses.replace(HALF, state="float32"), 20)
     monkeypatch.setattr(optimizers, "STATE_AT_ONCE", 1000)
     half, _ = _moved(short, 20)

@@ -177,9 +177,7 @@ def test_a_step_reads_the_device_once(name: str, tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize("name", ["sft", "reward comparisons", "grpo"])
-def test_a_batch_that_forgets_its_host_is_noticed(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_batch_that_forgets_its_host_is_noticed(name, tmp_path, monkeypatch):
     built, pieces = STEPS[name](tmp_path)
     reads = DeviceReads(built.module)
     batches_on_device(monkeypatch, reads, forgetful=True)

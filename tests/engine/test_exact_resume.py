@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-import torch
 
 from tests.engine.toy import Toy, make_toy
 from tests.engine.toy_command import Command, Outcome, cold, finish, outcome, plaudit, sft
@@ -82,9 +81,7 @@ def same(run: Path, undisturbed: Outcome) -> None:
 
 
 @pytest.mark.slow
-def test_it_is_killed_in_every_place_that_can_be_seen(
-    device: torch.device, toy: Toy, undisturbed: Outcome, tmp_path: Path
-) -> None:
+def test_it_is_killed_in_every_place_that_can_be_seen(device, toy, undisturbed, tmp_path):
     out = tmp_path / "run"
     # A GPU adds up in one order when it is asked to.
     more = () if device.type == "cpu" else ("--device", device.type, "--deterministic")
@@ -103,7 +100,6 @@ def test_it_is_killed_in_every_place_that_can_be_seen(
     for moment in moments:
         assert Command(command).kill_when(moment(out)).code == -signal.SIGKILL
     done = plaudit(*command)
-
     assert done.code == 0
     assert "did not end in good order" in done.err
     assert "partial: left half written by a run that was killed; removed" in done.err
@@ -118,13 +114,11 @@ def test_it_is_killed_at_random_however_it_learns(toy: Toy, tmp_path: Path, mann
     chance = random.Random(manner)
     out = tmp_path / "run"
     finish(*sft(toy, tmp_path / "undisturbed", *MANNERS[manner]))
-
     command = sft(toy, out, *MANNERS[manner])
     Command(command).kill_when(during_a_save(out, after=1))
     for _ in range(2):
         Command(command).kill_when(at_random(chance))
     finish(*command)
-
     same(out, outcome(tmp_path / "undisturbed"))
 
 
@@ -132,10 +126,8 @@ def test_it_is_killed_at_random_however_it_learns(toy: Toy, tmp_path: Path, mann
 def test_a_model_with_dropout_in_its_config_goes_on_exactly(gpt2: Toy, tmp_path: Path) -> None:
     out = tmp_path / "run"
     finish(*sft(gpt2, tmp_path / "undisturbed"))
-
     Command(sft(gpt2, out)).kill_when(during_a_save(out, after=1))
     finish(*sft(gpt2, out))
-
     same(out, outcome(tmp_path / "undisturbed"))
 
 
@@ -145,7 +137,6 @@ def test_it_is_killed_while_it_looks_at_what_it_has_learnt(toy: Toy, tmp_path: P
     long = ("--held-out", 0.5, "--evaluate-every", 1, "--sample-every", 1, "--sample.tokens", 32)
     out = tmp_path / "run"
     finish(*sft(toy, tmp_path / "undisturbed", *long))
-
     command = sft(toy, out, *long)
     chance = random.Random(1)
     for lines in (1, 4, 7):
@@ -153,15 +144,12 @@ def test_it_is_killed_while_it_looks_at_what_it_has_learnt(toy: Toy, tmp_path: P
         running.until(when_steps_are_done(out, lines))
         running.kill_when(at_random(chance, 0.1))
     finish(*command)
-
     same(out, outcome(tmp_path / "undisturbed"))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
-def test_it_is_killed_at_any_moment_until_it_is_done(
-    toy: Toy, undisturbed: Outcome, tmp_path: Path, seed: int
-) -> None:
+def test_it_is_killed_at_any_moment_until_it_is_done(toy, undisturbed, tmp_path, seed):
     chance = random.Random(seed)
     out = tmp_path / "run"
     command = sft(toy, out)
@@ -169,5 +157,4 @@ def test_it_is_killed_at_any_moment_until_it_is_done(
         if Command(command).kill_when(at_random(chance, 0.8)).code == 0:
             break
     finish(*command)
-
     same(out, undisturbed)

@@ -44,13 +44,10 @@ def sizes(lines: list[dict[str, Any]]) -> list[tuple[int, int]]:
     return [(line["tokens"], line["length_max"]) for line in lines]
 
 
-def test_every_row_comes_once_an_epoch_in_an_order_that_the_seed_alone_decides(
-    toy: Toy, gpt2: Toy, tmp_path: Path
-) -> None:
+def test_every_row_comes_once_an_epoch_in_an_order_that_the_seed_alone_decides(toy, gpt2, tmp_path):
     first = sizes(run(toy, tmp_path / "first", *ONE_BY_ONE))
     other_model = sizes(run(gpt2, tmp_path / "gpt2", *ONE_BY_ONE, "--learning-rate", 1e-5))
     other_seed = sizes(run(toy, tmp_path / "seed", *ONE_BY_ONE, "--seed", 1))
-
     assert first == other_model
     assert sorted(first[:ROWS]) == sorted(first[ROWS:]) == sorted(other_seed[:ROWS])
     assert len(set(first[:ROWS])) > ROWS / 2
@@ -63,7 +60,6 @@ def test_a_batch_in_pieces_gives_the_same_losses_and_gradients(toy: Toy, tmp_pat
     options = ("--batch-size", 8, "--steps", 6)
     whole = run(toy, tmp_path / "whole", *options)
     pieces = run(toy, tmp_path / "pieces", *options, "--memory.tokens-at-once", 40)
-
     for one, other in zip(whole, pieces, strict=True):
         for name in ("loss", "grad_norm", "token_accuracy"):
             assert other[name] == pytest.approx(one[name], rel=1e-5)
@@ -76,6 +72,5 @@ def test_a_batch_in_pieces_gives_the_same_losses_and_gradients(toy: Toy, tmp_pat
 def test_memory_does_not_creep(toy: Toy, tmp_path: Path) -> None:
     often = ("--evaluate-every", 10, "--sample-every", 20, "--save-every", 20)
     lines = run(toy, tmp_path / "run", "--steps", 120, *often)
-
     memory = [line["timing"]["memory_mib"] for line in lines]
     assert memory[-1] - memory[40] < 5, "MiB in 80 steps with saves, samples and looks"

@@ -36,7 +36,6 @@ def gathered(model: Path, tmp_path: Path) -> run_folder.Lineage:
 
 def test_everything_that_went_in_is_recorded_and_comes_back(model: Path, tmp_path: Path) -> None:
     found = gathered(model, tmp_path)
-
     rows = tmp_path / "rows.jsonl"
     assert found.data == {str(rows): hashlib.sha256(rows.read_bytes()).hexdigest()}
     assert found.template == hashlib.sha256(b"{{ x }}").hexdigest()
@@ -56,7 +55,6 @@ def test_a_copy_has_the_same_hash_wherever_and_whenever_it_was_made(model: Path,
         shutil.copy(model / name, copy / name)
     (copy / "sub").symlink_to(model / "sub")
     (copy / ".cache").mkdir()
-
     assert run_folder.hash_path(copy) == run_folder.hash_path(model)
 
 
@@ -75,7 +73,6 @@ def test_any_change_to_a_folder_changes_its_hash(model: Path, change: str) -> No
             weights.unlink()
         case _:
             weights.rename(model / "weights.safetensors")
-
     assert run_folder.hash_path(model) != before
 
 
@@ -83,7 +80,6 @@ def test_only_the_tokenizers_files_make_its_hash(model: Path, tmp_path: Path) ->
     before = gathered(model, tmp_path)
     (model / "config.json").write_text('{"a": 1}')
     after = gathered(model, tmp_path)
-
     assert after.tokenizer == before.tokenizer
     assert after.model != before.model
 
@@ -108,10 +104,8 @@ def test_a_run_does_not_go_on_with_other_content(model: Path, tmp_path: Path) ->
     after = run_folder.gather_lineage(
         data=[tmp_path / "rows.jsonl"], model=model, tokenizer=model, template="{{ x }}", seed=4
     )
-
     with pytest.raises(UserError) as caught:
         run_folder.compare_lineages(before, after)
-
     lines = str(caught.value).splitlines()
     assert lines[1].startswith(f"  data: {tmp_path / 'rows.jsonl'}: ")
     assert lines[2] == "  seed: 3 → 4"
@@ -121,7 +115,6 @@ def test_a_run_does_not_go_on_with_other_content(model: Path, tmp_path: Path) ->
 def test_a_run_goes_on_with_other_versions_and_says_so(model: Path, tmp_path: Path) -> None:
     before = gathered(model, tmp_path)
     after = replace(before, libraries={**before.libraries, "torch": "9.9"})
-
     assert run_folder.compare_lineages(before, before) == ()
     assert run_folder.compare_lineages(before, after) == (
         f"libraries: torch: {before.libraries['torch']} → 9.9; results may differ in the last bits",
@@ -130,7 +123,6 @@ def test_a_run_goes_on_with_other_versions_and_says_so(model: Path, tmp_path: Pa
 
 def test_a_lineage_that_is_not_one_is_named(tmp_path: Path) -> None:
     (tmp_path / "lineage.json").write_text('{"seed": 1}')
-
     with pytest.raises(UserError, match=r"lineage.json: not a lineage that plaudit wrote"):
         run_folder.read_lineage(tmp_path / "lineage.json")
 
@@ -147,7 +139,6 @@ def test_in_a_checkout_the_commit_is_recorded() -> None:
     head = subprocess.run(
         ["git", "-C", str(folder), "rev-parse", "HEAD"], capture_output=True, text=True, check=True
     )
-
     assert run_folder.gather_lineage(data=[], seed=0).code["commit"] == head.stdout.strip()
 
 

@@ -60,9 +60,7 @@ def refused(done: Done, *words: str) -> None:
         (("--optimizer.name", "tests.engine.toy_optimizers:forgetful"), "remembers a dict as 'past'"),
     ],
 )
-def test_an_option_that_cannot_be_is_refused(
-    toy: Toy, tmp_path: Path, options: tuple[object, ...], words: str
-) -> None:
+def test_an_option_that_cannot_be_is_refused(toy, tmp_path, options, words):
     refused(run(toy, tmp_path / "run", *options), words)
     assert not (tmp_path / "run" / "model").exists()
 
@@ -71,7 +69,6 @@ def test_an_option_that_cannot_be_is_refused(
 def test_bad_rows_above_the_threshold_can_be_let_through_in_the_same_folder(toy: Toy, tmp_path: Path) -> None:
     mixed = write_rows(tmp_path / "mixed.jsonl", [*demonstrations(20), {"prompt": "a", "completion": 3}])
     first = run(replace(toy, data=mixed), tmp_path / "run")
-
     refused(first, "mixed.jsonl: 1 of 21 rows are bad (4.8%)", "mixed.jsonl:21: field completion: expected")
     assert len((tmp_path / "run" / "quarantine-data.jsonl").read_text().splitlines()) == 1
     done = run(replace(toy, data=mixed), tmp_path / "run", "--rows.threshold", 0.05)
@@ -84,7 +81,6 @@ def test_data_and_held_out_rows_of_one_name_are_put_aside_apart(toy: Toy, tmp_pa
     bad = [*demonstrations(3), {"prompt": "a", "completion": 3}]
     data, held = (write_rows(tmp_path / name / "rows.jsonl", bad) for name in ("data", "held"))
     done = run(replace(toy, data=data), tmp_path / "run", "--held-out", held, "--rows.threshold", 0.5)
-
     assert done.code == 0
     assert sorted(path.name for path in (tmp_path / "run").glob("quarantine*")) == [
         "quarantine-data.jsonl",
@@ -107,9 +103,7 @@ def test_data_and_held_out_rows_of_one_name_are_put_aside_apart(toy: Toy, tmp_pa
         ([], "rows.jsonl: the file is empty"),
     ],
 )
-def test_rows_that_cannot_be_learnt_are_named(
-    toy: Toy, tmp_path: Path, rows: list[dict[str, object]], words: str
-) -> None:
+def test_rows_that_cannot_be_learnt_are_named(toy, tmp_path, rows, words):
     data = write_rows(tmp_path / "rows.jsonl", rows)
     refused(run(replace(toy, data=data), tmp_path / "run", "--max-length", 250), words)
 
@@ -154,7 +148,6 @@ def test_the_best_of_one_row_cannot_be_chosen(toy: Toy, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_each_key_that_no_longer_matches_is_named(toy: Toy, finished: Path) -> None:
     done = run(toy, finished, "--batch-size", 5, "--optimizer.clip", 0.5, "--keep.best-is", "highest")
-
     refused(
         done,
         f"{finished / 'config.yaml'}: the config no longer matches the run in this folder (then → now):\n"
@@ -190,7 +183,6 @@ def test_edited_rows_and_another_base_model_are_found(toy: Toy, tmp_path: Path) 
     assert run(mine, tmp_path / "run").code == 0
     mine.data.write_text(mine.data.read_text("utf-8").replace("cat", "dog"), "utf-8")
     make_model(mine.model, seed=1)
-
     done = run(mine, tmp_path / "run")
     refused(
         done,
@@ -206,7 +198,6 @@ def test_edited_rows_and_another_base_model_are_found(toy: Toy, tmp_path: Path) 
 def test_a_finished_run_says_so_and_does_nothing(toy: Toy, finished: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in finished.rglob("*") if path.name != "lock"}
     done = run(toy, finished)
-
     assert (done.code, done.out) == (0, "")
     assert done.err == (
         f"note: {finished}: this run is finished; nothing was done. Another run needs another --out\n"
@@ -219,7 +210,6 @@ def test_a_model_that_was_deleted_is_written_again(toy: Toy, tmp_path: Path) -> 
     assert run(toy, tmp_path).code == 0
     before = outcome(tmp_path)
     shutil.rmtree(tmp_path / "model")
-
     assert run(toy, tmp_path).code == 0
     assert outcome(tmp_path) == before
 
@@ -232,7 +222,6 @@ def test_the_best_checkpoint_becomes_the_model_also_when_asked_for_later(toy: To
     last = outcome(tmp_path).weights
     assert run(toy, tmp_path, *options, "--keep.use-best").code == 0
     best = outcome(tmp_path).weights
-
     assert best != last
     assert tensors(tmp_path / "model") == tensors(tmp_path / "checkpoints" / "step-00000002") != {}
     assert run(toy, tmp_path, *options).code == 0
@@ -245,7 +234,6 @@ def test_a_run_is_repeated_from_its_own_config(toy: Toy, tmp_path: Path) -> None
     assert run(toy, first, "--optimizer.beta2", 0.95).code == 0
     printed = plaudit("train", "sft", "--config", first / "config.yaml", "--print-config")
     again = plaudit("train", "sft", "--config", first / "config.yaml", "--out", tmp_path / "again")
-
     assert printed.out == (first / "config.yaml").read_text("utf-8")
     assert yaml.safe_load(printed.out)["optimizer"]["beta2"] == 0.95
     assert again.code == 0
@@ -258,7 +246,6 @@ def test_two_runs_in_one_folder(toy: Toy, tmp_path: Path) -> None:
     first.until_said("a step is taken")
     second = plaudit(*slow)
     first.kill_when(lambda: True)
-
     refused(
         second, f"{tmp_path}: another run is using this folder (process ", "or choose another folder with"
     )

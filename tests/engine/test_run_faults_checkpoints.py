@@ -35,34 +35,26 @@ def torn(folder: Path) -> None:
         file.truncate(1000)
 
 
-def test_a_damaged_newest_checkpoint_is_passed_over(
-    toy: Toy, whole: Outcome, killed: Path, tmp_path: Path
-) -> None:
+def test_a_damaged_newest_checkpoint_is_passed_over(toy, whole, killed, tmp_path):
     """Whatever the damage is: see the tests of checkpoints."""
     out = tmp_path / "run"
     shutil.copytree(killed, out)
     newest = sorted((out / "checkpoints").glob("step-*"))[-1]
     torn(newest)
-
     done = plaudit(*sft(toy, out))
-
     assert done.code == 0
     assert f"{newest}: passed over: " in done.err
     assert outcome(out) == whole
 
 
-def test_when_all_are_damaged_each_is_named_and_nothing_starts(
-    toy: Toy, killed: Path, tmp_path: Path
-) -> None:
+def test_when_all_are_damaged_each_is_named_and_nothing_starts(toy, killed, tmp_path):
     out = tmp_path / "run"
     shutil.copytree(killed, out)
     folders = sorted((out / "checkpoints").glob("step-*"))
     for folder in folders:
         torn(folder)
     metrics = (out / "metrics.jsonl").read_bytes()
-
     done = plaudit(*sft(toy, out))
-
     assert done.code == 2
     assert f"checkpoints: none of the {len(folders)} checkpoints can be used:" in done.err
     assert all(str(folder) in done.err for folder in folders)
@@ -75,7 +67,6 @@ def test_a_best_checkpoint_that_is_damaged_is_named(toy: Toy, tmp_path: Path) ->
     command = sft(toy, tmp_path, "--keep.best-is", "highest")
     assert plaudit(*command).code == 0
     torn(tmp_path / "checkpoints" / "step-00000003")
-
     done = plaudit(*command, "--keep.use-best")
     assert done.code == 2
     assert "step-00000003: the checkpoint cannot be used: optimizer.safetensors" in done.err
@@ -100,9 +91,7 @@ def test_a_record_that_was_changed_since_the_checkpoint_stops_the_run_until_it_i
         path.unlink()
     else:
         path.write_bytes(rest if harm == "shortened" else first[:-1] + b', "more": 1}\n' + rest)
-
     done = plaudit(*sft(toy, out))
-
     assert done.code == 2
     assert "Traceback" not in done.err
     where = {"changed": f"{path}:1: this line, of step ", "removed": f"{path}: the file is gone, and "}
@@ -114,15 +103,12 @@ def test_a_record_that_was_changed_since_the_checkpoint_stops_the_run_until_it_i
 
 
 @pytest.mark.slow
-def test_a_folder_that_is_removed_while_the_run_runs_is_said_and_not_made_again(
-    toy: Toy, tmp_path: Path
-) -> None:
+def test_a_folder_that_is_removed_while_the_run_runs_is_said_and_not_made_again(toy, tmp_path):
     out = tmp_path / "run"
     running = Command(sft(toy, out, "--steps", 5000, "--evaluate-every", 5000, "--sample.rows", 0))
     running.until((out / "checkpoints" / "latest").exists)
     out.rename(tmp_path / "elsewhere")
     done = running.wait()
-
     assert done.code == 2, done.err
     assert f"plaudit: {out}: the folder was removed, or another was put in its place, while the" in done.err
     assert "Traceback" not in done.err
@@ -130,9 +116,7 @@ def test_a_folder_that_is_removed_while_the_run_runs_is_said_and_not_made_again(
 
 
 @pytest.mark.slow
-def test_a_lock_that_is_deleted_while_the_run_runs_is_put_back_and_keeps_a_second_run_out(
-    toy: Toy, tmp_path: Path
-) -> None:
+def test_a_lock_that_is_deleted_while_the_run_runs_is_put_back_and_keeps_a_second_run_out(toy, tmp_path):
     out = tmp_path / "run"
     command = sft(toy, out, "--steps", 5000, "--evaluate-every", 5000, "--sample.rows", 0)
     running = Command(command)
@@ -141,7 +125,6 @@ def test_a_lock_that_is_deleted_while_the_run_runs_is_put_back_and_keeps_a_secon
     second = plaudit(*command)
     running.until_said("lock: deleted or replaced while the run was running; put back")
     running.send(signal.SIGTERM)
-
     assert second.code == 2
     assert "another run is using this folder (" in second.err
     assert running.wait().code == 143
@@ -159,7 +142,6 @@ def test_a_bfloat16_model_comes_back_as_one_and_a_killed_run_still_ends_with_the
     undisturbed = finish(*sft(mine, tmp_path / "whole", *options))
     Command(sft(mine, out, *options)).kill_when((out / "checkpoints" / "step-00000006").exists)
     assert plaudit(*sft(mine, out, *options)).code == 0
-
     assert outcome(out) == outcome(tmp_path / "whole")
     assert f"the result is written in bfloat16, as {mine.model} is" in undisturbed.err
     kinds = {tensor.dtype for tensor in load_file(out / "model" / "model.safetensors").values()}
@@ -172,9 +154,7 @@ def test_a_bfloat16_model_comes_back_as_one_and_a_killed_run_still_ends_with_the
 @pytest.mark.slow
 def test_a_run_folder_can_be_moved(toy: Toy, whole: Outcome, killed: Path, tmp_path: Path) -> None:
     shutil.copytree(killed, tmp_path / "elsewhere")
-
     done = plaudit(*sft(toy, tmp_path / "elsewhere"))
-
     assert done.code == 0
     assert "config.yaml: changed for the rest of the run: out: " in done.err
     assert outcome(tmp_path / "elsewhere") == whole

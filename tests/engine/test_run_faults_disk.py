@@ -39,7 +39,6 @@ def test_a_full_disk_and_then_room_again(toy: Toy, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
-
     start, checkpoint, weights, tokenizer = said["full"]
     assert f"{disk}/run/lock: could not be written: the disk is full (" in start
     assert f"{disk}/run/checkpoints/step-00000010: could not be written: the disk is full (" in checkpoint
@@ -60,7 +59,6 @@ def test_a_limit_on_the_size_of_files(toy: Toy, tmp_path: Path) -> None:
     """Root may write anywhere; a limit holds for everybody. The optimiser's state is the largest file."""
     command = sft(toy, tmp_path / "run", *OPTIONS)
     limited = plaudit(*command, largest_file=150_000)
-
     assert limited.code == 2
     assert "step-00000010: could not be written: the file would be larger than is allowed" in limited.err
     assert "To go on: raise the limit (`ulimit -f`)." in limited.err
@@ -79,6 +77,5 @@ def test_a_folder_that_may_not_be_written(toy: Toy, tmp_path: Path) -> None:
     (tmp_path / "run" / "metrics.jsonl").unlink()
     (tmp_path / "run" / "metrics.jsonl").mkdir()
     done = plaudit(*command)
-
     assert done.code == 2
     assert "metrics.jsonl: could not be written: a folder of this name is in the way" in done.err

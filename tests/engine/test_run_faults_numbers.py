@@ -36,11 +36,8 @@ def notes(out: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(("rare", "what"), [("nan", "loss"), ("inf", "loss"), ("tiny", "gradient")])
-def test_raise_names_the_row_and_changes_no_weight(
-    toys: dict[str, Toy], tmp_path: Path, rare: str, what: str
-) -> None:
+def test_raise_names_the_row_and_changes_no_weight(toys, tmp_path, rare, what):
     done = run(toys[rare], tmp_path, "raise", "--save-every", 1)
-
     assert done.code == 2
     assert (
         f"plaudit: step 3: the {what} (rows.jsonl:7) is not a finite number; no weight was changed. "
@@ -56,7 +53,6 @@ def test_raise_names_the_row_and_changes_no_weight(
 
 def test_with_accumulation_the_row_is_named_too(toys: dict[str, Toy], tmp_path: Path) -> None:
     done = run(toys["tiny"], tmp_path, "raise", "--memory.tokens-at-once", 40)
-
     assert "the gradient (rows.jsonl:7) is not a finite number" in done.err
 
 
@@ -69,16 +65,13 @@ def test_with_accumulation_the_row_is_named_too(toys: dict[str, Toy], tmp_path: 
         pytest.param("tiny", "skip", marks=pytest.mark.slow),
     ],
 )
-def test_the_step_is_left_out_counted_noted_and_the_run_resumes_exactly(
-    toys: dict[str, Toy], tmp_path: Path, rare: str, how: str
-) -> None:
+def test_the_step_is_left_out_counted_noted_and_the_run_resumes_exactly(toys, tmp_path, rare, how):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert run(toys[rare], whole, how).code == 0
     for step in (4, 9):
         command = Command(sft(toys[rare], killed, *QUIET, "--safety.on-nonfinite", how))
         command.kill_when(lambda step=step: f'{{"step": {step},' in read(killed / "metrics.jsonl"))
     assert run(toys[rare], killed, how).code == 0
-
     assert outcome(killed) == outcome(whole)
     assert [line["step"] for line in lines(whole)] == list(range(1, 11))
     assert [line["step"] for line in lines(whole) if line.get("grad_norm") is None] == BAD_STEPS
@@ -90,11 +83,8 @@ def test_the_step_is_left_out_counted_noted_and_the_run_resumes_exactly(
     )
 
 
-def test_a_step_that_is_left_out_moves_neither_weights_nor_optimiser(
-    toys: dict[str, Toy], tmp_path: Path
-) -> None:
+def test_a_step_that_is_left_out_moves_neither_weights_nor_optimiser(toys, tmp_path):
     assert run(toys["nan"], tmp_path, "skip", "--steps", 4, "--save-every", 1, "--keep.last", 9).code == 0
-
     for name in ("model.safetensors", "optimizer.safetensors"):
         before, left_out, after = (
             (tmp_path / "checkpoints" / f"step-0000000{step}" / name).read_bytes() for step in (2, 3, 4)
@@ -105,7 +95,6 @@ def test_a_step_that_is_left_out_moves_neither_weights_nor_optimiser(
 def test_leaving_out_and_rolling_back_lead_to_the_same_weights(toys: dict[str, Toy], tmp_path: Path) -> None:
     for how in ("skip", "rollback"):
         assert run(toys["nan"], tmp_path / how, how).code == 0
-
     skipped, rolled = (
         load_file(tmp_path / how / "model" / "model.safetensors") for how in ("skip", "rollback")
     )
@@ -118,7 +107,6 @@ def test_the_limit_is_kept_also_after_a_kill(toys: dict[str, Toy], tmp_path: Pat
     command = sft(toys["nan"], tmp_path, *QUIET, "--safety.on-nonfinite", how, "--safety.skip-limit", 1)
     Command(command).kill_when(lambda: '{"step": 6,' in read(tmp_path / "metrics.jsonl"))
     done = plaudit(*command)
-
     assert done.code == 2
     assert (
         "plaudit: step 8: the loss (rows.jsonl:7) is not a finite number; no weight was changed. It would be "

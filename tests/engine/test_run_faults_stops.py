@@ -31,15 +31,12 @@ def saved(out: Path) -> list[str]:
 
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_it_saves_says_so_and_goes_on_exactly(
-    toy: Toy, whole: Outcome, tmp_path: Path, number: signal.Signals, code: int
-) -> None:
+def test_it_saves_says_so_and_goes_on_exactly(toy, whole, tmp_path, number, code):
     command = sft(toy, tmp_path / "run", *ANNOUNCED, *RARELY_SAVED)
     running = Command(command)
     running.until_said("a step is taken")
     running.send(number)
     done = running.wait()
-
     assert done.code == code
     assert f"{number.name}: saving as soon as it can be, then stopping; Ctrl-C stops at once" in done.err
     assert done.err.endswith(f"plaudit: stopped by {number.name}; the same command goes on from here\n")
@@ -57,7 +54,6 @@ def test_a_long_step_is_left_between_its_pieces(large: Toy, tmp_path: Path) -> N
     running.until_said("rows are held out")
     running.send(signal.SIGTERM)
     done = running.wait()
-
     assert done.code == 143
     assert (saved(tmp_path / "run"), outcome_lines(tmp_path / "run")) == (["step-00000000"], [])
     for out in ("run", "whole"):
@@ -72,7 +68,6 @@ def test_a_long_look_at_held_out_rows_is_broken_off_and_made_up_for(large: Toy, 
     running.until_said("a step is taken")
     running.send(signal.SIGTERM)
     done = running.wait()
-
     assert done.code == 143
     assert (saved(tmp_path / "run"), outcome_lines(tmp_path / "run")) == (["step-00000001"], [])
     killed = Command(sft(large, tmp_path / "run", *long))
@@ -92,7 +87,6 @@ def test_a_second_ctrl_c_stops_at_once(toy: Toy, tmp_path: Path) -> None:
     began = time.monotonic()
     running.send(signal.SIGINT)
     done = running.wait()
-
     assert (done.code, saved(tmp_path / "run")) == (130, [])
     assert done.err.endswith("plaudit: stopped\n")
     assert time.monotonic() - began < 20, "a step takes 60 s"

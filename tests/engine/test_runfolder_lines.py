@@ -44,7 +44,6 @@ def test_lines_are_appended_and_read_back_exactly(tmp_path: Path) -> None:
         lines.append({"step": 1, "loss": 1 / 3})
         lines.append({"step": 2, "loss": math.nan, "text": "日本"}, sync_now=True)
         lines.sync()
-
     assert path.read_text() == (
         '{"step": 1, "loss": 0.3333333333333333}\n{"step": 2, "loss": {"$float": "nan"}, "text": "日本"}\n'
     )
@@ -53,20 +52,17 @@ def test_lines_are_appended_and_read_back_exactly(tmp_path: Path) -> None:
 def test_a_killed_process_loses_no_line_that_it_reported(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     child = subprocess.run([sys.executable, "-c", WRITE_AND_DIE, str(path)], check=False, timeout=60)
-
     assert child.returncode == -signal.SIGKILL
     assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == list(range(50))
 
 
 def test_steps_that_will_run_again_are_dropped_and_said(tmp_path: Path) -> None:
     path = written(tmp_path / "metrics.jsonl", 1, 2, 3, 4)
-
     with JsonlFile(path, keep=up_to_two) as lines:
         assert lines.notes == (
             f"{path}: dropped the last 2 lines, after step 2: of steps that will run again",
         )
         lines.append({"step": 3})
-
     assert path.read_text() == '{"step": 1}\n{"step": 2}\n{"step": 3}\n'
 
 
@@ -77,10 +73,8 @@ def test_a_torn_end_is_dropped_and_said(tmp_path: Path, tail: bytes) -> None:
     path = written(tmp_path / "metrics.jsonl", 1, 2)
     with path.open("ab") as file:
         file.write(tail)
-
     with JsonlFile(path, keep=up_to_two) as lines:
         notes = lines.notes
-
     count = "last 2 lines" if b"\n\0" in tail else "last line"
     assert notes == (f"{path}: dropped the {count}, after step 2: torn (the run was killed while writing)",)
     assert path.read_text() == '{"step": 1}\n{"step": 2}\n'
@@ -93,7 +87,6 @@ def test_a_bad_line_among_good_ones_is_named_and_nothing_is_cut(tmp_path: Path) 
     with path.open("a") as file:
         file.write('edited by hand\n{"step": 2}\n')
     before = path.read_bytes()
-
     with pytest.raises(UserError, match=r"metrics.jsonl:2: not a line of JSON, though good lines follow"):
         JsonlFile(path)
     assert path.read_bytes() == before
@@ -103,7 +96,6 @@ def test_a_line_that_json_cannot_hold_is_refused_and_not_written(tmp_path: Path)
     path = tmp_path / "metrics.jsonl"
     with JsonlFile(path) as lines, pytest.raises(ValueError, match=r"\['ids'\] is a tuple"):
         lines.append({"step": 1, "ids": (1, 2)})
-
     assert path.read_bytes() == b""
 
 
@@ -148,7 +140,6 @@ def test_lines_that_were_lost_or_changed_since_the_checkpoint_are_named_and_noth
         lines.append({"step": 4})
     path.write_bytes(b"".join(change(path.read_bytes().splitlines(keepends=True)[:3])))
     before = path.read_bytes()
-
     with pytest.raises(UserError, match=re.escape(f"{path}{said}")) as refused:
         JsonlFile(path, keep=lambda record: record["step"] <= 3, marks=marks)
     assert "restore the file, or leave an empty one in its place" in str(refused.value)

@@ -32,7 +32,6 @@ def test_of_several_processes_exactly_one_gets_the_folder(tmp_path: Path) -> Non
     words = [said(racer) for racer in racers]
     for racer in racers:
         racer.communicate(timeout=30)
-
     assert words.count("held") == 1
     winner = racers[words.index("held")].pid
     refused = [word for word in words if word != "held"]
@@ -45,7 +44,6 @@ def test_a_killed_holder_lets_go_and_its_death_is_said(tmp_path: Path) -> None:
     dead = holder(tmp_path, "killed")
     assert dead.wait(timeout=30) == -signal.SIGKILL
     said(dead)
-
     with open_run_folder(tmp_path, config=CONFIG) as run:
         assert f"process {dead.pid} on " in run.notes[0]
         assert "did not end in good order" in run.notes[0]

@@ -12,21 +12,8 @@ from pathlib import Path
 from typing import Any
 
 WORDS = (
-    "the",
-    "cat",
-    "sat",
-    "on",
-    "a",
-    "red",
-    "mat",
-    "and",
-    "saw",
-    "two",
-    "old",
-    "dogs",
-    "run",
-    "far",
-    "over",
+    *("the", "cat", "sat", "on", "a", "red", "mat", "and"),
+    *("saw", "two", "old", "dogs", "run", "far", "over"),
 )
 RARE = "⁂"
 """A sign that no other row holds: whatever is wrong with its token shows in no other row."""

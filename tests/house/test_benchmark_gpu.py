@@ -29,9 +29,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def run(
-    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Run:
+def run(work, tmp_path, monkeypatch, capsys):
     """A part's figures by name, which are those that it printed."""
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
@@ -62,9 +60,7 @@ def test_the_machine_has_ceilings(run: Run, device: str):
     assert number(figures["memory read and written"]) > 1e-4
 
 
-def test_what_is_known_is_reported_before_the_clock_of_a_caller_ends_the_part(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_what_is_known_is_reported_before_the_clock_of_a_caller_ends_the_part(run, tmp_path, monkeypatch):
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 

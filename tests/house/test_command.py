@@ -125,7 +125,6 @@ PLACES = ["/proc/x", "/dev/null/x", "file/x", "x" * 300, "loop/x"]
 OUT_COMMANDS = [
     ("train", "sft", "--model", ".", "--data", "file", "--out", "{}"),
     ("data", "convert", "rows.jsonl", "{}/rows.jsonl"),
-    ("prove", "dpo", "--out", "{}"),
     ("run", "--out", "{}"),
     ("world", "make", "prompts", "--n", "3", "--out", "{}/rows.jsonl"),
     ("train", "sft", "--data", "rows.jsonl", "--out", "run", "--model", "{}"),

@@ -52,9 +52,7 @@ def test_the_interval_is_students_over_the_runs() -> None:
         ((0.5, 0.5), Bounds(above=0.5), "does not hold"),
     ],
 )
-def test_a_mark_is_decided_by_where_the_interval_lies(
-    values: tuple[float, ...], bounds: Bounds, wanted: str
-) -> None:
+def test_a_mark_is_decided_by_where_the_interval_lies(values, bounds, wanted):
     assert mark_of(values, bounds) == wanted
 
 
@@ -205,9 +203,7 @@ TINY = {
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_all_findings_are_put_to_the_world_and_a_second_call_runs_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_all_findings_are_put_to_the_world_and_a_second_call_runs_nothing(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(findings, "RANKINGS", 16)
     monkeypatch.setattr(findings, "UNSEEN", 8)
     monkeypatch.setattr(findings, "CHANGES", ("jobs=1", *(f"{name}={value}" for name, value in TINY.items())))

@@ -39,9 +39,7 @@ def test_every_row_of_the_first_level_stands_on_the_page_once() -> None:
 
 
 @pytest.mark.parametrize(("requirement", "here", "shown"), [(row[0], *row[2:]) for row in ROWS])
-def test_a_row_is_shown_by_tests_or_says_why_it_does_not_apply(
-    requirement: str, here: str, shown: str
-) -> None:
+def test_a_row_is_shown_by_tests_or_says_why_it_does_not_apply(requirement, here, shown):
     assert _TEST.search(shown) or shown == "by hand" or here.startswith("does not apply:"), requirement
 
 

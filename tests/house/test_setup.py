@@ -61,15 +61,12 @@ def test_an_environment_is_made_once_and_then_reused(repository):
     assert "making .venv with" in first.stderr
     again = setup(repository)
     assert (again.returncode, again.stdout, again.stderr) == (0, "", "")
-
     settings = repository / "pyproject.toml"
     settings.write_text(settings.read_text().replace("line-length = 110", "line-length = 90"))
     assert setup(repository).stderr == ""
-
     (repository / "constraints.txt").write_text("tiny==1.0\nother==2.0\n")
     assert "installing into .venv" in (changed := setup(repository).stderr)
     assert "making .venv" not in changed
-
     wanted = repository / "wanted.txt"
     wanted.write_text(f"./{WHEEL}\n")
     from_file = ("--no-index", "-r", wanted.name)
@@ -95,7 +92,6 @@ def test_an_environment_without_pip_or_from_another_place_is_made_anew(repositor
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", repository / ".venv"], check=True)
     assert "making .venv with" in setup(repository).stderr
     assert tiny(repository) == "hello"
-
     moved = repository.with_name("moved")
     repository.rename(moved)
     assert "making .venv with" in setup(moved).stderr

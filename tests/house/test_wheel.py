@@ -14,7 +14,7 @@ import sysconfig
 import tarfile
 import tomllib
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -132,9 +132,7 @@ def install(built: Built, environment: Path, what: Path) -> None:
 
 
 @pytest.fixture(scope="module", params=VERSIONS)
-def environment(
-    request: pytest.FixtureRequest, built: Built, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Path]:
+def environment(request, built, tmp_path_factory):
     """A fresh virtual environment of one Python with the wheel in it and nothing else."""
     if request.param not in pythons():
         pytest.skip(f"there is no Python {request.param} on this machine")

@@ -39,9 +39,7 @@ def made(folder: Path) -> dict[Path, int]:
 
 
 @pytest.mark.slow
-def test_studies_print_their_tables_and_go_on_where_they_were(
-    small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_studies_print_their_tables_and_go_on_where_they_were(small, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(
         sys, "argv", ["world_rewards", "--out", str(tmp_path), "--only", "flips", "ensembles"]
     )
@@ -60,9 +58,7 @@ def test_studies_print_their_tables_and_go_on_where_they_were(
 
 
 @pytest.mark.slow
-def test_studies_of_preferences_print_their_tables(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_studies_of_preferences_print_their_tables(tmp_path, monkeypatch, capsys):
     for module, name, value in (
         (preference_lab, "ROWS", 40),
         (preference_lab, "PROMPTS", 16),
@@ -86,9 +82,7 @@ def test_studies_of_preferences_print_their_tables(
 
 
 @pytest.mark.slow
-def test_studies_of_policies_print_their_tables(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_studies_of_policies_print_their_tables(tmp_path, monkeypatch, capsys):
     for module, name, value in (
         (preference_lab, "PROMPTS", 16),
         (policy_lab, "PROMPTS", 16),
@@ -119,9 +113,7 @@ def test_studies_of_policies_print_their_tables(
 
 
 @pytest.mark.slow
-def test_the_study_of_constitutional_ai_prints_its_tables_and_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_study_of_constitutional_ai_prints_its_tables_and_goes_on(tmp_path, monkeypatch, capsys):
     for name, value in {"TAUGHT": 64, "SHOWN": 40, "DRAFTS": 1, "PAIRS": 40, "TESTED": 16}.items():
         monkeypatch.setattr(constitutional, name, value)
     monkeypatch.setattr(
@@ -163,9 +155,7 @@ def test_a_mind_of_the_studies_says_what_it_says_as_any_model(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_studies_of_judges_labels_print_their_tables(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_studies_of_judges_labels_print_their_tables(tmp_path, monkeypatch, capsys):
     small = {"SIZES": {150: (8, 100)}, "MINDS": 2, "SEEDS": 2, "LABELS": 40, "TESTED": 60, "PROMPTS": 8}
     for name, value in {**small, "SHOWN": 40, "CHOICES": 2}.items():
         monkeypatch.setattr(ai_labels, name, value)
@@ -185,9 +175,7 @@ def test_studies_of_judges_labels_print_their_tables(
 
 
 @pytest.mark.slow
-def test_the_study_of_attacks_shows_that_a_wall_resists_and_refuses_everything(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_study_of_attacks_shows_that_a_wall_resists_and_refuses_everything(tmp_path, monkeypatch, capsys):
     for name, value in {
         "SHOWN": 60,
         "REVISED": 12,

@@ -22,13 +22,6 @@ def test_a_choice_is_bradley_and_terrys_of_two_and_a_cross_entropy_without_level
     torch.testing.assert_close(group_choice_nll(score_BK + 9, share_BK), wanted_B)
 
 
-def test_a_choice_is_never_better_than_the_shares_themselves() -> None:
-    share_BK = normal(5, 3, seed=2).softmax(-1)
-    least_B = Categorical(probs=share_BK).entropy()
-    torch.testing.assert_close(group_choice_nll(share_BK.log(), share_BK), least_B)
-    assert bool((group_choice_nll(normal(5, 3), share_BK) > least_B).all())
-
-
 def test_the_preferred_answer_is_pushed_up_by_what_is_missing_to_certainty() -> None:
     score_B2 = torch.zeros(1, 2, dtype=torch.float64, requires_grad=True)
     group_choice_nll(score_B2, torch.tensor([[1.0, 0.0]], dtype=torch.float64)).sum().backward()

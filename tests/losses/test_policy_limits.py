@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from plaudit.advantages.group import leave_one_out, z_score
+from plaudit.advantages.group import leave_one_out
 from plaudit.losses import policy
 from plaudit.losses.ratio import (
     completion_log_ratio,
@@ -68,55 +68,6 @@ def test_a_trust_mask_over_the_plain_ratio_learns_what_ppo_learns():
     )
     same(found, torch.autograd.grad(policy.clipped(ratio_NT, ADVANTAGE_NT, **EDGES).sum(), shift_NT))
     assert 0 < int(free_NT.sum()) < free_NT.numel()
-
-
-def gradient(loss_of, logp_NT, mask_NT):
-    loss = sequence_mean(loss_of(logp_NT), mask_NT, completions=len(mask_NT))
-    return torch.autograd.grad(loss, logp_NT)[0]
-
-
-def test_on_policy_grpo_rloo_and_cispo_are_reinforce_with_their_advantage():
-    logp_NT, mask_NT = (-draw(3, 6, 5).abs()).requires_grad_(), holes(3, 6, 5)
-    group_N = torch.tensor([0, 0, 0, 1, 1, 1])
-    for advantage in (z_score, leave_one_out):
-        advantage_NT = broadcast_to_tokens(advantage(draw(4, 6), group_N), mask_NT)
-
-        def of(surrogate, logp, advantage_NT=advantage_NT):
-            ratio_NT = ratio(log_ratio(logp, logp, mask_NT))
-            assert bool((ratio_NT == 1).all())
-            return surrogate(logp, ratio_NT, advantage_NT)
-
-        wanted = gradient(
-            lambda logp: of(lambda x, r, a: policy.policy_gradient(x, a), logp), logp_NT, mask_NT
-        )
-        for surrogate in (
-            lambda x, r, a: policy.clipped(r, a, low=0.2, high=0.2),
-            lambda x, r, a: policy.cispo(x, r, a, high=3),
-        ):
-            same(gradient(lambda logp, s=surrogate: of(s, logp), logp_NT, mask_NT), wanted, 1e-16)
-
-
-def test_gspo_is_the_clipped_ratio_of_whole_completions():
-    """(π / π_old)^(1/|y|), clipped, times the advantage; by its definition on each completion."""
-    mask_NT, advantage_N = holes(7, 5, 6), draw(7, 5)
-    logp_NT, old_NT = (-draw(8, 5, 6).abs()).requires_grad_(), -draw(9, 5, 6).abs()
-    shift_NT = log_ratio(logp_NT, old_NT, mask_NT)
-    told = broadcast_to_tokens(advantage_N, mask_NT)
-    loss_NT = policy.clipped(ratio(sequence_log_ratio(shift_NT, mask_NT)), told, low=0.1, high=0.2)
-    found = sequence_mean(loss_NT, mask_NT, completions=5)
-    wanted = torch.zeros((), dtype=torch.float64)
-    for row in range(5):
-        seen = mask_NT[row]
-        chances = [logp[row][seen].sum() for logp in (logp_NT, old_NT)]
-        s = ((chances[0] - chances[1]) / seen.sum()).exp()
-        wanted = wanted - torch.min(s * advantage_N[row], s.clamp(0.9, 1.2) * advantage_N[row]) / 5
-    same(found, wanted, 1e-14)
-    found_NT, wanted_NT = (torch.autograd.grad(x, logp_NT, retain_graph=True)[0] for x in (found, wanted))
-    same(found_NT, wanted_NT, 1e-15)
-    by_token_NT = policy.clipped(ratio(sequence_token_log_ratio(shift_NT, mask_NT)), told, low=0.1, high=0.2)
-    by_token = sequence_mean(by_token_NT, mask_NT, completions=5)
-    same(by_token, found, 1e-15)
-    same(torch.autograd.grad(by_token, logp_NT)[0], found_NT, 1e-15)
 
 
 @pytest.mark.parametrize("loss", [policy.p3o_separate, policy.p3o_joint])

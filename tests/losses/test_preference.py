@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from plaudit.losses import preference
-from tests.losses.preference_batch import drawn, numbers, said, sigma
+from tests.losses.preference_batch import numbers, said, sigma
 
 EACH = [
     (preference.dpo, {"beta": 0.5}),
@@ -188,11 +188,3 @@ def test_odds_of_a_certain_answer_stay_numbers():
         assert loss_B[3].item() == 0.0
         for grad_B in torch.autograd.grad(loss_B.sum(), (win_B, lose_B)):
             assert bool(grad_B.isfinite().all())
-
-
-@each_loss
-def test_a_pair_does_not_see_its_neighbours(loss, own):
-    win_B, lose_B = -drawn(3, 2, 8).abs() - 0.1
-    whole_B = loss(said(win_B), said(lose_B), **own)
-    parts = [loss(said(win_B[part]), said(lose_B[part]), **own) for part in (slice(0, 3), slice(3, 8))]
-    torch.testing.assert_close(torch.cat(parts), whole_B, rtol=0, atol=1e-14)

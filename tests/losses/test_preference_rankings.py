@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from plaudit.losses.preference import plackett_luce_dpo, ranking_hinge
-from plaudit.methods.preference.algorithms import preference_algorithm
-from tests.losses.preference_batch import drawn, pair_losses, tokens
+from tests.losses.preference_batch import drawn
 
 BETA = 0.3
 
@@ -40,14 +39,6 @@ def test_the_loss_of_a_ranking_is_the_chance_of_drawing_it_and_all_orders_are_on
     same_PK = delta_PK.detach()[:1].expand(len(every), 4)
     losses = plackett_luce_dpo(same_PK, torch.tensor(every), torch.ones(len(every), 4).bool(), beta=BETA)
     assert (-losses).exp().sum().item() == pytest.approx(1, rel=1e-12)
-
-
-def test_of_two_answers_it_is_dpo() -> None:
-    chosen, rejected = tokens(3), tokens(53)
-    found, wanted = (
-        pair_losses(preference_algorithm(name, beta=BETA), chosen, rejected) for name in ("pl-dpo", "dpo")
-    )
-    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)
 
 
 def test_equals_are_drawn_to_one_another_and_cost_any_order_of_theirs() -> None:

@@ -7,15 +7,11 @@ import pytest
 import torch
 
 from plaudit.errors import UserError
-from plaudit.losses import preference
-from plaudit.losses.preference import CompletionLogps
 from plaudit.methods.preference.algorithms import PREFERENCE_ALGORITHMS, preference_algorithm
 from plaudit.methods.preference.config import all_parameters
 from plaudit.methods.preference.row import (
-    BatchContext,
     PreferenceAlgorithm,
     UnpairedAlgorithm,
-    pair_loss,
     with_mixed_losses,
 )
 from tests.losses.preference_batch import (
@@ -154,14 +150,6 @@ def test_finite_differences_agree_on_a_row(name):
     assert torch.autograd.gradcheck(value, leaves)
 
 
-def test_two_labels_of_one_pair_are_the_soft_label():
-    chosen, rejected = both_sides(5)
-    orders = ((chosen, rejected), (rejected, chosen))
-    there_N, back_N = (pair_losses(preference_algorithm("dpo"), *pair) for pair in orders)
-    soft_N = pair_losses(preference_algorithm("cdpo", label_smoothing=0.2), chosen, rejected)
-    torch.testing.assert_close(0.8 * there_N + 0.2 * back_N, soft_N, rtol=0, atol=1e-12)
-
-
 def test_a_mix_is_the_weighted_sum_under_the_rows_own_cells():
     chosen, rejected = both_sides(6)
     weights = {"hinge": 0.5, "aot": 2.0, "bco-pair": 0.3}
@@ -186,17 +174,6 @@ def test_a_mix_by_name_has_the_rows_beta_and_a_mix_of_one_is_that_one():
     alone = preference_algorithm("mpo", nll_coef=0.0, mix=("nca=1",))
     plain_N = pair_losses(preference_algorithm("nca"), chosen, rejected)
     agree(pair_losses(alone, chosen, rejected), plain_N, leaves)
-
-
-def test_a_loss_of_ones_own_is_a_row():
-    def mine(chosen: CompletionLogps, rejected: CompletionLogps, known: BatchContext) -> torch.Tensor:
-        return formulas.soft(0.1 * (chosen.delta_B - rejected.delta_B))
-
-    chosen, rejected = both_sides(8)
-    wanted_N = pair_losses(preference_algorithm("dpo"), chosen, rejected)
-    for loss in (mine, pair_loss(preference.dpo, beta=0.1)):
-        found_N = pair_losses(PreferenceAlgorithm(loss=loss, beta=0.1), chosen, rejected)
-        torch.testing.assert_close(found_N, wanted_N, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -48,15 +48,6 @@ def test_limits(seed: int) -> None:
 
 
 @every
-def test_a_step_along_the_gradient_brings_the_student_nearer(divergence: Divergence) -> None:
-    teacher_MV, student_MV = _drawn(3)
-    logits_MV = student_MV.clone().requires_grad_()
-    before_M = divergence(teacher_MV, logits_MV.log_softmax(-1))
-    (grad_MV,) = torch.autograd.grad(before_M.sum(), logits_MV)
-    assert bool((divergence(teacher_MV, (logits_MV - 0.01 * grad_MV).log_softmax(-1)) < before_M).all())
-
-
-@every
 def test_a_word_that_neither_ever_says_changes_nothing(divergence: Divergence) -> None:
     teacher_MV, student_MV = _drawn(4)
     never_M1 = torch.full((4, 1), NEVER, dtype=torch.float64)

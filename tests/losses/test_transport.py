@@ -78,13 +78,6 @@ def test_pieces_of_a_batch_matched_as_a_whole_have_its_value_and_gradient(loss, 
     agree(found, directly(loss, *sides), leaves, 1e-12)
 
 
-def test_pieces_that_are_each_sorted_alone_are_another_loss():
-    _, sides = batch(0)
-    pieces = [[piece(side, part) for side in sides] for part in (slice(0, 4), slice(4, 9))]
-    alone = sum(aot(*two, match_sorted(*two), **OWN).sum() for two in pieces)
-    assert abs(alone.item() - directly(aot, *sides).item()) > 1e-3
-
-
 def test_partners_by_hand():
     """Gaps 3, 1, 2 of ranks 3, 1, 2 beside the reference's 10, 30, 20 sorted; the same for either side."""
     logp_B, lose_B = numbers(3.0, 1.0, 2.0), numbers(0.0, 0.0, 0.0)
@@ -101,32 +94,6 @@ def test_a_batch_of_one_pair_is_cdpo(loss):
     leaves, sides = batch(3, count=1)
     found, wanted = loss(*sides, match_sorted(*sides), **OWN).sum(), cdpo(*sides, **OWN).sum()
     agree(found, wanted, leaves, 1e-14)
-
-
-@both
-def test_the_preferred_are_pushed_up_and_the_others_down(loss):
-    leaves, sides = batch(4)
-    up_B, down_B = torch.autograd.grad(loss(*sides, match_sorted(*sides), beta=0.3).sum(), leaves)
-    assert bool((up_B < 0).all())
-    assert bool((down_B > 0).all())
-
-
-@both
-def test_the_order_of_the_pairs_does_not_matter(loss):
-    _, sides = batch(5)
-    turned = [piece(side, torch.randperm(9, generator=torch.Generator().manual_seed(1))) for side in sides]
-    there, back = (loss(*two, match_sorted(*two), **OWN).sum().item() for two in (sides, turned))
-    assert there == pytest.approx(back, abs=1e-12)
-
-
-def test_unpaired_does_not_see_who_was_beside_whom():
-    _, (chosen, rejected) = batch(6)
-    turned = piece(rejected, torch.tensor([3, 1, 4, 0, 5, 8, 2, 6, 7]))
-    there, back = (
-        aot_unpaired(chosen, side, match_sorted(chosen, side), **OWN).sum().item()
-        for side in (rejected, turned)
-    )
-    assert there == pytest.approx(back, abs=1e-12)
 
 
 @both

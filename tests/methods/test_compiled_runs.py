@@ -51,9 +51,7 @@ def went(command: list[Any]) -> None:
 
 
 @pytest.mark.slow
-def test_sft_learns_as_it_does_uncompiled_and_no_length_is_compiled_anew(
-    tmp_path: Path, programs: list[int]
-) -> None:
+def test_sft_learns_as_it_does_uncompiled_and_no_length_is_compiled_anew(tmp_path, programs):
     toy = make_toy(tmp_path / "toy")
     # Micro-batches of ever-new lengths, down to single rows.
     words = ("--memory.tokens-at-once", 40, "--device", "cpu")
@@ -91,9 +89,7 @@ def test_without_a_compiler_layers_stay_as_they_are_and_that_is_said(tmp_path: P
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [("--memory.layout", "left"), ("--dtype", "bfloat16", "--lora.rank", 4)])
-def test_dpo_begins_where_its_reference_is(
-    opinions: tuple[Toy, dict[str, Path]], tmp_path: Path, programs: list[int], how: tuple[object, ...]
-) -> None:
+def test_dpo_begins_where_its_reference_is(opinions, tmp_path, programs, how):
     toy, rows = opinions
     more = ("--steps", 8, "--batch-size", 4, "--learning-rate", 0.01, "--device", "cpu", *how, "--compile")
     went(preference("dpo", toy, rows[kind_of("dpo")], tmp_path / "run", "--reference.kind", "live", *more))
@@ -105,9 +101,7 @@ def test_dpo_begins_where_its_reference_is(
 
 
 @pytest.mark.slow
-def test_a_reward_model_learns(
-    opinions: tuple[Toy, dict[str, Path]], tmp_path: Path, programs: list[int]
-) -> None:
+def test_a_reward_model_learns(opinions, tmp_path, programs):
     toy, rows = opinions
     more = ("--steps", 20, "--batch-size", 8, "--learning-rate", 0.02, "--memory.checkpointing", "--compile")
     went(reward(toy.model, rows["comparisons"], tmp_path / "run", *more))
@@ -133,9 +127,7 @@ def test_ppo_compiles_policy_and_critic(tmp_path: Path, programs: list[int]) -> 
         (("--lora.rank", 4, "--lora.dropout", 0.1), "--lora.dropout draws"),
     ],
 )
-def test_what_cannot_be_compiled_is_refused_in_words(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: tuple[object, ...], why: str
-) -> None:
+def test_what_cannot_be_compiled_is_refused_in_words(tmp_path, capsys, more, why):
     toy = Toy(model=tmp_path / "base", data=tmp_path / "rows.jsonl")
     assert main([str(word) for word in sft(toy, tmp_path / "run", "--compile", *more)]) != 0
     assert why in capsys.readouterr().err

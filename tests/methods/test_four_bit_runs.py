@@ -166,9 +166,7 @@ def test_an_adapter_as_a_model_is_merged_before_it_is_rounded(files: Files, tmp_
         (("--lora.rank", 4, "--lora.base", "8bit"), "lora.base"),
     ],
 )
-def test_what_cannot_be_is_refused_before_anything_is_loaded(
-    files: Files, tmp_path: Path, more: tuple[object, ...], words: str
-) -> None:
+def test_what_cannot_be_is_refused_before_anything_is_loaded(files, tmp_path, more, words):
     toy, _ = files
     assert words in refused(*sft(toy, tmp_path / "run", *more))
     assert not (tmp_path / "run" / "checkpoints").exists()

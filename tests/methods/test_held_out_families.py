@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from plaudit.methods.data import Rows, hold_out, load_rows
 from plaudit.methods.supervised import run
 from plaudit.tokens.batch import Completion, Example
 from plaudit.tokens.encode import Encoder, make_encoder
-from tests.engine.toy import Toy, write_rows
+from tests.engine.toy import write_rows
 
 Row = dict[str, Any]
 PROMPTS = 20
@@ -103,9 +102,7 @@ def asks_about(example: Example, encoder: Encoder) -> str:
 @pytest.mark.one_in(9)
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("name", CASES)
-def test_no_question_about_a_trained_prompt_is_held_out(
-    toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, seed: int
-) -> None:
+def test_no_question_about_a_trained_prompt_is_held_out(toy, tmp_path, monkeypatch, name, seed):
     case, seen = CASES[name], Seen(monkeypatch)
     data = write_rows(tmp_path / "rows.jsonl", case.rows())
     words = ("train", case.method, "--model", toy.model, "--data", data, "--out", tmp_path / "run")

@@ -19,8 +19,7 @@ from plaudit.methods.data import hold_out
 from plaudit.methods.policy.batch import ExperienceTensors, PassRateCurriculum, ReplayBuffer, Round
 from plaudit.methods.policy.collect import ScoredGroup
 from plaudit.methods.preference.config import StageSettings
-from plaudit.methods.preference.data import rows_of_part
-from plaudit.methods.preference.objective import mismatched_examples
+from plaudit.methods.preference.data import mismatched_examples, rows_of_part
 from plaudit.methods.supervised.objective import SupervisedMicrobatch, likelihood_objective
 from plaudit.models.load import load_model, precision
 from plaudit.models.policy import ModelReference, Policy
@@ -270,9 +269,7 @@ def test_answers_to_a_prompt_are_counted_by_what_it_shows() -> None:
 # Of three side by side, the answers to the second picture join those to the first.
 @pytest.mark.parametrize("batch_size", [64, 3])
 @pytest.mark.parametrize("cached", [False, True])
-def test_answers_are_drawn_of_each_picture_and_scored_as_drawn(
-    folder: Path, encoder: Encoder, cached: bool, batch_size: int
-) -> None:
+def test_answers_are_drawn_of_each_picture_and_scored_as_drawn(folder, encoder, cached, batch_size):
     policy = Policy(load_model(folder / "base", dtype=torch.float32, device=torch.device("cpu"))).eval()
     sampler = LocalSampler.from_policy(policy, encoder)
     sampler._engine = replace(sampler._engine, batch_size=batch_size)
@@ -381,9 +378,7 @@ def test_dpo_prefers_by_the_picture(folder: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", [(), ("--shard",)], ids=["data", "shard"])
-def test_two_ranks_learn_what_one_learns_of_pictures(
-    folder: Path, tmp_path: Path, way: tuple[str, ...]
-) -> None:
+def test_two_ranks_learn_what_one_learns_of_pictures(folder, tmp_path, way):
     data = opposite_preferences(tmp_path / "rows.jsonl")
     more = ("--steps", 3, "--batch-size", 5, "--sample.rows", 0, "--dtype", "float64", *PIECES)
     allowed = ("--allow", "contradictions")

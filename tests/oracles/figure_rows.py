@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from examples.proofs.claims.optimum import best_of_n_exact_kl
 from plaudit.advantages import group, temporal
 from plaudit.engine.optimizer import schedule_factor
 from plaudit.engine.settings import OptimizerSettings
@@ -226,7 +227,7 @@ FIGURES = (
         "kl of the best of n",
         verdicts,
         lambda i: [figures.best_of_n_kl(i, n) for n in (1, 2, 4)],
-        lambda i: [accuracy.best_of_n_exact_kl(np.array(i.chance), np.array(i.level), n) for n in (1, 2, 4)],
+        lambda i: [best_of_n_exact_kl(np.array(i.chance), np.array(i.level), n) for n in (1, 2, 4)],
     ),
     Comparison(
         "bound of that kl",

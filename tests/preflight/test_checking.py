@@ -16,9 +16,7 @@ def test_a_healthy_run_passes(tmp_path: Path, method: Any) -> None:
         assert failing(subject) == {}
 
 
-def test_checks_see_some_of_many_rows_and_all_of_fewer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_checks_see_some_of_many_rows_and_all_of_fewer(tmp_path, monkeypatch):
     seen: list[tuple[int, int]] = []
 
     def looked(subject: check.PreflightSubject) -> check.Result:

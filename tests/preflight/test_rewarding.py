@@ -118,9 +118,7 @@ def test_padding_that_is_the_end_of_a_turn_is_named(tmp_path: Path) -> None:
         (None, {"reward-finite", "reward-template"}, "no chat template"),
     ],
 )
-def test_a_template_that_loses_words_or_is_missing_is_named(
-    tmp_path: Path, template: str | None, fails: set[str], says: str
-) -> None:
+def test_a_template_that_loses_words_or_is_missing_is_named(tmp_path, template, fails, says):
     base = make_model_with_bos(tmp_path / "base")
     folder = breakers_rewarding.scorer_folder(base, tmp_path / "reward", template)
     with healthy("grpo", tmp_path, model=base, reward=str(folder)) as subject:

@@ -120,9 +120,7 @@ HEAD = b"HTTP/1.1 200 OK\r\n"
         (b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 100, 0),
     ],
 )
-def test_a_server_that_drips_is_not_waited_for_wherever_it_drips(
-    whole: bytes, piece: bytes, pause: float
-) -> None:
+def test_a_server_that_drips_is_not_waited_for_wherever_it_drips(whole, piece, pause):
     with dripping(whole, piece, pause) as url:
         begun = time.perf_counter()
         why = gives_up(url, seconds=0.4, attempts=1)

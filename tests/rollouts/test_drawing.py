@@ -29,7 +29,6 @@ def test_a_models_words_come_as_often_as_its_softmax_says(tmp_path, top_p):
     settings = SamplingSettings(temperature=0.7, top_p=top_p, max_tokens=1, seed=3)
     [answers] = LocalSampler(folder).generate_answers(["w7 w8"], settings, n=3000)
     drawn = Counter(answer.text for answer in answers)
-
     ids = make_encoder(folder).encode_prompt(user_turn("w7 w8"))
     with torch.no_grad():
         logits_V = load_model(folder, dtype=torch.float32, device=CPU)(torch.tensor([ids])).logits[0, -1]
@@ -39,7 +38,6 @@ def test_a_models_words_come_as_often_as_its_softmax_says(tmp_path, top_p):
         if sum(kept.values()) < top_p:
             kept[token] = share[token]
     assert len(kept) == VOCABULARY if top_p == 1 else 5 < len(kept) < VOCABULARY - 10
-
     spoken = {token: 3000 * p / sum(kept.values()) for token, p in kept.items() if token > 5}
     assert set(drawn) <= {word(token) for token in kept if token > 5} | {""}
     often = {token: wanted for token, wanted in spoken.items() if wanted >= 5}

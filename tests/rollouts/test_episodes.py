@@ -1,6 +1,6 @@
-"""Episodes are the tokens that were drawn and those of the environment between them; a mask tells which."""
+"""Episodes: drawn tokens and those of the environment between them; templates between two turns."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import groupby, pairwise
 from pathlib import Path
 
@@ -11,14 +11,29 @@ from plaudit.data.records import Message, user_turn
 from plaudit.errors import UserError
 from plaudit.models.load import load_model
 from plaudit.models.policy import Policy
-from plaudit.rollouts.environment import Environment, Episode, EpisodePrompt, Outcome, PolicyTurn, Turn
-from plaudit.rollouts.episodes import EpisodeSampler
+from plaudit.rollouts.environment import (
+    Environment,
+    Episode,
+    EpisodeDriver,
+    EpisodePrompt,
+    Milestone,
+    Milestones,
+    Outcome,
+    PolicyTurn,
+    Turn,
+    calculator,
+)
+from plaudit.rollouts.episodes import EpisodeSampler, tokens_between_turns
 from plaudit.rollouts.local import LocalSampler, example_from_rollouts
 from plaudit.rollouts.sampler import Rollout, SamplingSettings
 from plaudit.tokens.batch import batch_of
-from plaudit.tokens.encode import make_encoder
+from plaudit.tokens.encode import Encoder, make_encoder
 from plaudit.tokens.prompts import EncodedPrompt
-from tests.rollouts.talkers import write_talker
+from tests.rollouts.talkers import TEMPLATE, write_talker, write_tokenizer
+from tests.tokens.families import FAMILIES
+from tests.tokens.families_bracketed import DEEPSEEK, LLAMA2, MISTRAL
+from tests.tokens.families_odd import CHANNELS, ENDLESS
+from tests.tokens.family import Family, folder as model_folder
 
 HOW = SamplingSettings(max_tokens=100, seed=3)
 REPLY = " <user> w20 w21 <end> <assistant>"
@@ -263,3 +278,127 @@ def test_a_model_without_turns_is_refused(tmp_path: Path) -> None:
         player(write_talker(tmp_path, chats=False))
     with pytest.raises(UserError, match="1 turn or more"):
         player(write_talker(tmp_path), turns=0)
+
+
+def told(talk: EpisodeDriver, *texts: str) -> Sequence[Turn | Outcome]:
+    return [talk.send(PolicyTurn(text=text, ended=True, over=False)) for text in texts]
+
+
+def test_the_calculator_reckons_and_pays_for_the_truth() -> None:
+    question = EpisodePrompt(prompt="What is 12 * 12 - 4?", reference_answer="140")
+    *tools, end = told(EpisodeDriver("calc", calculator, question), "calc: 12*12", "calc: 144 - 4", "So 140.")
+    assert [turn.text for turn in tools if isinstance(turn, Turn)] == ["144", "140"]
+    assert isinstance(end, Outcome)
+    assert end.score == 1.0
+    [wrong] = told(EpisodeDriver("calc", calculator, question), "Perhaps 141")
+    assert isinstance(wrong, Outcome)
+    assert wrong.score == 0.0
+    over = EpisodeDriver("calc", calculator, question).send(
+        PolicyTurn(text="calc: 1+1", ended=True, over=True)
+    )
+    assert isinstance(over, Outcome)
+
+
+def marks(*weights: float) -> tuple[Milestone, ...]:
+    return (
+        Milestone(name="page", kind="ui", weight=weights[0]),
+        Milestone(name="saved", kind="file", weight=weights[1]),
+        Milestone(name="done", kind="goal", weight=weights[2]),
+    )
+
+
+def test_milestones_are_paid_once_and_add_up_to_one() -> None:
+    all_of_it = Milestones(marks=marks(1.0, 2.0, 5.0))
+    assert all_of_it.score([]) == 0.0
+    assert all_of_it.score(["page", "page", "saved"]) == 3 / 8
+    assert all_of_it.outcome(["done", "page", "saved"]).score == 1.0
+    assert all_of_it.outcome(["saved"]).parts == {"page": 0.0, "saved": 1.0, "done": 0.0}
+    with pytest.raises(UserError, match="no milestone is called shop"):
+        all_of_it.score(["shop"])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (marks(3.0, 2.0, 5.0), "kind ui weighs 3 and one of kind file 2"),
+        (marks(1.0, 6.0, 5.0), "kind file weighs 6 and one of kind goal 5"),
+        (marks(2.0, 2.0, 1.0)[::2], "kind ui weighs 2 and one of kind goal 1"),
+        (marks(0.0, 1.0, 1.0), "page: weight 0"),
+        (marks(1.0, 1.0, 1.0) * 2, "a name of its own"),
+        ((), "one or more"),
+    ],
+)
+def test_weights_that_pay_for_the_way_are_refused(wrong: tuple[Milestone, ...], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        Milestones(marks=wrong)
+
+
+def templated(folder: Path, source: str) -> Encoder:
+    write_talker(folder)
+    write_tokenizer(folder)
+    return make_encoder(folder, template=source)
+
+
+SAID = (Turn(role="assistant", text="w7"), Turn(role="user", text="w20"))
+FORGETS = TEMPLATE.replace(
+    "{{ m['content'] }}", "{% if loop.last or loop.length < 3 %}{{ m['content'] }}{% endif %}"
+)
+NUMBERS = "w{{ messages | length + 8 }} " + TEMPLATE
+NO_END = TEMPLATE.replace(" <end> ", " {% if m.role != 'assistant' or loop.last %}<end>{% endif %} ")
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (FORGETS, "leaves out turn"),
+        (NUMBERS, "rewrites what stands before a turn"),
+        (NO_END, "no token that ends an earlier answer"),
+    ],
+)
+def test_a_template_that_would_not_continue_is_refused(tmp_path: Path, source: str, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        tokens_between_turns(templated(tmp_path, source), "w9", SAID, closed=True)
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_what_stands_between_two_turns(tmp_path: Path, closed: bool) -> None:
+    encoder = templated(tmp_path, TEMPLATE)
+    ids = tokens_between_turns(encoder, "w9", SAID, closed=closed)
+    assert encoder.info.decode(ids).split() == ["<end>", "<user>", "w20", "<end>", "<assistant>"][closed:]
+
+
+TALKED = (
+    Turn(role="assistant", text="The owl."),
+    Turn(role="user", text="And you?"),
+    Turn(role="assistant", text="a pear"),
+    Turn(role="user", text="Name three."),
+)
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_an_episode_is_the_conversation_as_each_family_writes_it(tmp_path: Path, family: Family) -> None:
+    encoder = make_encoder(model_folder(tmp_path, family))
+    if family in (CHANNELS, ENDLESS):
+        with pytest.raises(UserError, match=r"template (rewrites|writes no token)"):
+            tokens_between_turns(encoder, "How are you?", TALKED[:2], closed=True)
+        return
+    first = tokens_between_turns(encoder, "How are you?", TALKED[:2], closed=True)
+    second = tokens_between_turns(encoder, "How are you?", TALKED, closed=True)
+    told = tuple(Message(role=turn.role, content=turn.text) for turn in TALKED)
+    prompt = encoder.encode_prompt(user_turn("How are you?"))
+    whole = encoder.encode_prompt((*user_turn("How are you?"), *told))
+    assert whole[: len(prompt)] == prompt
+    assert whole[-len(second) :] == second
+    said = whole[len(prompt) : -len(second)]
+    at = next(n for n in range(len(said)) if said[n : n + len(first)] == first)
+    for ids in (said[:at], said[at + len(first) :]):
+        assert ids[-1] in encoder.stop_ids
+        assert not {*ids[:-1]} & {*encoder.stop_ids}
+
+
+@pytest.mark.parametrize("family", [LLAMA2, MISTRAL, DEEPSEEK], ids=lambda family: family.name)
+def test_a_tools_turn_is_not_written_as_the_policys(tmp_path: Path, family: Family) -> None:
+    encoder = make_encoder(model_folder(tmp_path, family))
+    turns = (TALKED[0], Turn(role="tool", text="7"))
+    with pytest.raises(UserError, match="knows no role 'tool' and writes such a turn as if the policy"):
+        tokens_between_turns(encoder, "How are you?", turns, closed=True)

@@ -76,9 +76,7 @@ def test_requests_in_any_order_are_answered_by_the_engine(sampler: LocalSampler)
     assert_same([replace(one, version=0) for one in sampler._engine.generate(mixed, settings)], wanted)
 
 
-def test_places_of_ended_rows_are_taken_at_once(
-    sampler: LocalSampler, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_places_of_ended_rows_are_taken_at_once(sampler, monkeypatch):
     calls: Counter[str] = Counter()
     for name in ("step", "join", "add_answers", "_read"):
         method = getattr(SharedDecoder, name)

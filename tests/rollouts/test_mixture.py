@@ -63,9 +63,7 @@ def left(chance_V: Tensor, settings: SamplingSettings) -> Tensor:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("settings", [PLAIN, WARM, CUT])
-def test_every_chance_falls_on_the_token_of_the_mixture(
-    pair: tuple[Policy, Policy, Encoder], settings: SamplingSettings
-) -> None:
+def test_every_chance_falls_on_the_token_of_the_mixture(pair, settings):
     """A number from 0 to 1 draws the token at which the chances before it, added up, pass it."""
     *_, mixed = samplers(pair, SHARE)
     groups = answered(mixed, PROMPTS, settings, n=12)
@@ -105,18 +103,14 @@ def test_first_tokens_come_as_often_as_they_are_likely(pair: tuple[Policy, Polic
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("settings", [PLAIN, CUT, replace(PLAIN, temperature=0)])
 @pytest.mark.parametrize("share", [0, 1, 0.0, 1.0])
-def test_nothing_of_the_one_is_the_other_bit_by_bit(
-    pair: tuple[Policy, Policy, Encoder], share: float, settings: SamplingSettings
-) -> None:
+def test_nothing_of_the_one_is_the_other_bit_by_bit(pair, share, settings):
     own, other, mixed = samplers(pair, share)
     found = answered(mixed, PROMPTS, settings, n=4)
     assert found == answered(other if share else own, PROMPTS, settings, n=4)
     assert found != answered(own if share else other, PROMPTS, settings, n=4)
 
 
-def test_a_mixed_sampler_leaves_the_one_that_it_was_made_of_as_it_was(
-    pair: tuple[Policy, Policy, Encoder],
-) -> None:
+def test_a_mixed_sampler_leaves_the_one_that_it_was_made_of_as_it_was(pair):
     own, _, mixed = samplers(pair, SHARE)
     alone = LocalSampler.from_policy(pair[0], pair[2])
     assert answered(mixed, PROMPTS, PLAIN, n=2) != answered(own, PROMPTS, PLAIN, n=2)
@@ -131,9 +125,7 @@ def example(group: list[Rollout]) -> Example:
 
 
 @pytest.mark.parametrize("settings", [PLAIN, WARM, CUT])
-def test_trainer_and_reference_together_say_what_the_sampler_said(
-    pair: tuple[Policy, Policy, Encoder], settings: SamplingSettings
-) -> None:
+def test_trainer_and_reference_together_say_what_the_sampler_said(pair, settings):
     own, other, _ = pair
     *_, mixed = samplers(pair, SHARE)
     groups = answered(mixed, PROMPTS, settings, n=3)
@@ -152,9 +144,7 @@ def test_trainer_and_reference_together_say_what_the_sampler_said(
         assert logp_T[: len(one.ids)].tolist() == pytest.approx(one.whole_logp, abs=5e-5)
 
 
-def test_where_not_everything_fits_the_first_prompts_are_looked_at(
-    pair: tuple[Policy, Policy, Encoder], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_not_everything_fits_the_first_prompts_are_looked_at(pair, monkeypatch):
     own, other, _ = pair
     *_, mixed = samplers(pair, SHARE)
     examples = [example(group) for group in answered(mixed, (*PROMPTS, "w30 w31"), PLAIN, n=2)]

@@ -191,9 +191,7 @@ def test_a_device_that_records_gets_pages(monkeypatch: pytest.MonkeyPatch) -> No
     assert fastest_decoder(policy) == (SharedDecoder, "pages are not for it")
 
 
-def test_a_refusal_is_found_before_anything_is_drawn_and_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refusal_is_found_before_anything_is_drawn_and_said(tmp_path, monkeypatch):
     monkeypatch.setattr("plaudit.models.decode.ACCELERATED", ("cpu",))
     counts: Counter[str] = Counter()
     monkeypatch.setitem(RECORDERS, "cpu", recorder(counts))

@@ -9,15 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from plaudit.errors import UserError
 from plaudit.models.load import load_model
 from plaudit.models.policy import Policy
 from plaudit.rollouts.local import LocalSampler
 from plaudit.rollouts.sampler import (
     Rollout,
-    Sampler,
     SamplingSettings,
-    ScriptedSampler,
     rollout_from_json,
     rollout_to_json,
 )
@@ -178,21 +175,6 @@ def test_answers_that_have_ended_leave_the_batch(tmp_path: Path) -> None:
     assert all(later <= earlier for earlier, later in pairwise(widths[1:]))
     needed = sum(len(one.ids) - 1 for one in group)
     assert sum(widths[1:]) <= needed * 8 / 7 + len(widths)
-
-
-def test_the_scripted_sampler_is_a_sampler() -> None:
-    scripted = ScriptedSampler({"Hello?": ["Hi.", "Good day."]})
-    sampler: Sampler = scripted
-    [[one, two]] = sampler.generate([scripted.encode("Hello?")], SamplingSettings(max_tokens=4), n=2)
-    assert (one.answer.text, one.answer.ended, two.answer.text, two.answer.ended) == (
-        "Hi.",
-        True,
-        "Good",
-        False,
-    )
-    assert sum(one.logp) == -math.log(2)
-    with pytest.raises(UserError, match="nothing to say"):
-        sampler.generate([scripted.encode("Bye?")], SamplingSettings())
 
 
 def test_a_rollout_as_json_comes_back_to_the_bit_in_few_bytes(folder: Path) -> None:

@@ -36,9 +36,7 @@ def plan(folder: Path, scheduler: str, *more: object, rounds: int = 40, out: str
 
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
 @pytest.mark.parametrize("gpu", [False, True])
-def test_a_job_is_shown_and_written(
-    tmp_path: Path, scheduler: str, gpu: bool, capsys: pytest.CaptureFixture[str]
-):
+def test_a_job_is_shown_and_written(tmp_path, scheduler, gpu, capsys):
     spread = ("--gpu", "h100", "--gpus", 16, "--servers", 8, "--nodes", 2) if gpu else SPREAD
     assert plan(tmp_path, scheduler, *spread, "--write", tmp_path / "jobs") == 0
     shown = capsys.readouterr().out
@@ -223,9 +221,7 @@ FAULTS = {
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_is_the_last_line_and_is_not_tried_again(
-    cluster: Cluster, tmp_path: Path, fault: str, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_fault_is_the_last_line_and_is_not_tried_again(cluster, tmp_path, fault, monkeypatch):
     settings, said = FAULTS[fault]
     monkeypatch.setenv("TOY_STOP", "1:3")
     monkeypatch.chdir(tmp_path)

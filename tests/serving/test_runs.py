@@ -55,9 +55,7 @@ def test_a_served_answer_is_the_local_one_to_the_bit(place: Place):
     [("grpo",), pytest.param(("rloo", "--lora.rank", 2, "--server.adapters"), marks=pytest.mark.slow)],
     ids=lambda words: words[0],
 )
-def test_two_servers_two_ranks_and_one_process_come_to_the_same_weights(
-    place: Place, tmp_path: Path, words: tuple[object, ...]
-):
+def test_two_servers_two_ranks_and_one_process_come_to_the_same_weights(place, tmp_path, words):
     name, *more = map(str, words)
     with ExitStack() as stack:
         urls = ",".join(stack.enter_context(serving(place.model)) for _ in range(2))
@@ -95,9 +93,7 @@ def test_two_servers_two_ranks_and_one_process_come_to_the_same_weights(
     ],
     ids=lambda words: words[0],
 )
-def test_a_streamed_round_has_the_bits_of_one_that_was_drawn_before(
-    place: Place, words: tuple[object, ...], monkeypatch: pytest.MonkeyPatch
-):
+def test_a_streamed_round_has_the_bits_of_one_that_was_drawn_before(place, words, monkeypatch):
     """Some answers have no verdict; with pairs their whole group is left out."""
     name, *more = words
     more = [*more, "--rounds", 3, "--reward", place.rule("half"), "--learning-rate", 1e-3, "--batch-size", 5]
@@ -147,7 +143,6 @@ def test_a_server_that_is_away_for_a_while_is_taken_back(place: Place):
     port = free_port()
     with serving(place.model) as url, ExitStack() as away:
         model = SamplingModel(place.model, device="cpu", dtype="float32")
-
         metrics = place.folder / "back/metrics.jsonl"
 
         def come() -> None:

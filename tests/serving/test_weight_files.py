@@ -97,9 +97,7 @@ def test_a_delivery_with_other_tensors_is_refused(tmp_path: Path):
         handover.write({name: tensor for name, tensor in weights(0).items() if name != "b"}, "v1")
 
 
-def test_a_folder_without_room_is_said_before_anything_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_folder_without_room_is_said_before_anything_is_written(tmp_path, monkeypatch):
     handover = Handover(tmp_path / "w")
     monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=1000))
     with pytest.raises(UserError, match=r"no room for 0 MiB of weights .* \(--server.folder\)"):

@@ -19,11 +19,9 @@ from plaudit.wings import Verb, everything, verbs_in
 _CORE = {
     "chat": "hold a conversation with one model, or the same one with several",
     "check": "prove, before a run, that rows, model, reward and sampler are what you think",
-    "combine": "make one reward of several models",
     "completion": "complete verbs and options in bash, zsh or fish",
     "data": "look at a file of feedback, or write it in another layout",
     "eval": "how good a policy or a reward model is",
-    "push": "bring the model of a run to the Hugging Face hub, with a card",
     "sample": "let models answer prompts",
     "train": "learn from rows",
 }

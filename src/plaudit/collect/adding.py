@@ -13,6 +13,7 @@ from plaudit.collect.answers import check_label, known_answer
 from plaudit.collect.desk import key_of, task_of
 from plaudit.collect.kinds import KINDS
 from plaudit.collect.log import Entry, bound, canonical, digest, same
+from plaudit.collect.pictures import refuse_missing
 from plaudit.collect.project import Project, guidelines_version, project_to_dict
 from plaudit.collect.refusals import (
     ChangedMeanwhileError,
@@ -137,6 +138,7 @@ def add_tasks(change: Transaction, name: str, bodies: Iterable[object], *, actor
         repeated += len(checked[start : start + _BATCH]) - len(fresh)
         if not fresh:
             continue
+        refuse_missing(change, name, [*fresh.values()])
         entries = [
             Entry(project=name, actor=actor, kind="task-added", subject=wanted, body=body)
             for wanted, body in fresh.items()

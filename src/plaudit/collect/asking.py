@@ -20,6 +20,7 @@ from plaudit.collect.kinds import USUAL
 from plaudit.collect.kinds.pair import preferred_place
 from plaudit.collect.log import Entry
 from plaudit.collect.own import PLAUDIT
+from plaudit.collect.pictures import stored_bodies
 from plaudit.collect.progress import project_people
 from plaudit.collect.project import Project, large_enough
 from plaudit.collect.store import LabelStore, Transaction
@@ -68,6 +69,7 @@ class People:
 
         Under the name of a ``draw`` the log remembers them, and `requested` finds them without their words.
         """
+        bodies = stored_bodies(self.store, self.project, bodies, Path())
         keys = [adding.content_key(body) for body in bodies]
         with self.store.changing() as change:
             there = adding.ids_by_content(change, self.project, bodies)
@@ -172,7 +174,7 @@ class People:
 
     def _answered(self, tasks: Sequence[Task]) -> tuple[tuple[str, ...], list[dict[str, Any]]]:
         self.begin(Project(name=self.project))
-        bodies = [task_body(task) for task in tasks]
+        bodies = stored_bodies(self.store, self.project, map(task_body, tasks), Path())
         ids = self.ask(bodies)
         self.refuse_waiting(ids)
         return ids, bodies

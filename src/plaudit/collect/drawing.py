@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -15,11 +14,10 @@ from plaudit.collect.kinds import USUAL
 from plaudit.data.formats.layout import ReadOptions
 from plaudit.data.judging import Task
 from plaudit.data.read import DEFAULT_OPTIONS, read_records
-from plaudit.data.records import RANDOM, plain_text, text_to_json, user_turn
+from plaudit.data.records import RANDOM, plain_text, user_turn
 from plaudit.errors import UserError
 from plaudit.evaluation.policies import POLICY, WRITTEN
 from plaudit.evaluation.policies.generate import written_answers
-from plaudit.files import atomic, exact_json
 from plaudit.methods.config import RowSettings
 from plaudit.rollouts.sampler import SamplingSettings
 
@@ -28,8 +26,6 @@ if TYPE_CHECKING:
     from plaudit.rollouts.local import LocalSampler
     from plaudit.tokens.prompts import EncodedPrompt
 
-AT_ONCE = 64
-"""Prompts that are answered together, and kept together."""
 SPARE = 2
 """How many answers are drawn for each that a task has: some are cut, and some are the same."""
 
@@ -184,49 +180,12 @@ def _other_answers(
 def _drawn(
     draw: Draw, sampler: LocalSampler, order: Sequence[EncodedPrompt], path: Path
 ) -> Iterator[tuple[EncodedPrompt, tuple[ScoredAnswer, ...]]]:
-    # Prompts with their answers, part by part: those that are kept, then those that are drawn now.
-    done = _keep_whole_parts(path)
-    for start in range(0, len(order), AT_ONCE):
-        part = order[start : start + AT_ONCE]
-        if start >= len(done):
-            lines = _draw_part(draw, sampler, part)
-            with atomic.disk_errors_explained(path), path.open("ab") as file:
-                file.write(b"".join(lines))
-                # On the disk before the next part is begun: a power cut costs one part, not the draw.
-                file.flush()
-                os.fsync(file.fileno())
-            done += lines
-        yield from zip(part, _read(done[start : start + AT_ONCE]), strict=True)
+    from plaudit.engine.distributed import single_process
+    from plaudit.methods.iterative.rounds import drawn_answers
 
-
-def _keep_whole_parts(path: Path) -> list[bytes]:
-    # The lines of parts that were written whole; the file is cut behind them.
-    # Half a part is drawn again as a part: what is drawn together decides the last bits of it.
-    content = path.read_bytes() if path.exists() else b""
-    lines = content[: content.rfind(b"\n") + 1].splitlines(keepends=True)
-    whole = lines[: len(lines) - len(lines) % AT_ONCE]
-    if b"".join(whole) != content:
-        atomic.write_text(path, b"".join(whole).decode())
-    return whole
-
-
-def _draw_part(draw: Draw, sampler: LocalSampler, part: Sequence[EncodedPrompt]) -> list[bytes]:
-    rollouts = sampler.generate([prompt.shown for prompt in part], draw.sampling, n=SPARE * draw.answers)
-    lines: list[bytes] = []
-    for prompt, group in zip(part, rollouts, strict=True):
-        answers = [
-            {"text": answer.text, "tokens": answer.tokens, "ended": answer.ended, "score": None}
-            for answer in (rollout.answer for rollout in group)
-        ]
-        row = {"prompt": text_to_json(prompt.text), "origin": prompt.origin, "answers": answers}
-        lines.append(f"{exact_json.dumps(row)}\n".encode())
-    return lines
-
-
-def _read(lines: Sequence[bytes]) -> list[tuple[ScoredAnswer, ...]]:
-    from plaudit.methods.iterative.rounds import ScoredAnswer
-
-    return [tuple(ScoredAnswer(**answer) for answer in exact_json.loads(line)["answers"]) for line in lines]
+    n = SPARE * draw.answers
+    answers = drawn_answers(path, order, sampler, None, draw.sampling, n, single_process())
+    return zip(order, answers, strict=True)
 
 
 def _task(

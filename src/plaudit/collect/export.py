@@ -18,6 +18,7 @@ from plaudit.collect import log, views
 from plaudit.collect.answers import rows_of
 from plaudit.collect.database import in_memory
 from plaudit.collect.log import Entry, Event, last_of_labels, same
+from plaudit.collect.pictures import write_pictures
 from plaudit.collect.progress import project_status
 from plaudit.collect.project import LEAST_IN_A_GROUP, Project
 from plaudit.collect.refusals import NotFoundError
@@ -143,7 +144,7 @@ def export(
         left_out["that say nothing of the answers"] = silent
     if not rows:
         raise EmptyExportError(f"{store.where}: nothing of project {project} to export ({_counts(left_out)})")
-    _write(rows, out)
+    _write(store, project, rows, out)
     snapshot = Snapshot(
         **{"store": store.where, "project": project, "seq": seq, "link": link},
         filters=asdict(chosen) | _also(soft, tasks),
@@ -160,8 +161,10 @@ def export(
     return snapshot
 
 
-def _write(rows: Sequence[Record], out: Path) -> None:
+def _write(store: LabelStore, project: str, rows: Sequence[Record], out: Path) -> None:
     out.parent.mkdir(parents=True, exist_ok=True)
+    # First: rows never name a picture that is not there yet.
+    store.read(write_pictures, project, rows, out.parent)
     write_records(rows, out)
 
 

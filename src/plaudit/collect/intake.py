@@ -18,13 +18,13 @@ from plaudit.collect.answers import check_label
 from plaudit.collect.kinds import KINDS, USUAL
 from plaudit.collect.kinds.kind import UNKNOWN, Words, refuse_unknown, words_of
 from plaudit.collect.log import digest
+from plaudit.collect.pictures import Pictures
 from plaudit.collect.project import Project
 from plaudit.collect.refusals import FieldError
 from plaudit.collect.tasks import check_task
 from plaudit.data.fields import BadRowError, Node, RawRow, describe_value
 from plaudit.data.files import raw_rows, source_name
 from plaudit.data.formats.layout import ReadOptions
-from plaudit.data.labels import answer_to
 from plaudit.data.read import DEFAULT_OPTIONS, DETECTION_ROWS, open_rows
 from plaudit.data.records import (
     Comparison,
@@ -35,6 +35,7 @@ from plaudit.data.records import (
     Record,
     Steps,
     Text,
+    answer_to,
     record_kind,
     text_to_json,
 )
@@ -53,14 +54,17 @@ _MOST_LISTED = 5
 class Intake:
     sentence: str
     bodies: tuple[Body, ...]
+    pictures: Pictures
+    """Those that the tasks name, which are to be kept in the store before the tasks are added."""
     given: tuple[GivenAnswer, ...] = ()
     left_out: Mapping[str, int] = field(default_factory=dict[str, int])
     """How many sound rows held no record, by reason."""
 
 
 class _Tasks:
-    def __init__(self, name: str, project: Project, known: Known | None) -> None:
-        self.name, self.project = name, project
+    def __init__(self, source: Path, project: Project, known: Known | None) -> None:
+        self.name, self.project = source_name(source), project
+        self.pictures = Pictures(folder=source if source.is_dir() else source.parent)
         self.known: Known | None = known
         self.bodies = list[Body]()
         self.rows = 0
@@ -84,7 +88,7 @@ class _Tasks:
     def add(self, body: Mapping[str, Any], origin: str) -> Body:
         if self.known == "qualify":
             body = {**body, "qualify": True}
-        checked = check_task(body, self.project)
+        checked = check_task(self.pictures.body(body), self.project)
         if self.known is not None and "gold" not in checked:
             raise FieldError(
                 field="gold", found="nothing", expected=f"what is right, as it is added with --{self.known}"
@@ -131,7 +135,7 @@ def read_intake(
 
     With ``known`` what a row says of its answers becomes the known answer of its task.
     """
-    tasks = _Tasks(source_name(source), project, known)
+    tasks = _Tasks(source, project, known)
     if known is not None and KINDS[project.ask].check_gold is None:
         raise UserError(
             f"{tasks.name}: project {project.name} asks for {project.ask}, of which nothing is known to be "
@@ -145,7 +149,8 @@ def read_intake(
             with tasks.row(row.origin):
                 tasks.add(value, row.origin)
         tasks.refuse_faults()
-        return Intake(sentence=f"{tasks.name}: read as tasks", bodies=(*tasks.bodies,))
+        sentence = f"{tasks.name}: read as tasks"
+        return Intake(sentence=sentence, bodies=(*tasks.bodies,), pictures=tasks.pictures)
     if shape == "people":
         return _read_people(source, tasks)
     return _read_rows(source, tasks, format, options)
@@ -220,7 +225,7 @@ def _read_people(source: Path, tasks: _Tasks) -> Intake:
             given += [] if answer is None else [answer]
     tasks.refuse_faults()
     sentence = f"{tasks.name}: read as pairs that people compare, {len(given)} of {tasks.rows} filled in"
-    return Intake(sentence=sentence, bodies=(*tasks.bodies,), given=(*given,))
+    return Intake(sentence=sentence, bodies=(*tasks.bodies,), given=(*given,), pictures=tasks.pictures)
 
 
 def _refuse_repeated(node: Node, numbers: set[int]) -> None:
@@ -299,13 +304,15 @@ def _read_rows(source: Path, tasks: _Tasks, format: str | None, options: ReadOpt
                 tasks.fault(row.problem.message)
             elif row.left_out is not None:
                 left_out[row.left_out] = left_out.get(row.left_out, 0) + 1
-            for records in _groups(row.records, tasks.project):
+            # Before answers are told from each other: a picture under two names is one.
+            for records in _groups([*map(tasks.pictures.record, row.records)], tasks.project):
                 tasks.add(_body_of(records, tasks.project, tasks.known), origin)
     tasks.refuse_faults()
     if not tasks.bodies:
         reasons = ", ".join(f"{count} × {reason}" for reason, count in left_out.items())
         raise UserError(f"{tasks.name}: {tasks.rows} rows and no task in them ({reasons})")
-    return Intake(sentence=stream.sentence, bodies=(*tasks.bodies,), left_out=left_out)
+    more = {"left_out": left_out, "pictures": tasks.pictures}
+    return Intake(sentence=stream.sentence, bodies=(*tasks.bodies,), **more)
 
 
 def _groups(records: Sequence[Record], project: Project) -> Iterable[Sequence[Record]]:

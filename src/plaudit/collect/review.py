@@ -16,11 +16,12 @@ from plaudit.collect.desk import key_of, person_row, task_of
 from plaudit.collect.kinds.kind import text_of
 from plaudit.collect.log import Entry, Event, bound
 from plaudit.collect.people import INVITE_LETTERS
+from plaudit.collect.pictures import texts_of
 from plaudit.collect.project import project_from_dict, project_to_dict
 from plaudit.collect.refusals import FieldError, NotFoundError, NotYoursError, check_choice, checked_text
 from plaudit.collect.store import LabelStore, Receipt, Transaction, later, parsed
 from plaudit.collect.tables import assignment, invite, label, panel, task
-from plaudit.data.records import plain_text
+from plaudit.data.records import pictures, plain_text
 
 TASK_STATES = ("open", "done", "review", "adjudicated", "closed", "item")
 """What a task may be: wanted, labelled, divided, decided, given out no more, or with a known answer."""
@@ -42,6 +43,8 @@ class TaskEntry:
     done: int
     category: str | None
     prompt: str
+    pictures: tuple[str, ...] = ()
+    """Those of its prompt and answers, in order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,12 +159,15 @@ def search_tasks(
     wanted = words.casefold().split()
     found = list[TaskEntry]()
     for row in _scan(store, name, state, pattern=_pattern(words.split()), after=after):
-        body_prompt = json.loads(row.body)["prompt"]
+        body = json.loads(row.body)
+        body_prompt = body["prompt"]
         prompt = plain_text(text_of(body_prompt)) if body_prompt else ""
         folded = prompt.casefold()
         if (items or row.purpose == "work") and all(word in folded for word in wanted):
             names = ("id", "seq", "state", "purpose", "wanted", "done", "category")
-            found.append(TaskEntry(**{name: getattr(row, name) for name in names}, prompt=prompt))
+            listed = tuple(source for _, text in texts_of(body) for source in pictures(text))
+            values = {name: getattr(row, name) for name in names}
+            found.append(TaskEntry(**values, prompt=prompt, pictures=listed))
         if len(found) > _PAGE:
             return TaskPage(tasks=tuple(found[:_PAGE]), after=found[_PAGE - 1].seq)
     return TaskPage(tasks=tuple(found), after=None)

@@ -32,8 +32,7 @@ from plaudit.collect.quality.report import cards_of, reasons_of
 from plaudit.collect.quality.result import Figure, PersonQuality
 from plaudit.collect.store import LabelStore, Transaction
 from plaudit.collect.tables import label, project as projects, task
-from plaudit.data.labels import answer_to
-from plaudit.data.records import Demonstration, text_to_json
+from plaudit.data.records import Demonstration, answer_to, text_to_json
 from plaudit.errors import UserError
 
 TOP_MARK = 7

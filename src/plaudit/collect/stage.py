@@ -249,7 +249,7 @@ def collect(settings: CollectSettings, place: Place) -> tuple[Snapshot, tuple[st
         # By the draw's name first: who comes back after a wait loads no model.
         ids, routing = people.requested(draw), settings.routing
         answer = partial(_answer, people, settings, place)
-        bodies_of = cache(partial(_bodies, settings, project, place))
+        bodies_of = cache(partial(_bodies, settings, project, place, store))
         if routing is not None:
             from plaudit.collect.routed import ask_in_order
 
@@ -297,6 +297,7 @@ def _begin(people: People, wanted: Project, settings: CollectSettings) -> Projec
         from plaudit.collect.intake import known_items
 
         for intake in known_items(named).values():
+            intake.pictures.keep(people.store, named.name)
             # Those that are there already are left.
             people.store.write(add_tasks, named.name, intake.bodies, actor=_ACTOR)
     return named
@@ -320,17 +321,17 @@ def _draw_key(settings: CollectSettings, ask: str, place: Place) -> str:
 
 
 def _bodies(
-    settings: CollectSettings, project: Project, place: Place
+    settings: CollectSettings, project: Project, place: Place, store: LabelStore
 ) -> tuple[list[dict[str, Any]], list[str]]:
     if settings.selection is not None:
         from plaudit.collect.drawing import choose_bodies
 
-        bodies, notes = _bodies(replace(settings, n=None, choose=None), project, place)
+        bodies, notes = _bodies(replace(settings, n=None, choose=None), project, place, store)
         chosen, more = choose_bodies(bodies, settings.selection)
         return chosen, [*notes, *more]
     options = ReadOptions(columns=settings.columns, leave_out=settings.leave_out)
     if settings.data is not None:
-        return _bodies_of_rows(settings, project, place, options)
+        return _bodies_of_rows(settings, project, place, options, store)
     assert settings.model is not None
     assert settings.prompts is not None
     from plaudit.collect.drawing import Draw, draw_tasks
@@ -355,13 +356,14 @@ def _bodies(
 
 
 def _bodies_of_rows(
-    settings: CollectSettings, project: Project, place: Place, options: ReadOptions
+    settings: CollectSettings, project: Project, place: Place, options: ReadOptions, store: LabelStore
 ) -> tuple[list[dict[str, Any]], list[str]]:
     # The answers of rows; which of them was preferred there is told to nobody.
     from plaudit.collect.intake import read_intake
 
     assert settings.data is not None
     intake = read_intake(settings.data, project, options=options)
+    intake.pictures.keep(store, project.name)
     bodies = [
         {**body, "metadata": {**body.get("metadata", {}), "stage": place.name}} for body in intake.bodies
     ]

@@ -24,7 +24,7 @@ from plaudit.errors import UserError
 
 _VERSIONS = select(meta.c.name, meta.c.value)
 _PROJECTS = select(tables.project.c.name).order_by(tables.project.c.name)
-_ROWS = 1_000
+_ROWS, _PICTURES = 1_000, 20
 _Given = ParamSpec("_Given")
 _Found = TypeVar("_Found")
 
@@ -290,10 +290,11 @@ def copy_store(store: LabelStore, target: str | Path) -> int:
             METADATA.create_all(there)
             if log.last(there)[0]:
                 raise UserError(f"{database.where}: there is a store already; name an empty database")
-            for table in (meta, log.log, *tables.PERSONAL):
+            for table in (meta, log.log, tables.picture, *tables.PERSONAL):
                 # In parts: the log of a large project may not fit into memory.
-                rows = here.execution_options(yield_per=_ROWS).execute(select(table)).mappings()
-                for part in rows.partitions(_ROWS):
+                size = _PICTURES if table is tables.picture else _ROWS
+                rows = here.execution_options(yield_per=size).execute(select(table)).mappings()
+                for part in rows.partitions(size):
                     there.execute(insert(table), [dict(row) for row in part])
             # The rows came past the log's own way of writing.
             log.cache_of(there).clear()

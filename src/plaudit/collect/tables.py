@@ -11,6 +11,7 @@ from sqlalchemy import (
     FromClause,
     Index,
     Integer,
+    LargeBinary,
     Table,
     Text,
     literal_column,
@@ -208,6 +209,11 @@ group = Table(
     "group_of_person", METADATA, *_keys("project", "pseudonym"), Column("value", Text, nullable=False)
 )
 """The group in which somebody wants to be counted."""
+
+picture = Table(
+    "picture", METADATA, *_keys("project", "hash"), Column("content", LargeBinary, nullable=False)
+)
+"""The pictures of a project's tasks, by their pixels: in no event, and of no person."""
 
 salt = Table("salt", METADATA, Column("name", Text, primary_key=True), Column("value", Text, nullable=False))
 """What keeps a typed name from being read out of the log; made at first need, different in every store."""

@@ -6,6 +6,7 @@ from typing import Any
 
 from plaudit.collect.kinds import KINDS
 from plaudit.collect.kinds.kind import Kind, refuse_unknown, words_of
+from plaudit.collect.pictures import pictures_of
 from plaudit.collect.project import Project
 from plaudit.collect.refusals import MOST_CHARACTERS, FieldError
 from plaudit.data.fields import BadRowError, Node, describe_value, shorten
@@ -42,6 +43,9 @@ def _checked_task(body: object, project: Project) -> dict[str, Any]:
     task |= _checked_common(node)
     task |= {"candidates": _checked_candidates(node, kind, prompt)}
     task |= kind.check_own(node, prompt)
+    if pictures_of(task) and kind.conversation is not None:
+        expected = "words alone, as a model is talked to in words"
+        raise FieldError(field="prompt", found="a picture", expected=expected)
     # Behind its parts: a known answer names places among them.
     gold = node.optional("gold")
     if gold is not None:

@@ -19,7 +19,7 @@ from plaudit.collect.answers import side
 from plaudit.collect.log import Event, bound, canonical, same
 from plaudit.collect.project import Project, guidelines_version, project_from_dict
 
-VIEWS_VERSION = 4
+VIEWS_VERSION = 5
 """Raised whenever a fold changes: stores of an older number are replayed when they are opened."""
 
 _project, _task, _assignment = tables.project, tables.task, tables.assignment

@@ -19,6 +19,7 @@ from plaudit.data.fields import BadRowError, LeftOutError, Node, Problem, RawRow
 from plaudit.data.files import Source, raw_rows, source_name
 from plaudit.data.formats.layout import (
     MESSAGES,
+    PICTURE_FIELDS,
     SYSTEM_FIELD,
     TEXT,
     TEXT_OR_MESSAGES,
@@ -43,7 +44,9 @@ from plaudit.data.records import (
     Steps,
     Text,
     ToolCall,
+    answers_of,
     assistant_turn,
+    pictures,
     record_kind,
     tool_schemas,
     turns_of,
@@ -57,6 +60,7 @@ from plaudit.files import hub
 from plaudit.files.atomic import AtomicFile
 from plaudit.files.data_sets import registered_set
 from plaudit.files.stored import RowKeeper
+from plaudit.wings import offered
 
 DETECTION_ROWS = 64
 """How many of the first rows decide the format."""
@@ -231,6 +235,9 @@ def open_rows(
     first_rows = list(islice(rows, DETECTION_ROWS))
     if not first_rows:
         raise UserError(f"{name}: there is no row in it")
+    if isinstance(source, str | Path) and options.pictures is None:
+        place = Path(source)
+        options = replace(options, pictures=place if place.is_dir() else place.parent)
     columns.check_columns(first_rows, options, name)
     first_rows = [columns.rename(row, options) for row in first_rows]
     row_format, because = (
@@ -310,6 +317,7 @@ def _parse_row(row: RawRow, row_format: RowFormat, options: ReadOptions, label: 
             records = tuple(_with_system_turn(record, node) for record in records)
         records = tuple(columns.with_label(record, node, label) for record in records)
         records = tuple(_with_tools(record, node) for record in records)
+        records = tuple(_with_pictures(record, node, options) for record in records)
     except BadRowError as error:
         return ParsedRow(raw=row, problem=error.problem_at(row.origin))
     except LeftOutError as reason:
@@ -336,6 +344,21 @@ def _with_tools(record: Record, row: Node) -> Record:
     node = row.optional(TOOLS_FIELD)
     found = () if node is None else read_tools(node)
     return _behind_turn(record, found[0], TOOLS_FIELD, partial(_without_padding, found)) if found else record
+
+
+def _with_pictures(record: Record, row: Node, options: ReadOptions) -> Record:
+    """The record with the row's pictures in their places; in its turns, so that no metadata repeats them."""
+    fields = row.value if isinstance(row.value, Mapping) else {}
+    texts = (record.prompt, *answers_of(record))
+    if not any(fields.get(name) for name in PICTURE_FIELDS) and not any(map(pictures, texts)):
+        return record
+    turns = offered("placed_pictures", of="pictures")(record, row, options.pictures or Path())
+    n = len(turns_of(record.prompt))
+    if isinstance(record, Prompt):
+        rest = {name: item for name, item in record.metadata.items() if name not in PICTURE_FIELDS}
+        return replace(record, prompt=turns, metadata=rest)
+    record = _with_prompt(record, turns[:n], _as_turn)
+    return replace(record, completion=turns[n:]) if turns[n:] else record  # pyright: ignore
 
 
 def _with_turns_of_transcript(record: Record) -> Record:

@@ -7,7 +7,7 @@ turn, so they go wherever it goes.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Literal, cast, get_args
 
@@ -24,9 +24,11 @@ class Part:
     kind: Literal["text", "image"]
     """What the piece is."""
     text: str | None = None
-    """The words, when ``kind`` is text."""
+    """The words, when ``kind`` is text; of a picture that is shown to a model, what it is among tokens."""
     source: str | None = None
-    """Where the picture is (a path or URL), when ``kind`` is image."""
+    """The picture, when ``kind`` is image: a path, or a data URL."""
+    alt: str | None = None
+    """What it shows, for whoever does not see it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +43,8 @@ class ToolCall:
 Safety = Literal["both-safe", "one-safe", "both-unsafe", "thumbs"]
 """What of flagged rows is wanted: pairs of which both answers, one or none was not reported (SafeRLHF, Dai et
 al. 2023, arXiv:2310.12773), or in place of each row a thumb on how harmless every answer is."""
+PICTURE = "\ufdd3"
+"""What stands in the words of a turn for a picture while it becomes tokens; no text may hold it."""
 UNSAFE = ("harmful", "unsafe")
 """The flags that make an answer unsafe, where nobody says which."""
 TOOLS_ROLE = "tools"
@@ -99,7 +103,7 @@ def words_of(message: Message) -> str:
     """What a turn says, without its calls."""
     if isinstance(message.content, str):
         return message.content
-    return "".join(part.text or "" for part in message.content)
+    return "".join(part.text or "" for part in message.content if part.kind == "text")
 
 
 def split_tools(turns: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
@@ -124,9 +128,14 @@ def pictures(text: Text) -> tuple[str, ...]:
     >>> pictures((Message(role="user", content=(Part(kind="image", source="owl.png"),)),))
     ('owl.png',)
     """
-    messages = () if isinstance(text, str) else text
-    parts = (part for message in messages if not isinstance(message.content, str) for part in message.content)
-    return tuple(part.source or "" for part in parts if part.kind == "image")
+    return tuple(part.source or "" for part in picture_parts(text))
+
+
+def picture_parts(text: Text) -> Iterator[Part]:
+    """The pictures of a text, in order."""
+    for message in () if isinstance(text, str) else text:
+        if not isinstance(message.content, str):
+            yield from (part for part in message.content if part.kind == "image")
 
 
 def user_turn(content: str) -> tuple[Message, ...]:
@@ -149,6 +158,8 @@ def answer_to(prompt: Text, words: str) -> Text:
 
 RANDOM = "random"
 """The method of what was drawn at random; any other one is the name of a score."""
+STORE_FILE = "labels.db"
+"""What a label store is called where nobody named one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -415,8 +426,8 @@ def text_to_json(value: object) -> object:
         turn |= {} if value.reasoning is None else {"reasoning_content": value.reasoning}
         return turn if value.trained else {**turn, "weight": 0}
     if isinstance(value, Part):
-        is_text = value.kind == "text"
-        return {"type": "text", "text": value.text} if is_text else {"type": "image", "image": value.source}
+        picture = {"type": "image", "image": value.source} | ({} if value.alt is None else {"alt": value.alt})
+        return {"type": "text", "text": value.text} if value.kind == "text" else picture
     if isinstance(value, tuple):
         return [text_to_json(item) for item in cast("tuple[object, ...]", value)]
     return value

@@ -95,8 +95,22 @@ def object_rows(rows: Iterable[object], name: str, limit: int, *, split: str | N
         rows = pick_split(rows, split, name)
     is_table = hasattr(rows, "features")
     for number, value in enumerate(rows, start=1):
-        row = row_from_value(_unpadded(value) if is_table else value, f"{name}:{number}")
+        named = with_texts(value)
+        row = row_from_value(_unpadded(named) if is_table else named, f"{name}:{number}")
         yield too_large_row(row.origin, limit, row.text) if len(row.text) > limit else row
+
+
+def with_texts(value: Any) -> Any:
+    """A row as Python or a table holds it, with each picture as a text that names it."""
+    if isinstance(value, str | int | float | None):
+        return value
+    if isinstance(value, list):
+        return [with_texts(item) for item in value]
+    if isinstance(value, Mapping) and value.keys() != {"bytes", "path"}:
+        return {name: with_texts(item) for name, item in value.items()}
+    from plaudit.files.pictures import picture_text
+
+    return picture_text(value) or value
 
 
 def _csv_header(reader: Iterator[list[str]], path: Path) -> list[str]:
@@ -142,7 +156,7 @@ def _parquet_row(table: Any, origin: str, limit: int) -> RawRow:
     if table.nbytes > limit:
         return too_large_row(origin, limit, "")
     try:
-        return row_from_value(_unpadded(table.to_pylist()[0]), origin)
+        return row_from_value(_unpadded(with_texts(table.to_pylist()[0])), origin)
     except UnicodeDecodeError as error:
         found = f"byte 0x{error.object[error.start]:02x}"
         return bad_row("bad UTF-8", origin, expected="text in UTF-8", found=found)

@@ -108,7 +108,8 @@ def require_not_empty(completion: Text, path: str) -> Text:
         if turn.role != "assistant":
             expected = "an answer that begins and ends with the assistant's turn"
             raise BadRowError("wrong value", path, expected=expected, found=f"the role {turn.role}")
-    if any(turn.role == "assistant" and not plain_text((turn,)).strip() for turn in completion):
+    speaking = [turn for turn in completion if turn.role == "assistant"]
+    if not all(plain_text((turn,)).strip() or pictures((turn,)) for turn in speaking):
         raise BadRowError("empty side", path, expected="an answer", found="an empty turn of the assistant")
     return completion
 
@@ -328,6 +329,10 @@ def _read_part(node: Node) -> Part:
     if kind == "text":
         return Part(kind="text", text=node.get("text").text())
     if kind == "image":
-        source = node.optional("image") or node.optional("url") or node.get("path")
-        return Part(kind="image", source=source.text())
+        source = node.optional("image") or node.optional("url") or node.optional("path")
+        # Without one it is the next of the row's field for pictures.
+        named = None if source is None else source.text()
+        return Part(kind="image", source=named, alt=optional_name(node, "alt"))
+    if kind == "image_url":
+        return Part(kind="image", source=node.get("image_url").get("url").text())
     raise node.get("type").error("wrong value", "text or image")

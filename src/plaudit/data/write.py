@@ -13,26 +13,25 @@ from dataclasses import dataclass, field, fields, replace
 from hashlib import blake2b
 from itertools import permutations
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from plaudit.bounds import FromOne, Share, check_bounds
 from plaudit.data.edits import PairDifferences
 from plaudit.data.fields import Problem, shorten
 from plaudit.data.files import file_ending
-from plaudit.data.formats.layout import TOOLS_FIELD, ReadOptions
-from plaudit.data.read import ParsedRow, read_records
+from plaudit.data.formats.layout import TOOLS_FIELD
+from plaudit.data.read import ParsedRow
 from plaudit.data.records import (
-    UNSAFE,
     Comparison,
     Demonstration,
+    Message,
     Prompt,
     Provenance,
     Ranking,
     Rating,
     Record,
-    Safety,
     Steps,
     Text,
+    picture_parts,
     plain_text,
     record_kind,
     record_to_dict,
@@ -40,9 +39,9 @@ from plaudit.data.records import (
     text_to_json,
     words_of,
 )
-from plaudit.data.transforms import preferred_demonstration, some_of
 from plaudit.errors import UserError
 from plaudit.files.atomic import AtomicFile
+from plaudit.files.pictures import PictureFacts, picture_facts
 
 _ANNOTATION_FIELDS = tuple(part.name for part in fields(Provenance) if part.name != "origin")
 _COMPARISON_EXTRAS = ("strength", "margin", "probability", "both_bad", *_ANNOTATION_FIELDS)
@@ -296,6 +295,8 @@ class DataSummary:
     differences: PairDifferences = field(default_factory=PairDifferences)
     """How far the chosen and the rejected answers of comparisons differ."""
     duplicates: int = 0
+    pictures: Counter[PictureFacts] = field(default_factory=Counter[PictureFacts])
+    """How often each picture is shown."""
     problems: Counter[str] = field(default_factory=Counter[str])
     first_problems: list[Problem] = field(default_factory=list[Problem])
     left_out: Counter[str] = field(default_factory=Counter[str])
@@ -346,6 +347,7 @@ def summary_text(summary: DataSummary) -> str:
         f"rows        {summary.rows}",
         f"records     {kinds}",
         f"duplicates  {summary.duplicates}",
+        *_picture_lines(summary.pictures),
         f"bad rows    {summary.problems.total()}",
         *(f"  {count} × {kind}" for kind, count in summary.problems.most_common()),
         *(f"  {problem.message}" for problem in summary.first_problems),
@@ -366,12 +368,30 @@ def _count_record(summary: DataSummary, record: Record, digests: set[bytes]) -> 
         summary.character_lengths.setdefault(name, []).append(len(content))
     if isinstance(record, Comparison):
         summary.differences.add(plain_text(record.chosen), plain_text(record.rejected))
-    # Without the origin, in which any two copies differ.
+    sources = [part.source or "" for _, text in record_texts(record) for part in picture_parts(text)]
+    facts = {source: picture_facts(source) for source in sources}
+    summary.pictures.update(facts[source] for source in sources)
+    # Without the origin, in which any two copies differ; and pictures by their pixels.
     record_json = json.dumps(record_to_dict(replace(record, origin="")), default=str)
+    for source, fact in facts.items():
+        record_json = record_json.replace(json.dumps(source), json.dumps(fact.id))
     # Sixteen bytes of each record are kept in memory, and not its text.
     digest = blake2b(record_json.encode("utf-8"), digest_size=16).digest()
     summary.duplicates += digest in digests
     digests.add(digest)
+
+
+def _picture_lines(pictures: Counter[PictureFacts]) -> list[str]:
+    """How many pictures there are and how large they are; those that cannot be shown, each with its fault."""
+    sizes = Counter(f"{fact.size[0]} × {fact.size[1]}" for fact in pictures.elements() if fact.size)
+    bad = [fact.fault for fact in pictures.elements() if fact.fault]
+    common = ", ".join(f"{count} of {size}" for size, count in sizes.most_common(3))
+    more = f" and {len(sizes) - 3} more sizes" if len(sizes) > 3 else ""
+    good = (
+        f"pictures    {pictures.total()}, {len(pictures)} different; {common or 'none can be opened'}{more}"
+    )
+    faults = [f"  {len(bad)} cannot be shown to a model", *(f"  {fault}" for fault in bad[:5])] if bad else []
+    return [good, *faults] if pictures else []
 
 
 def _length_lines(
@@ -405,68 +425,13 @@ def _record_lines(record: Record) -> list[str]:
         if isinstance(text, str):
             lines.append(f"  {name:<12}{shorten(text, 90)}")
             continue
-        lines += [f"  {name:<12}{turn.role}: {shorten(plain_text((turn,)), 80)}" for turn in text]
+        lines += [
+            f"  {name:<12}{turn.role}: {_shown(turn)}{shorten(plain_text((turn,)), 80)}" for turn in text
+        ]
     return lines
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowsSettings:
-    """A file of any layout, checked, as rows of plaudit's own."""
-
-    data: Path
-    """The file: JSONL, JSON, CSV, Parquet or a datasets folder."""
-    format: str | None = None
-    """Its layout; none: told from the rows, and said."""
-    columns: tuple[str, ...] = ()
-    """What fields of the rows are called here: prompt=question system=system."""
-    leave_out: tuple[str, ...] = ()
-    """Fields of the rows that are left unread on purpose."""
-    threshold: Share = 0.01
-    """Above this share of bad rows the stage fails; the bad ones lie in quarantine.jsonl."""
-    split: str | None = None
-    """Which split of a datasets folder."""
-    ties: Literal["soft", "drop"] = "soft"
-    """What becomes of ties."""
-    safety: Safety | None = None
-    """Only such rows, by what their answers were reported for, or thumbs in place of them."""
-    unsafe: tuple[str, ...] = UNSAFE
-    """The flags that count there."""
-    preferred: bool = False
-    """Keep the preferred answers alone, as demonstrations."""
-    n: FromOne | None = None
-    """At most so many records, drawn by chance; none: all of them."""
-    seed: int = 0
-    """The seed of that random choice."""
-
-    def __post_init__(self) -> None:
-        check_bounds(self)
-
-
-def convert_rows(settings: RowsSettings, folder: Path) -> tuple[str, ...]:
-    """Write ``rows.jsonl``, and the bad rows beside it; returns what there is to say of them."""
-    result = read_records(
-        settings.data,
-        format=settings.format,
-        threshold=settings.threshold,
-        quarantine=folder / "quarantine.jsonl",
-        options=ReadOptions(
-            ties=settings.ties,
-            split=settings.split,
-            columns=settings.columns,
-            leave_out=settings.leave_out,
-            safety=settings.safety,
-            unsafe=settings.unsafe,
-        ),
-    )
-    sentences = [f"{count} × {reason} left out" for reason, count in result.left_out.items()]
-    if result.quarantine is not None:
-        sentences.append(
-            f"{len(result.problems)} of {result.rows} rows are bad; they are in {result.quarantine}"
-        )
-    records: Sequence[Record] = result.records
-    if settings.preferred:
-        records = tuple(filter(None, map(preferred_demonstration, records)))
-        missing = len(result.records) - len(records)
-        sentences.append(f"{missing} of {len(result.records)} records prefer nothing")
-    output = write_records(some_of(records, settings.n, f"rows {settings.seed}"), folder / "rows.jsonl")
-    return (f"{output.rows} rows", result.format_sentence, *sentences)
+def _shown(turn: Message) -> str:
+    facts = [picture_facts(part.source or "") for part in picture_parts((turn,))]
+    sizes = ("{} × {}".format(*fact.size) if fact.size else "that cannot be opened" for fact in facts)
+    return "".join(f"[picture {size}, {fact.id[:8]}] " for size, fact in zip(sizes, facts, strict=True))

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from plaudit.errors import UserError
+from plaudit.evaluation.policies import WORLD, Split
 from plaudit.evaluation.policies.generate import EvaluationPrompt
 from plaudit.evaluation.policies.multiple_choice import ChoiceQuestion
 from plaudit.evaluation.reward_models.evaluate import RewardEvaluationData
-from plaudit.evaluation.settings import WORLD, Split
 from plaudit.evaluation.stats import Resampling
 from plaudit.rewards.base import Reward
 from plaudit.wings import everything, load

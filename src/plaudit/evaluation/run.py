@@ -1,35 +1,33 @@
 """Evaluations as settings ask for them: policies on prompts, rewards and judges on comparisons."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from plaudit.data.judging import Judge
 from plaudit.data.read import DEFAULT_OPTIONS, ReadOptions, read_records
 from plaudit.data.transforms import some_of
-from plaudit.evaluation.policies import WRITTEN
+from plaudit.evaluation.policies import WORLD, WORLD_PROMPTS
 from plaudit.evaluation.policies.corrected import read_people
-from plaudit.evaluation.policies.evaluate import EvaluationSettings, Scorers, evaluate_policies
+from plaudit.evaluation.policies.evaluate import EvaluationSettings, Scorers
 from plaudit.evaluation.policies.generate import (
-    Contestant,
     EvaluationPrompt,
     GenerationSettings,
     evaluation_prompts,
 )
-from plaudit.evaluation.policies.judge import agreement_with_people, check_judge, load_judge
+from plaudit.evaluation.policies.judge import agreement_with_people, load_judge
 from plaudit.evaluation.policies.multiple_choice import ChoiceQuestion, read_choices
-from plaudit.evaluation.policies.result import Contest, PolicyEvaluation
+from plaudit.evaluation.policies.result import Contest
 from plaudit.evaluation.policies.win_rate import JudgedPair
 from plaudit.evaluation.prompt_sets import MAX_CLOSED_QUESTIONS, prompt_set
 from plaudit.evaluation.reward_models import evaluate
 from plaudit.evaluation.reward_models.pairs import PreferenceRecord, scored_pairs
-from plaudit.evaluation.settings import WORLD, WORLD_PROMPTS, EvaluateSettings, JudgeRewardSettings
 from plaudit.evaluation.stats import Resampling
 from plaudit.files.posting import RetryPolicy
 from plaudit.rewards.base import Reward
-from plaudit.rewards.comparing import GOLD, compares_pairs
+from plaudit.rewards.comparing import GOLD
 from plaudit.rewards.kinds import JudgeSettings
 from plaudit.rewards.load import load_reward
 from plaudit.rewards.registry import resolve_reward
@@ -40,27 +38,6 @@ Agreement = tuple[Contest, tuple[JudgedPair, ...]]
 
 # Settings of a pipeline, or arguments of the command or of Python, which have the same names.
 Request = Any
-
-
-def evaluate_requested_policies(
-    settings: EvaluateSettings, models: Mapping[str, Contestant], *, on_progress: Callable[[str], None]
-) -> PolicyEvaluation:
-    # A prompted policy is called by its own name alone.
-    names = {str(model.folder or WRITTEN): name for name, model in models.items() if not model.has_context}
-    for word in settings.judges:
-        check_judge(word, has_gold=settings.true_worth is not None)
-    if settings.prompts is None:
-        available = len(prompt_set().prompts(None, split=settings.split, seed=settings.seed))
-        settings = replace(settings, n=min(settings.n, available))
-    against = tuple(names.get(folder, folder) for folder in settings.against)
-    options = ReadOptions(columns=settings.columns, leave_out=settings.leave_out)
-    return evaluate_policies(
-        models,
-        requested_prompts(settings, options),
-        requested_scorers(settings, settings.true_worth, settings.judges),
-        requested_settings(settings, against, requested_choices(settings), best_of=settings.best_of or 0),
-        on_progress=on_progress,
-    )
 
 
 def requested_settings(
@@ -123,30 +100,6 @@ def requested_scorers(request: Request, true_worth: str | None, judges: Iterable
 def _judge_settings(request: Request) -> JudgeSettings:
     retry_policy, dtype = RetryPolicy(token_from=request.token_from), getattr(request, "dtype", "auto")
     return JudgeSettings(device=request.device, dtype=dtype, retry_policy=retry_policy)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvaluatedModels:
-    rewards: list[evaluate.EvaluatedReward]
-    judges: list[Agreement]
-    notes: tuple[str, ...]
-
-
-def evaluate_requested_rewards(settings: JudgeRewardSettings, names: Sequence[str]) -> EvaluatedModels:
-    """The rewards and judges, each under its name, on the comparisons that were asked for."""
-    resampling = Resampling(times=settings.bootstrap, seed=settings.seed)
-    options = ReadOptions(columns=settings.columns, leave_out=settings.leave_out)
-    evidence, notes = evaluate.read_reward_data(
-        settings.data, threshold=settings.threshold, n=settings.n, seed=settings.seed, options=options
-    )
-    records = evidence.records
-    if settings.world:
-        evidence = prompt_set().knowledge(evidence, answers=settings.best_of or 16, resampling=resampling)
-    judges = [word for word in settings.models if ":" in word and compares_pairs(word)]
-    rewards = {word: name for word, name in zip(settings.models, names, strict=True) if word not in judges}
-    evaluated = evaluated_rewards(rewards, evidence, resampling, device=settings.device)
-    _, agreements = judge_agreements(judges, records, settings, resampling)
-    return EvaluatedModels(rewards=evaluated, judges=agreements, notes=notes + evidence.notes)
 
 
 def evaluated_rewards(

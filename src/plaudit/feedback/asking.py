@@ -124,7 +124,7 @@ class JudgeRowsSettings(AskingSettings):
     temperature: float = 1.0
     """Of the policy's answers: scores are divided by it."""
     how: How | None = None
-    """How it says it: letter, verdict, reasons, points, answer; none: letter, or points by a rubric."""
+    """How it says it, as in `plaudit.feedback.judges.modes`; none: letter, or points by a rubric."""
     rubric: Path | None = None
     """What points are given for: aspects with weights, as YAML."""
     constitution: str | None = None

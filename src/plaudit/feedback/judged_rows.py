@@ -27,7 +27,7 @@ from plaudit.data.transforms import some_of
 from plaudit.engine.ranks import divide_rows
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.generate import evaluation_prompts, refuse_unwritten
-from plaudit.feedback.judges.model_judge import ModelJudge
+from plaudit.feedback.judges.model_judge import ModelJudge, Rated
 from plaudit.rollouts.sampler import SamplingSettings, TextSampler
 
 GROUP = "ai"
@@ -165,11 +165,11 @@ def judged_rows(tasks: Sequence[Task], outcomes: Sequence[Verdict | NoVerdict], 
 
 
 def rated_rows(judge: ModelJudge, tasks: Sequence[Task], annotator: str) -> JudgedRows:
-    """Ratings of single answers by points, or by the chance that they are right."""
+    """Ratings of single answers by points, or by the chance that they are right, with the judge's words."""
     rows, failures = list[Record](), Counter[str]()
 
-    def scored(part: Sequence[Task], _: int) -> list[tuple[float | str, ...]]:
-        rows = judge.scores(part)
+    def scored(part: Sequence[Task], _: int) -> list[tuple[Rated | str, ...]]:
+        rows = judge.ratings(part)
         return [tuple(s.reason if isinstance(s, NoVerdict) else s for s in row) for row in rows]
 
     for task, scores in zip(tasks, divide_rows(tasks, scored, tuple[Any, ...]), strict=True):
@@ -181,7 +181,8 @@ def rated_rows(judge: ModelJudge, tasks: Sequence[Task], annotator: str) -> Judg
                 Rating(
                     prompt=task.prompt,
                     completion=answer,
-                    score=round(score, 6),
+                    score=round(score[0], 6),
+                    reason=score[1] or None,
                     annotator=annotator,
                     group=GROUP,
                     category=task.category,

@@ -72,7 +72,7 @@ def score_rounds(
         score = RoundScore(round=number, mean=mean)
         if number:
             contest, duels = agreement_with_people(judge, _pairs(whole, texts), resampling)
-            corrected = contest_correction(contest, duels, labels, own)
+            corrected, _ = contest_correction(contest, duels, labels, own) or (None, None)
             notes += contest.notes
             score = replace(score, wins=contest.raw, corrected=corrected)
         rounds.append(score)

@@ -121,6 +121,17 @@ def vocabulary_size(config: Mapping[str, Any]) -> int | None:
     return sizes[0] if sizes else None
 
 
+PROCESSOR_FILES = ("processor_config.json", "preprocessor_config.json", "video_preprocessor_config.json")
+"""What says how a model is shown pictures."""
+
+
+def sees_pictures(folder: Path) -> bool:
+    """Whether a folder holds a model with a tower for pictures, and what prepares them."""
+    path = folder / _CONFIG
+    has_processor = any((folder / name).is_file() for name in PROCESSOR_FILES)
+    return has_processor and path.is_file() and "vision_config" in read_json_object(path)
+
+
 WeightPlaces = Mapping[str, tuple[Path, tuple[int, ...]]]
 """By its name, in which file a weight lies and its shape."""
 

@@ -5,7 +5,9 @@ A picture is known by its pixels: the same one under two names, or in two format
 
 import base64
 import binascii
+import re
 import warnings
+from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
 from io import BytesIO
@@ -24,6 +26,7 @@ FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
 MOST_PIXELS = 50_000_000
 MOST_BYTES = 50_000_000
 _DATA = "data:image/"
+_PART = re.compile(r"#xywh=percent:([\d.]+),([\d.]+),([\d.]+),([\d.]+)$")
 _MODES = frozenset(["1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX"])
 
 
@@ -49,8 +52,9 @@ def picture_text(value: Any) -> str | None:
     """A picture of Pillow, bytes, or what ``datasets`` keeps of one, as a row names it; None of all else."""
     if isinstance(value, bytes):
         return data_url(value)
-    if isinstance(value, dict) and value.keys() == {"bytes", "path"}:
-        return value["path"] if value["bytes"] is None else data_url(value["bytes"])
+    if isinstance(value, dict):
+        is_stored = value.keys() == {"bytes", "path"}
+        return _stored_text(value["bytes"], value["path"]) if is_stored else None
     if hasattr(value, "getexif") and hasattr(value, "save"):
         content = BytesIO()
         value.save(content, format="PNG" if value.mode in _MODES else "TIFF")
@@ -58,15 +62,38 @@ def picture_text(value: Any) -> str | None:
     return None
 
 
+def _stored_text(content: bytes | None, path: str | None) -> str | None:
+    return path if content is None else data_url(content)
+
+
 def resolved(source: str, folder: Path) -> str:
     """Where a picture is that a row of this folder names; data URLs and pictures of the web stay."""
     if source.startswith("file:"):
         return url2pathname(unquote(urlsplit(source).path))
-    return source if ":" in source[2:8] or source.startswith("data:") else str(folder / source)
+    is_address = source.startswith(("data:", "http://", "https://"))
+    return source if is_address else str((folder / source).absolute())
+
+
+def part_of(source: str, share: float, key: str) -> str:
+    """A square part of so large a share of a picture, at a place that the key decides.
+
+    >>> part_of("owl.png", 0.04, "")
+    'owl.png#xywh=percent:68.52,48.27,20.00,20.00'
+    """
+    side = share**0.5
+    numbers = blake2b(f"{key}/{source}".encode(), digest_size=8).digest()
+    x, y = (int.from_bytes(half, "big") / 2**32 * (1 - side) for half in (numbers[:4], numbers[4:]))
+    return f"{source}#xywh=percent:{100 * x:.2f},{100 * y:.2f},{100 * side:.2f},{100 * side:.2f}"
 
 
 def open_picture(source: str) -> "Image":
-    """The picture at a path or in a data URL, upright and in RGB, transparency on white."""
+    """The picture at a path or in a data URL, or a part of it, upright and in RGB, transparency on white."""
+    if part := _PART.search(source):
+        whole = open_picture(source[: part.start()])
+        x, y, width, height = (float(number) / 100 for number in part.groups())
+        left, top = int(x * whole.width), int(y * whole.height)
+        right, bottom = left + max(1, int(width * whole.width)), top + max(1, int(height * whole.height))
+        return whole.crop((left, top, min(right, whole.width), min(bottom, whole.height)))
     named = source if len(source) < 200 else f"{source[:40]}…"
     content = _bytes_of(source, named)
     library = pillow()
@@ -142,11 +169,31 @@ def _upright_rgb(picture: "Image") -> "Image":
     return upright.convert("RGB")
 
 
+@dataclass(frozen=True, slots=True)
+class PictureFacts:
+    """What is said of a picture where it cannot be shown."""
+
+    id: str
+    """The hash of its pixels and shape; of one that cannot be opened, of its name."""
+    size: tuple[int, int] | None
+    fault: str | None = None
+
+
 @lru_cache(maxsize=10_000)
-def picture_id(source: str) -> str:
-    """The hash of a picture's pixels and shape; of one that cannot be opened, of its name."""
+def picture_facts(source: str) -> PictureFacts:
+    """What a picture is: the same facts for every name of the same pixels."""
     try:
         picture = open_picture(source)
-    except UserError:
-        return blake2b(source.encode(), digest_size=16).hexdigest()
+    except UserError as error:
+        return PictureFacts(blake2b(source.encode(), digest_size=16).hexdigest(), None, str(error))
+    return PictureFacts(pixels_id(picture), picture.size)
+
+
+def pixels_id(picture: "Image") -> str:
+    """The hash of an opened picture's pixels and shape."""
     return blake2b(repr(picture.size).encode() + picture.tobytes(), digest_size=16).hexdigest()
+
+
+def picture_id(source: str) -> str:
+    """The hash of a picture's pixels and shape; of one that cannot be opened, of its name."""
+    return picture_facts(source).id

@@ -1,1 +1,1 @@
-"""The embedded world, what is proven in it, and exercises that show what goes wrong in RLHF."""
+"""The embedded world: a valley whose truths are known, a base model, and simulated people."""

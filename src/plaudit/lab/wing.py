@@ -1,11 +1,10 @@
-"""What the wing of the embedded world and its proofs brings."""
+"""What the wing of the embedded world brings."""
 
 from plaudit.wings import Wing, verbs_in
 
 WING = Wing(
     verbs=verbs_in(
         "plaudit.lab.verbs",
-        prove="preference losses and policy optimisation beside what is exact",
         world="the embedded world: rows, annotators, gold, base model",
     ),
     stages={"world-rows": "plaudit.lab.world.wanted:WORLD_ROWS"},

@@ -9,7 +9,7 @@ Tokens are sampled from π. Then, in expectation:
 
 So in a loss k2 is right. In a reward k1 is: k3 has the right value there, but what a policy then climbs
 lacks k3's own gradient. Of tokens the gradients are those of their KL, the prefixes held. All of this is
-measured by ``plaudit prove estimators``. Schulman 2020, "Approximating KL divergence"; of gradients Tang and
+measured in docs/proof.md. Schulman 2020, "Approximating KL divergence"; of gradients Tang and
 Munos 2025, arXiv:2506.09477.
 
 The KL's coefficient β may adapt: from β and the measured KL to the next β.

@@ -397,6 +397,27 @@ def simpo(
     return -logsigmoid(beta * gap(chosen, rejected) - margin)
 
 
+@needs("changed")
+def mdpo(
+    chosen: CompletionLogps,
+    rejected: CompletionLogps,
+    *,
+    changed: CompletionLogps | None,
+    beta: int | float,
+    anchor: int | float,
+) -> Float[Tensor, " B"]:
+    """−log σ(βh) − log σ(β(Δ_w − Δ_w′)) − log σ(βΔ_w − δ), Δ_w′ of the same answer to a changed picture.
+
+    Where nothing was changed Δ_w′ is −∞ or None. Wang et al. 2024, arXiv:2406.11839.
+
+    >>> same = completion_logps(torch.zeros(1), torch.zeros(1), torch.ones(1))
+    >>> round(mdpo(same, same, changed=same, beta=0.1, anchor=0.0).item() / math.log(2), 4)
+    3.0
+    """
+    loss_B = -logsigmoid(beta * gap(chosen, rejected)) - logsigmoid(beta * chosen.delta_B - anchor)
+    return loss_B if changed is None else loss_B - logsigmoid(beta * gap(chosen, changed))
+
+
 def odds_ratio(
     chosen: CompletionLogps, rejected: CompletionLogps, *, odds: int | float
 ) -> Float[Tensor, " B"]:

@@ -127,6 +127,8 @@ class RunConfig:
     """Checks that may fail."""
     optimizer: settings.OptimizerSettings = field(default_factory=settings.OptimizerSettings)
     """The optimiser, its schedule and clipping."""
+    freeze: tuple[str, ...] = ()
+    """Parts whose weights stay: tower, projector (of models that see), or a word of their names."""
     lora: LoraSettings = field(default_factory=LoraSettings)
     """Small matrices beside frozen weights."""
     memory: settings.MemorySettings = field(default_factory=settings.MemorySettings)

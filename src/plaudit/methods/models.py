@@ -3,7 +3,7 @@
 Gradient checkpointing, sharding, narrowing and gathering serve any model of a run.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -17,7 +17,7 @@ from plaudit.files import atomic
 from plaudit.files.hub import ADAPTER_FOLDER
 from plaudit.methods.config import RunConfig
 from plaudit.models import load
-from plaudit.models.backbone import Backbone, head_of
+from plaudit.models.backbone import Backbone, head_of, language_of
 from plaudit.models.four_bits import FourBitLinear, four_bit_note, numbers_in_four_bits
 from plaudit.models.policy import Policy
 from plaudit.models.reward_model import RewardModel
@@ -57,8 +57,35 @@ def uncompiled_notes(module: nn.Module) -> list[str]:
     ]
 
 
-def recompute_as_configured(model: Policy | RewardModel, config: RunConfig) -> None:
-    """Let the model's layers be computed again in the backward pass, where the run wants that."""
+PARTS = {"tower": ("vision", "visual"), "projector": ("projector", "connector", "merger")}
+"""By what a part of a model that sees is known, and what the names of its weights hold."""
+
+
+def freeze_parts(model: nn.Module, names: Sequence[str]) -> None:
+    """Let weights, and adapters on them, stay as they are: those of a part, or whose names hold a word."""
+    others = {id(weight) for weight in language_of(model).parameters()} if names else set[int]()
+    for name in names:
+        held = PARTS.get(name, (name,))
+        weights = {
+            path: weight for path, weight in model.named_parameters() if any(word in path for word in held)
+        }
+        if name in PARTS:
+            weights = {path: weight for path, weight in weights.items() if id(weight) not in others}
+        if name == "tower":
+            weights = {
+                path: w for path, w in weights.items() if not any(word in path for word in PARTS["projector"])
+            }
+        if not weights:
+            raise UserError(
+                f"freeze {name}: no weight of {type(model).__name__} is of it, or has it in its name"
+            )
+        for weight in weights.values():
+            weight.requires_grad_(False)
+
+
+def settle_layers(model: Policy | RewardModel, config: RunConfig) -> None:
+    """Let parts stay as they are, and layers be computed again in the backward pass, as the run wants it."""
+    freeze_parts(model.base, config.freeze)
     if config.memory.checkpointing:
         model.backbone.recompute_layers(keep_products=config.memory.keep_products)
 
@@ -129,7 +156,7 @@ def prepare_policy(
         policy = Policy(
             _load_with_adapters(config, precision.weights, device, ranks.device), attention=attention
         )
-    recompute_as_configured(policy, config)
+    settle_layers(policy, config)
     with unsharded(policy):
         layout, note = choose_layout(policy, config.memory.layout)
         policy.use_layout(layout)

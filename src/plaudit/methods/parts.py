@@ -8,12 +8,7 @@ import torch
 from safetensors import safe_open
 from torch import nn
 from torch.distributed.tensor import DTensor
-from transformers import (
-    AutoModelForCausalLM,
-    AutoModelForSequenceClassification,
-    GenerationConfig,
-    PreTrainedModel,
-)
+from transformers import AutoModelForSequenceClassification, GenerationConfig, PreTrainedModel
 
 from plaudit.engine.distributed import Ranks, local_rows, shard_module
 from plaudit.files.hub import ADAPTER_FOLDER
@@ -27,14 +22,12 @@ from plaudit.tokens.encode import Encoder
 _BUFFERS = {"inv_freq", "original_inv_freq"}
 
 
-def numberless_model(
-    folder: Path, dtype: torch.dtype, kind: Any = AutoModelForCausalLM
-) -> PreTrainedModel | None:
+def numberless_model(folder: Path, dtype: torch.dtype, kind: Any = None) -> PreTrainedModel | None:
     """The model of a folder, without numbers; None where it cannot be filled by `fill`."""
     if (folder / ADAPTER_FOLDER).is_dir():
         # It is merged into weights that are whole.
         return None
-    model, places = load.empty_model(kind, folder), check_weight_files(folder)
+    model, places = load.empty_model(folder, kind), check_weight_files(folder)
     load.refuse_other_weights(folder, model, places)
     load.keep_soft_caps(model)
     if (folder / "generation_config.json").is_file():
@@ -108,7 +101,7 @@ def read_reward_by_parts(
 ) -> reward_model.RewardModel | None:
     """A reward model as `read_by_parts` makes a policy, with the head of its folder or a fresh one."""
     existing = load.is_reward_folder(folder)
-    kind = AutoModelForSequenceClassification if existing else AutoModelForCausalLM
+    kind = AutoModelForSequenceClassification if existing else None
     # PEFT copies the head of a classifier, which has to have numbers by then.
     cannot = ranks.world_size == 1 or (existing and adapted is not None)
     model = None if cannot else numberless_model(folder, dtype, kind)

@@ -32,6 +32,7 @@ from plaudit.methods.best_look import settle_on_look
 from plaudit.methods.config import MAY_CHANGE_ON_RESUME, RunConfig
 from plaudit.methods.data import Rows
 from plaudit.methods.models import gather_into, prepare_policy, uncompiled_notes
+from plaudit.models.backbone import token_types
 from plaudit.models.load import Precision, precision, stored_dtype
 from plaudit.models.policy import Policy
 from plaudit.preflight.check import (
@@ -464,6 +465,7 @@ def _generate_sample(policy: Policy, encoder: Encoder, example: Example, tokens:
             pad_token_id=encoder.stop_ids[0],
             synced_gpus=is_sharded(policy),
             **extras,
+            **token_types(policy.base, ids, extras),
         )
     decode = encoder.info.decode
     prompt = decode(example.prompt)

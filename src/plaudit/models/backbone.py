@@ -18,7 +18,12 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
-from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, PreTrainedModel
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    AutoModelForSequenceClassification,
+    PreTrainedModel,
+)
 from transformers.modeling_layers import GenericForSequenceClassification
 
 from plaudit.errors import UserError
@@ -86,11 +91,21 @@ def without_head(model: PreTrainedModel) -> nn.Module:
     return headless
 
 
+def language_of(model: Any) -> Any:
+    """The part of a model that reads tokens: of one that sees pictures, what stands behind its tower."""
+    config = model.config.get_text_config()
+    parts = (part for part in model.modules() if isinstance(part, PreTrainedModel) and part.config is config)
+    return next(parts, model)
+
+
 def register_classifier(family: type[Any]) -> None:
     """Have transformers make a classifier of a family that it has none of (Granite, LFM2)."""
     causal: Any = AutoModelForCausalLM._model_mapping.get(family, None)
-    # Its general classifier hands on what attention gave.
+    # Its general classifier hands on what attention gave; a model that sees leaves that to its language part.
     attends = "attentions" in (getattr(causal, "_can_record_outputs", None) or {})
+    if causal is None:
+        causal = AutoModelForImageTextToText._model_mapping.get(family, None)
+        attends = causal is not None
     if not attends or family in AutoModelForSequenceClassification._model_mapping:
         return
     [base] = [kind for kind in causal.__mro__ if PreTrainedModel in kind.__bases__]
@@ -110,6 +125,28 @@ def refuse_unknown_extras(headless: nn.Module, extras: Mapping[str, Tensor]) -> 
             f"the rows have {' and '.join(map(repr, unknown))} beside tokens, and {type(headless).__name__} "
             "takes no argument of that name; use a model that does, or leave it out of the rows"
         )
+
+
+@contextmanager
+def showing(extras: Mapping[str, Tensor]) -> Iterator[None]:
+    """While this lasts a model's complaint about what it is shown is a sentence."""
+    try:
+        yield
+    except ValueError as error:
+        if not extras:
+            raise
+        raise UserError(
+            f"the model refuses its pictures: {error}; its folder may have the processor's files of another "
+            "model"
+        ) from error
+
+
+def token_types(model: nn.Module, ids: Tensor, extras: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """What some models that are shown pictures want to know of each token: whether it is a picture's."""
+    parameters = inspect.signature(model.forward).parameters
+    names = [name for name in ("token_type_ids", "mm_token_type_ids") if extras and name in parameters]
+    config: Any = model.config
+    return {name: (ids == config.image_token_id).long() for name in names}
 
 
 StateSelector = Callable[[ForwardInputs], Tensor]
@@ -286,7 +323,7 @@ class Backbone:
     @property
     def repeated_layers(self) -> list[nn.Module]:
         """The layers that repeat: the longest list of modules in the model."""
-        lists = [inner for inner in self.base.modules() if isinstance(inner, nn.ModuleList)]
+        lists = [inner for inner in language_of(self.base).modules() if isinstance(inner, nn.ModuleList)]
         return list(max(lists, key=len)) if lists else []
 
     def recompute_layers(self, *, keep_products: bool = False) -> None:
@@ -356,8 +393,8 @@ class Backbone:
         headless = without_head(self.base)
         if inputs.extras:
             refuse_unknown_extras(headless, inputs.extras)
-        last_mlp = _last_mlp_only_for(headless, selected_M, inputs.ids_RS.numel())
-        with self._compiled_forward(), last_mlp:
+        last_mlp = _last_mlp_only_for(language_of(headless), selected_M, inputs.ids_RS.numel())
+        with self._compiled_forward(), last_mlp, showing(inputs.extras):
             output = headless(
                 input_ids=inputs.ids_RS,
                 position_ids=inputs.position_RS,
@@ -367,6 +404,7 @@ class Backbone:
                 use_cache=False,
                 **packing,
                 **inputs.extras,
+                **token_types(headless, inputs.ids_RS, inputs.extras),
             )
         hidden_RSH: Tensor = output.last_hidden_state
         if inputs.extras and hidden_RSH.shape[:2] != inputs.ids_RS.shape:
@@ -393,11 +431,14 @@ class Backbone:
 
     def _set_attention(self, name: str) -> None:
         if self.can_replace_attention:
-            self.base.set_attn_implementation(name)
+            language_of(self.base).set_attn_implementation(name)
 
     @property
     def can_replace_attention(self) -> bool:
-        return self.base._can_set_attn_implementation()
+        # Where a picture's tokens see each other both ways (Gemma 3), ours would hide one from the other.
+        both_ways = "token_type_ids" in inspect.signature(without_head(self.base).forward).parameters
+        sees = getattr(self.base.config, "vision_config", None) is not None
+        return language_of(self.base)._can_set_attn_implementation() and not (sees and both_ways)
 
 
 _ATEN: Any = torch.ops.aten

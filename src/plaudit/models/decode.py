@@ -35,15 +35,28 @@ from torch import Tensor, nn
 
 from plaudit.errors import UserError
 from plaudit.models.attention import ACCELERATED, PackingError
-from plaudit.models.backbone import head_of, refuse_unknown_extras, without_head
+from plaudit.models.backbone import head_of, refuse_unknown_extras, token_types, without_head
 from plaudit.models.kv_cache import KV_CACHE_ATTENTION, KVCache
 from plaudit.models.paged_cache import PagedCache
 from plaudit.models.policy import GeneratingReference, Policy
 from plaudit.models.verify import has_half_digits, tolerance
 from plaudit.tensors.logprobs import wide_product
-from plaudit.tokens.batch import move_together
+from plaudit.tokens.batch import POSITIONS, move_together
 
 PromptIds = Sequence[Sequence[int]]
+
+
+def split_positions(
+    prompts: PromptIds, extras: Mapping[str, Tensor]
+) -> tuple[list[Tensor], dict[str, Tensor]]:
+    """Where the tokens of each prompt are, one after the other or as an extra says; and the other extras."""
+    others = {name: value for name, value in extras.items() if name != POSITIONS}
+    lengths = [len(prompt) for prompt in prompts]
+    if POSITIONS not in extras:
+        return [torch.arange(length) for length in lengths], others
+    return list(extras[POSITIONS].cpu().split(lengths)), others
+
+
 Items = Mapping[str, Tensor]
 """What prompts show beside tokens, one behind the other, by the name of the model's argument."""
 _CACHE_NAMES = ("past_key_values", "cache")
@@ -69,6 +82,7 @@ class SharedDecoder:
         self._last_position = _last_position(policy)
         self._device = policy.device
         self._kv_cache = self._cache_type(policy.device)
+        self._beyond_N = torch.zeros(0, dtype=torch.long, device=policy.device)
         self.logits_NV = self._read(prompts, answers, extras or {})
         # What a layer carries on beside our keys would be lost, which fresh weights may not show in a trial.
         asking, config = self._kv_cache.layers, policy.base.config.get_text_config()
@@ -85,12 +99,14 @@ class SharedDecoder:
     def step(self, token_N: Tensor) -> None:
         """Append one token to every completion; ``logits_NV`` then predicts the next."""
         # An answer that has ended goes on until it is left out, but not past the last place.
-        states_NH = self._states(token_N, _within(self._kv_cache.position_N, self._last_position))
+        place_N = _within(self._kv_cache.position_N + self._beyond_N, self._last_position)
+        states_NH = self._states(token_N, place_N)
         self._kv_cache.advance()
         self.logits_NV = self._logits(states_NH)
 
     def select_rows(self, row_n: Tensor) -> None:
         self._kv_cache.select_rows(row_n)
+        self._beyond_N = self._beyond_N[row_n]
         self.logits_NV = _rows_of(self.logits_NV, row_n)
 
     def join(self, prompts: PromptIds, answers: Sequence[int], extras: Items | None = None) -> None:
@@ -100,6 +116,7 @@ class SharedDecoder:
     def add_answers(self, count: int) -> None:
         """Begin so many more answers to the prompt that was read last; one of them must still grow."""
         self._kv_cache.add_answers(count)
+        self._beyond_N = torch.cat((self._beyond_N, self._beyond_N[-1:].expand(count)))
         self._append(self._last_prompt_logits_1V.expand(count, -1))
 
     def _append(self, logits_nV: Tensor) -> None:
@@ -107,18 +124,21 @@ class SharedDecoder:
         self.logits_NV = torch.cat((self.logits_NV.T, logits_nV.T), dim=1).T
 
     def _read(self, prompts: PromptIds, answers: Sequence[int], extras: Items) -> Tensor:
-        refuse_unknown_extras(self._backbone, extras)
+        places, others = split_positions(prompts, extras)
+        refuse_unknown_extras(self._backbone, others)
         lengths, device = [len(prompt) for prompt in prompts], self._device
         group_n = torch.repeat_interleave(torch.arange(len(prompts)), torch.tensor(answers))
         tensors = [
             torch.tensor([token for prompt in prompts for token in prompt]),
-            torch.cat([torch.arange(length) for length in lengths]),
+            torch.cat(places).movedim(-1, 0).contiguous(),
             torch.tensor(lengths).cumsum(0) - 1,
             group_n,
+            torch.stack([place.max() + 1 for place in places]) - torch.tensor(lengths),
         ]
-        ids_S, place_S, last_P, group_n = move_together(tensors, device)
+        ids_S, place_S, last_P, group_n, beyond_P = move_together(tensors, device)
+        self._beyond_N = torch.cat((self._beyond_N, beyond_P[group_n]))
         with self._kv_cache.reading(lengths, answers):
-            states_SH = self._states(ids_S, place_S, extras)
+            states_SH = self._states(ids_S, place_S, others)
         # Only each prompt's last state is projected to the vocabulary: the others predict known tokens.
         logits_PV = self._logits(states_SH[last_P])
         self._last_prompt_logits_1V = logits_PV[-1:].clone()
@@ -127,11 +147,12 @@ class SharedDecoder:
     def _states(self, ids_S: Tensor, place_S: Tensor, extras: Items | None = None) -> Tensor:
         output = self._backbone(
             input_ids=ids_S[None],
-            position_ids=place_S[None],
+            position_ids=place_S.unsqueeze(-2),
             attention_mask=None,
             use_cache=False,
             growth=self._kv_cache,
             **(extras or {}),
+            **token_types(self._backbone, ids_S[None], extras or {}),
         )
         return output.last_hidden_state[0]
 
@@ -167,12 +188,18 @@ class PagedDecoder(SharedDecoder):
 
     def select_rows(self, row_n: Tensor) -> None:
         self._pages.select_rows(row_n)
+        self._beyond_N = self._beyond_N[row_n]
         if len(self.logits_NV):
             self.logits_NV = _rows_of(self.logits_NV, row_n)
 
     def reserve(self, steps: int, rows: int) -> None:
         """Make room for so many steps of so many rows, of which the last ones may belong to nobody."""
         self._pages.reserve(steps, rows)
+
+    def _read(self, prompts: PromptIds, answers: Sequence[int], extras: Items) -> Tensor:
+        if POSITIONS in extras:
+            raise PackingError("recorded steps count on where an answer begins")
+        return super()._read(prompts, answers, extras)
 
     def next_logits(self, token_B: Tensor) -> Tensor:
         """What predicts the token behind these, for which there is room; all of it happens on the device."""
@@ -196,8 +223,10 @@ class CachedDecoder:
         self, policy: Policy, prompts: PromptIds, answers: Sequence[int], extras: Items | None = None
     ) -> None:
         """Read the prompts, padded on the left."""
-        refuse_unknown_extras(without_head(policy.base), extras or {})
+        places, others = split_positions(prompts, extras or {})
+        refuse_unknown_extras(without_head(policy.base), others)
         self._model: Any = policy.model
+        self._headless = without_head(policy.base)
         self._last_position = _last_position(policy)
         self._cache_name = cache_name_of(policy.base) or _CACHE_NAMES[-1]
         self._cache: Any = None
@@ -209,8 +238,12 @@ class CachedDecoder:
             real_PL[p, longest - len(prompt) :] = 1
         self._real_NS = real_PL.to(policy.device)
         # Padding on the left gets position 0: masked, but an index that the embedding table has.
-        place_PL = (self._real_NS.cumsum(1) - 1).clamp(min=0)
-        self.logits_NV = self._logits(ids_PL.to(policy.device), place_PL, extras)
+        place_PL = torch.zeros(*places[0].shape[1:], *ids_PL.shape, dtype=torch.long)
+        for p, place in enumerate(places):
+            place_PL[..., p, longest - len(place) :] = place.movedim(-1, 0)
+        beyond_P = torch.stack([place.max() + 1 - len(place) for place in places])
+        self._beyond_N1 = beyond_P[:, None].to(policy.device)
+        self.logits_NV = self._logits(ids_PL.to(policy.device), place_PL.to(policy.device), others)
         group_N = torch.repeat_interleave(torch.arange(len(prompts)), torch.tensor(answers))
         # Repeated after the prompt was read once: copying is cheaper than reading K times.
         self.select_rows(group_N.to(policy.device))
@@ -222,13 +255,13 @@ class CachedDecoder:
 
     def step(self, token_N: Tensor) -> None:
         self._real_NS = torch.cat((self._real_NS, torch.ones_like(token_N)[:, None]), dim=1)
-        place_N1 = self._real_NS.sum(1, keepdim=True) - 1
+        place_N1 = self._real_NS.sum(1, keepdim=True) - 1 + self._beyond_N1
         self.logits_NV = self._logits(token_N[:, None], _within(place_N1, self._last_position))
 
     def select_rows(self, row_n: Tensor) -> None:
         # Only what beam search uses exists for every kind of layer; it takes any number of rows.
         self._cache.reorder_cache(row_n)
-        self._real_NS = self._real_NS[row_n]
+        self._real_NS, self._beyond_N1 = self._real_NS[row_n], self._beyond_N1[row_n]
         self.logits_NV = self.logits_NV[row_n]
 
     def _logits(self, ids_NL: Tensor, place_NL: Tensor, extras: Items | None = None) -> Tensor:
@@ -241,6 +274,7 @@ class CachedDecoder:
             logits_to_keep=1,
             **{self._cache_name: self._cache},
             **(extras or {}),
+            **token_types(self._headless, ids_NL, extras or {}),
         )
         self._cache = output[self._cache_name]
         return output.logits[:, -1]

@@ -9,6 +9,7 @@ import json
 import math
 import os
 import re
+import shutil
 import threading
 import warnings
 from collections import Counter
@@ -28,6 +29,8 @@ from transformers import (
     CONFIG_MAPPING,
     AutoConfig,
     AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    AutoModelForSequenceClassification,
     GenerationConfig,
     PreTrainedConfig,
     PreTrainedModel,
@@ -36,7 +39,14 @@ from transformers.pytorch_utils import Conv1D
 
 from plaudit.errors import UserError
 from plaudit.files.hub import ADAPTER_FOLDER, name_on_hub
-from plaudit.files.model_folder import WeightPlaces, check_model_folder, check_weight_files, read_json_object
+from plaudit.files.model_folder import (
+    PROCESSOR_FILES,
+    WeightPlaces,
+    check_model_folder,
+    check_weight_files,
+    read_json_object,
+    sees_pictures,
+)
 from plaudit.models.attention import has_soft_caps
 from plaudit.models.backbone import register_classifier
 from plaudit.models.four_bits import quantise_linears
@@ -144,12 +154,20 @@ def load_model(
             f"{folder}: this is a reward model: it scores answers and cannot write any; "
             "give the folder of a language model"
         )
-    model = load_as(AutoModelForCausalLM, folder, dtype=dtype, device=device)
+    model = load_as(language_kind(folder), folder, dtype=dtype, device=device)
     if merge and (folder / ADAPTER_FOLDER).is_dir():
         merged = merge_adapters(with_adapter(model, folder / ADAPTER_FOLDER))
         # Merged, the base's weights are as PEFT has left them: frozen.
         return merged.requires_grad_(True)
     return model
+
+
+def language_kind(folder: Path) -> Any:
+    """The class of transformers that makes a folder's model: one that sees, or one of words alone."""
+    kind = str(check_model_folder(folder).get("model_type"))
+    seeing: Any = AutoModelForImageTextToText._model_mapping
+    sees = kind in CONFIG_MAPPING and CONFIG_MAPPING[kind] in seeing and sees_pictures(folder)
+    return AutoModelForImageTextToText if sees else AutoModelForCausalLM
 
 
 def is_reward_folder(folder: Path) -> bool:
@@ -193,9 +211,11 @@ def load_as(auto: Any, folder: Path, *, dtype: torch.dtype, device: torch.device
     return model
 
 
-def empty_model(auto: Any, folder: Path, **overrides: Any) -> PreTrainedModel:
+def empty_model(folder: Path, kind: Any = None, **overrides: Any) -> PreTrainedModel:
     """The model that a folder's config.json describes, with shapes and no numbers; weights need not be there.
-    ``overrides`` are put in place of what config.json says."""
+    ``kind`` is one of transformers' auto classes, by default that of language models; ``overrides`` are put
+    in place of what config.json says."""
+    auto = kind or language_kind(folder)
     _refuse_unknown_architecture(folder, auto)
     with loading(folder, "no model can be made of config.json"):
         return _meta_model(auto, _config_without_dropout(folder, **overrides))
@@ -288,6 +308,9 @@ def save_model(model: PreTrainedModel, folder: Path, *, template_of: Path, stop_
         if settings is not None:
             model.generation_config = GenerationConfig()
         model.save_pretrained(folder, safe_serialization=True)
+        for name in PROCESSOR_FILES:
+            if (template_of / name).is_file():
+                shutil.copyfile(template_of / name, folder / name)
         _store_as(folder, template_of)
         if settings is not None:
             _write_generation_settings(folder / "generation_config.json", settings, stop_ids)
@@ -386,9 +409,10 @@ def _refuse_unknown_architecture(folder: Path, auto: Any) -> None:
     kind = known_architecture(path, check_model_folder(folder))
     register_classifier(CONFIG_MAPPING[kind])
     if CONFIG_MAPPING[kind] not in auto._model_mapping:
+        wanted = "classifier" if auto is AutoModelForSequenceClassification else "language model"
         raise UserError(
-            f"{path}: its model_type is {kind!r}, of which transformers makes no "
-            f"{'language model' if auto is AutoModelForCausalLM else 'classifier'}; give another model"
+            f"{path}: its model_type is {kind!r}, of which transformers makes no {wanted}; give another "
+            "model (one that sees pictures needs its processor's files)"
         )
 
 

@@ -1,5 +1,6 @@
-"""What a model can be told before it is loaded; importing this does not import torch."""
+"""What a model can be told before it is loaded, and how it answers; importing this does not import torch."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -42,3 +43,51 @@ class LoraSettings:
                 "lora.base 4bit: weights in 4 bits cannot learn, only adapters beside them can: add "
                 "--lora.rank 16, or leave it out"
             )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingSettings:
+    """How the next token is chosen, and for how long.
+
+    Example: ``SamplingSettings(temperature=0.7, top_p=0.9, max_tokens=64, seed=1)``
+    """
+
+    temperature: int | float = 1.0
+    """Scores are divided by it: below 1 is bolder, above 1 wilder, 0 always takes the likeliest token."""
+    top_k: int = 0
+    """Only so many of the likeliest tokens are drawn; 0 is all of them."""
+    top_p: int | float = 1.0
+    """Only the likeliest tokens are drawn, as few as together have this probability; 1 is all of them."""
+    min_p: int | float = 0.0
+    """Only tokens at least so likely are drawn, as a share of the likeliest one; 0 is all of them."""
+    max_tokens: int = 64
+    """An answer that has not ended after so many tokens is cut."""
+    stop: tuple[str, ...] = ()
+    """An answer ends before any of these; several can be given."""
+    seed: int = 0
+    """Where chance begins: the same seed gives the same answers."""
+
+    def __post_init__(self) -> None:
+        """Refuse values outside their ranges."""
+        if not (math.isfinite(self.temperature) and self.temperature >= 0):
+            raise UserError(f"temperature {self.temperature}: expected 0 (the likeliest token) or more")
+        if self.top_k < 0:
+            raise UserError(f"top_k {self.top_k}: expected 1 or more, or 0 for every token")
+        if not 0 < self.top_p <= 1:
+            raise UserError(f"top_p {self.top_p}: expected a share above 0 and at most 1 (1 is every token)")
+        if not 0 <= self.min_p <= 1:
+            raise UserError(f"min_p {self.min_p}: expected a share from 0 (every token) to 1")
+        if self.max_tokens < 1:
+            raise UserError(f"max_tokens {self.max_tokens}: expected 1 or more")
+        if "" in self.stop:
+            raise UserError("stop: an empty string would end every answer before it begins")
+
+    @property
+    def greedy(self) -> bool:
+        """Whether nothing is left to chance."""
+        return self.temperature == 0
+
+    @property
+    def is_unrestricted(self) -> bool:
+        """Whether every token of the vocabulary can be sampled: no greedy, top-k, top-p or min-p."""
+        return not self.greedy and self.top_k == 0 and self.top_p == 1 and self.min_p == 0

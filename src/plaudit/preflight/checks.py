@@ -8,8 +8,18 @@ from typing import Any
 import yaml
 
 from plaudit.engine.run_folder import flat_settings
-from plaudit.preflight import contents, data, logprobs, prompts, rewards, sampling, tokenization, updates
+from plaudit.preflight import (
+    contents,
+    data,
+    logprobs,
+    prompts,
+    rewards,
+    sampling,
+    tokenization,
+    updates,
+)
 from plaudit.preflight.check import Check, PreflightSubject, Result, not_applicable, passed, warned
+from plaudit.wings import offered
 
 
 def check_memory(subject: PreflightSubject) -> Result:
@@ -74,6 +84,29 @@ def _ratios(subject: PreflightSubject, settings: Mapping[str, Any]) -> dict[str,
 
 SETTINGS = Check(name="settings", run=check_settings, at_start=True)
 
+
+def check_picture_places(subject: PreflightSubject) -> Result:
+    """The first rows with pictures go through the processor of the model's own folder as a whole, words and
+    pictures at once. Its tokens must be the prompt's, so that every picture has as many places as the tower
+    makes features, in order, and none was cut."""
+    return _of_pictures("picture_places", subject)
+
+
+def check_picture_seen(subject: PreflightSubject) -> Result:
+    """What the model says of the answers of a few rows, with their own pictures and with those of another
+    row. Were it the same, the model would not see them."""
+    return _of_pictures("picture_seen", subject)
+
+
+def _of_pictures(name: str, subject: PreflightSubject) -> Result:
+    sees = subject.encoder.read_extras is not None
+    return offered(name, of="pictures")(subject) if sees else not_applicable("the model takes words alone")
+
+
+PICTURES = (
+    Check(name="picture-places", run=check_picture_places, at_start=True),
+    Check(name="picture-seen", run=check_picture_seen, at_start=True),
+)
 CHECKS: Mapping[str, Check] = {
     check.name: check
     for group in (
@@ -82,6 +115,7 @@ CHECKS: Mapping[str, Check] = {
         data.CHECKS,
         contents.CHECKS,
         logprobs.CHECKS,
+        PICTURES,
         updates.GRADIENT_CHECKS,
         updates.CHECKS,
         sampling.CHECKS,

@@ -13,10 +13,14 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from plaudit.models.backbone import token_types
 from plaudit.models.policy import Policy
 from plaudit.models.verify import tolerance
 from plaudit.preflight.check import PreflightSubject
 from plaudit.rollouts.sampler import Rollout, SamplingSettings
+from plaudit.tokens.batch import Completion, Example, batch_of
+from plaudit.tokens.microbatch import layout_batch
+from plaudit.tokens.prompts import EncodedPrompt
 
 HALF_PRECISION_NATS = 0.2
 """Nats between two log-probs of one token where products are made in 16 bits."""
@@ -40,16 +44,21 @@ def require_policy(subject: PreflightSubject) -> Policy:
 
 
 def transformers_logits(
-    subject: PreflightSubject, prompt: Sequence[int], ids: Sequence[int]
+    subject: PreflightSubject, prompt: EncodedPrompt, ids: Sequence[int]
 ) -> Float[Tensor, "T V"]:
     """What transformers' own forward pass predicts before each of these tokens, the row alone."""
     policy = require_policy(subject)
-    row_1L = torch.tensor([[*prompt, *ids]], device=policy.device)
+    answer = Completion(ids=tuple(ids), mask=(True,) * len(ids), finished=False)
+    example = Example(prompt=prompt.prompt, completions=(answer,), extras=prompt.extras)
+    inputs = layout_batch(batch_of([example]).to(policy.device), "right")
+    row_1L = inputs.ids_RS
+    extras = {**inputs.extras, **token_types(policy.base, row_1L, inputs.extras)}
     with torch.no_grad(), policy.as_plain_model() as plain:
-        logits_1LV = plain(input_ids=row_1L, attention_mask=torch.ones_like(row_1L), use_cache=False).logits
+        passed = {"input_ids": row_1L, "attention_mask": torch.ones_like(row_1L), "use_cache": False}
+        logits_1LV = plain(**passed, **extras).logits
     # A position's logits predict the next token, hence from the prompt's last to the answer's last but one.
     # float64, so that the comparison adds no rounding of its own.
-    return logits_1LV[0, len(prompt) - 1 : -1].double().cpu()
+    return logits_1LV[0, len(prompt.prompt) - 1 : -1].double().cpu()
 
 
 def logprob_tolerance(subject: PreflightSubject, settings: SamplingSettings) -> float:
@@ -234,4 +243,5 @@ def _perturb(weights: Sequence[nn.Parameter], originals: Sequence[Tensor], share
 
 
 def _all_logps(subject: PreflightSubject, text: Sequence[int]) -> Tensor:
-    return transformers_logits(subject, text[:1], text[1:] or text[:1]).log_softmax(-1)
+    first = EncodedPrompt(text="", prompt=tuple(text[:1]))
+    return transformers_logits(subject, first, text[1:] or text[:1]).log_softmax(-1)

@@ -19,7 +19,7 @@ from torch.nn.utils.rnn import pad_sequence
 from plaudit.engine.distributed import is_sharded
 from plaudit.engine.metrics import values_of
 from plaudit.models.attention import PackingError
-from plaudit.models.backbone import without_head
+from plaudit.models.backbone import token_types, without_head
 from plaudit.models.policy import Policy, log_ratio_tolerance
 from plaudit.models.reward_model import RewardModel
 from plaudit.preflight import check
@@ -76,13 +76,15 @@ def transformers_token_scores(model: Model, examples: Sequence[Example]) -> Tens
 def _transformers_scores_of_completion(
     model: Model, plain: Any, ids: Tensor, prompt_length: int, extras: Mapping[str, Tensor]
 ) -> Tensor:
+    headless = without_head(model.base)
+    extras = {**extras, **token_types(headless, ids[None], extras)}
     if isinstance(model, Policy):
         logits = plain(input_ids=ids[None], use_cache=False, **extras).logits[0, prompt_length - 1 : -1]
         # A softmax in half precision would add a rounding of its own to the one that is looked for.
         exact = torch.promote_types(logits.dtype, torch.float32)
         return logits.to(exact).log_softmax(-1).gather(1, ids[prompt_length:, None])[:, 0]
     score: Any = model.base.score
-    hidden = without_head(model.base)(input_ids=ids[None], use_cache=False, **extras).last_hidden_state
+    hidden = headless(input_ids=ids[None], use_cache=False, **extras).last_hidden_state
     return model.normalisation.apply(score(hidden)[0, prompt_length:, 0])
 
 

@@ -29,7 +29,7 @@ from plaudit.preflight.tokenization import (
     tokenize_with_bos,
 )
 from plaudit.tokens import batch as token_batch, microbatch
-from plaudit.tokens.batch import Completion, Example, TokenBatch
+from plaudit.tokens.batch import POSITIONS, Completion, Example, TokenBatch
 from plaudit.tokens.encode import Encoder
 from plaudit.tokens.microbatch import ForwardInputs, Layout
 from plaudit.tokens.prompts import encode_prompt
@@ -289,7 +289,7 @@ def _check_drawn(subject: check.PreflightSubject) -> check.Result:
     rows = shortest_prompts(subject, DRAWN_PROMPTS, room) if subject.sampler and room <= MAX_DRAWN else []
     if subject.sampler is None or not rows:
         return check.not_applicable(own)
-    groups = subject.sampler.generate([row.prompt.prompt for row in rows], subject.sampling, n=4)
+    groups = subject.sampler.generate([row.prompt.shown for row in rows], subject.sampling, n=4)
     answers = [rollout.answer for group in groups for rollout in group]
     cut = sum(not answer.ended for answer in answers)
     details = f"{cut} of {len(answers)} drawn answers are cut at {room} tokens (draw.max_tokens)"
@@ -410,7 +410,9 @@ def _batch_fault(rows: Sequence[Example], batch: TokenBatch) -> str | None:
 
 
 def _layout_fault(rows: Sequence[Example], arrangement: ForwardInputs, layout: str) -> str | None:
-    ids_S, position_S = arrangement.ids_RS.flatten(), arrangement.position_RS.flatten()
+    ids_S = arrangement.ids_RS.flatten()
+    # One row, or three where time, rows and columns of pictures are counted: in words they are alike.
+    position_XS = arrangement.position_RS.reshape(-1, len(ids_S))
     real_RS = arrangement.real_RS
     real_S = torch.ones_like(ids_S, dtype=torch.bool) if real_RS is None else real_RS.flatten()
     for n, (example, answer) in enumerate(_completions_of(rows)):
@@ -421,7 +423,11 @@ def _layout_fault(rows: Sequence[Example], arrangement: ForwardInputs, layout: s
         if ids_S[token_T].tolist() != list(answer.ids) or ids_S[state_T].tolist() != before:
             return f"{example.origin}: laid out {layout}, an answer is read in other places than it stands"
         start = len(example.prompt)
-        if position_S[token_T].tolist() != list(range(start, start + length)):
+        places = example.extras.get(POSITIONS)
+        first = start if places is None else int(places.value.max()) + 1
+        if any(
+            position_S[token_T].tolist() != list(range(first, first + length)) for position_S in position_XS
+        ):
             return f"{example.origin}: laid out {layout}, padding is counted as part of the text"
         if not bool(real_S[token_T].all()) or not bool(real_S[state_T].all()):
             return f"{example.origin}: laid out {layout}, words count as padding"

@@ -23,7 +23,7 @@ from plaudit.rewards.base import Reward, TaskScores, leaf_rewards, traits_of
 from plaudit.rewards.learned.scalar import LearnedReward
 from plaudit.tokens.batch import Completion, Example
 from plaudit.tokens.microbatch import Microbatch
-from plaudit.tokens.prompts import EncodedPrompt, encode_prompt_records
+from plaudit.tokens.prompts import EncodedPrompt, encode_prompt, encode_prompt_records
 
 MAX_SCANNED_ROWS = 4 * SAMPLE_SIZE
 NO_PROMPT = "no prompt of the first rows can be asked within the longest row"
@@ -38,15 +38,12 @@ class SamplePrompt:
 
 
 def shortest_prompts(subject: PreflightSubject, count: int, max_new_tokens: int) -> list[SamplePrompt]:
-    """The rows with the shortest prompts that leave room for so many new tokens, no two prompts alike.
-    None of them shows anything beside its tokens, since what is drawn is computed again of tokens alone."""
+    """The rows with the shortest prompts that leave room for so many new tokens, no two prompts alike."""
     longest = _context_length(subject) - max_new_tokens
     by_prompt: dict[str, SamplePrompt] = {}
     for record in islice(subject.records, MAX_SCANNED_ROWS):
         if _is_answerable(record.prompt):
             for prompt in encode_prompt_records([record], subject.encoder, longest).examples:
-                if prompt.extras:
-                    continue
                 by_prompt.setdefault(prompt.id, SamplePrompt(prompt=prompt, answers=answers_in_row(record)))
     return sorted(by_prompt.values(), key=lambda item: len(item.prompt.prompt))[:count]
 
@@ -227,7 +224,7 @@ def _sampled_answers(
     if subject.sampler is None or not rows:
         return []
     settings = replace(subject.sampling, max_tokens=min(MAX_ANSWER_TOKENS, subject.sampling.max_tokens))
-    groups = subject.sampler.generate([row.prompt.prompt for row in rows], settings, n=answers)
+    groups = subject.sampler.generate([row.prompt.shown for row in rows], settings, n=answers)
     return [[(rollout.answer.text, rollout.answer.ended) for rollout in group] for group in groups]
 
 
@@ -269,15 +266,20 @@ def shortest_examples(subject: PreflightSubject, count: int = SAMPLE_SIZE) -> li
     """The shortest rows as they are trained; a bare prompt is completed by tokens of the next one."""
     if subject.trained:
         return [subject.trained[number] for number in _shortest_indices(subject.trained, count)]
-    short = sorted([subject.encoder.encode_prompt(prompt) for prompt in subject.prompts], key=len)[:count]
+    prompts = [encode_prompt(prompt, subject.encoder) for prompt in subject.prompts]
+    short = sorted(prompts, key=lambda item: len(item.prompt))[:count]
+    # No place of a picture among them, which would have none.
+    special = {*special_token_ids(subject)}
     return [
         Example(
-            prompt=prompt,
+            prompt=item.prompt,
             completions=(Completion(ids=ids, mask=(True,) * len(ids), finished=False),),
             origin="a prompt",
+            extras=item.extras,
         )
-        for prompt, other in zip(short, [*short[1:], *short[:1]], strict=True)
-        for ids in [other[-CONTINUATION_TOKENS:]]
+        for item, other in zip(short, [*short[1:], *short[:1]], strict=True)
+        for words in [tuple(token for token in other.prompt if token not in special)]
+        for ids in [words[-CONTINUATION_TOKENS:] or other.prompt[-1:]]
     ]
 
 

@@ -121,7 +121,7 @@ def _ordinary_token(subject: PreflightSubject, row: SamplePrompt) -> int:
     """The unlikeliest token that ends nothing: no sampler says it by itself."""
     reserved = sorted({*_declared_end_tokens(subject), *special_token_ids(subject)})
     # One token stands in for an answer: only the logits behind the prompt are read.
-    logits_V = exact_sampling.transformers_logits(subject, row.prompt.prompt, row.prompt.prompt[:1])[0]
+    logits_V = exact_sampling.transformers_logits(subject, row.prompt, row.prompt.prompt[:1])[0]
     # Infinite, so that argmin cannot choose what is reserved.
     logits_V[[token for token in reserved if token < len(logits_V)]] = math.inf
     # No further than the tokenizer goes: rows that pad the embedding have no text.
@@ -131,7 +131,7 @@ def _ordinary_token(subject: PreflightSubject, row: SamplePrompt) -> int:
 def _forced_rollout(subject: PreflightSubject, sampler: Sampler, row: SamplePrompt, token: int) -> Rollout:
     settings = SamplingSettings(temperature=0, max_tokens=MAX_FORCED_TOKENS)
     with force_token(exact_sampling.require_policy(subject), token):
-        return sampler.generate([row.prompt.prompt], settings)[0][0]
+        return sampler.generate([row.prompt.shown], settings)[0][0]
 
 
 @contextmanager
@@ -179,7 +179,7 @@ def check_sampler_logps(subject: PreflightSubject) -> Result:
             return failed(
                 f"{describe_origins([row])}: {len(rollout.ids)} tokens with {len(rollout.logp)} log-probs"
             )
-        item = _recomputed_errors(subject, rollout, settings)
+        item = _recomputed_errors(subject, row, rollout, settings)
         if item.excluded_tokens:
             return failed(
                 f"{describe_origins([row])}: {item.excluded_tokens} tokens were drawn that "
@@ -207,11 +207,11 @@ def check_sampler_fresh(subject: PreflightSubject) -> Result:
     limit = 4 * exact_sampling.logprob_tolerance(subject, settings)
     with exact_sampling.perturbed_weights(subject, rows[0].prompt.prompt, min_shift=2 * limit) as shift:
         drawn = _drawn_answers(sampler, rows, settings)
-        new = [_recomputed_errors(subject, rollout, settings) for _, rollout in drawn]
+        new = [_recomputed_errors(subject, row, rollout, settings) for row, rollout in drawn]
     if shift < 2 * limit:
         return failed(f"weights that learn were moved and log-probs changed by {shift:.2g} nats only")
     # The weights are back by now: what would the old policy have said of the same tokens?
-    old = [_recomputed_errors(subject, rollout, settings) for _, rollout in drawn]
+    old = [_recomputed_errors(subject, row, rollout, settings) for row, rollout in drawn]
     after, before = (torch.cat([rollout.whole_T for rollout in many]) for many in (new, old))
     details = (
         f"after a move of {shift:.2g} nats a token the sampler is {float(after.mean()):.2g} from the moved "
@@ -233,7 +233,7 @@ def check_sampled_is_trained(subject: PreflightSubject) -> Result:
     settings = SamplingSettings(
         temperature=HIGH_TEMPERATURE, max_tokens=MAX_TOKENS, seed=subject.sampling.seed
     )
-    groups = sampler.generate([row.prompt.prompt for row in rows], settings, n=4)
+    groups = sampler.generate([row.prompt.shown for row in rows], settings, n=4)
     for row, group in zip(rows, groups, strict=True):
         example = local.example_from_rollouts(row.prompt, group)
         for rollout, trained in zip(group, example.completions, strict=True):
@@ -279,13 +279,13 @@ def check_sampling_distribution(subject: PreflightSubject) -> Result:
     first, repeated, reseeded = (
         torch.tensor([rollout.ids[0] for rollout in group])
         for seed, draws in ((1, FIRST_TOKEN_SAMPLES), (1, REPEATED_SAMPLES), (2, REPEATED_SAMPLES))
-        for group in sampler.generate([row.prompt.prompt], replace(settings, seed=seed), n=draws)
+        for group in sampler.generate([row.prompt.shown], replace(settings, seed=seed), n=draws)
     )
     # A seed means the same answers, however many are drawn with it.
     if not torch.equal(first[:REPEATED_SAMPLES], repeated):
         return failed(f"{describe_origins(rows)}: the same seed gave other answers")
     p_V = exact_sampling.sampling_probabilities(
-        exact_sampling.transformers_logits(subject, row.prompt.prompt, row.prompt.prompt[:1]), settings
+        exact_sampling.transformers_logits(subject, row.prompt, row.prompt.prompt[:1]), settings
     )
     test = exact_sampling.chi_square_test(torch.bincount(first, minlength=len(p_V)), p_V)
     details = (
@@ -317,14 +317,16 @@ def _short_settings(subject: PreflightSubject, tokens: int) -> SamplingSettings:
 def _drawn_answers(
     sampler: Sampler, rows: Sequence[SamplePrompt], settings: SamplingSettings
 ) -> list[tuple[SamplePrompt, Rollout]]:
-    groups = sampler.generate([row.prompt.prompt for row in rows], settings, n=2)
+    groups = sampler.generate([row.prompt.shown for row in rows], settings, n=2)
     return [(row, rollout) for row, group in zip(rows, groups, strict=True) for rollout in group]
 
 
 def _recomputed_errors(
-    subject: PreflightSubject, rollout: Rollout, settings: SamplingSettings
+    subject: PreflightSubject, row: SamplePrompt, rollout: Rollout, settings: SamplingSettings
 ) -> exact_sampling.LogprobErrors:
-    logits_TV = exact_sampling.transformers_logits(subject, rollout.prompt, rollout.ids)
+    # By the tokens that the sampler says it was shown, which should be the row's.
+    prompt = replace(row.prompt, prompt=tuple(rollout.prompt))
+    logits_TV = exact_sampling.transformers_logits(subject, prompt, rollout.ids)
     return exact_sampling.logprob_errors(
         logits_TV, rollout, settings, exact_sampling.logprob_tolerance(subject, settings)
     )

@@ -85,7 +85,13 @@ def encoded_bare_prompts(subject: check.PreflightSubject) -> list[tuple[str, Tex
 
 
 def render_chat(encoder: Encoder, turns: Sequence[Message], *, add_generation_prompt: bool) -> str:
-    """What transformers' own apply_chat_template makes of the turns."""
+    """What transformers' own apply_chat_template makes of the turns, with what stands for each picture."""
+    text = render_marks(encoder, turns, add_generation_prompt=add_generation_prompt)
+    return encoder.with_places([text], tuple(turns))[0]
+
+
+def render_marks(encoder: Encoder, turns: Sequence[Message], *, add_generation_prompt: bool = True) -> str:
+    """As `render_chat`, with the template's own mark for each picture."""
     assert encoder.chat_format is not None, "a tokenizer with a template"
     tokenizer: Any = encoder.info.tokenizer
     chat_format = encoder.chat_format

@@ -19,10 +19,10 @@ from plaudit.rollouts.environment import (
     Turn,
 )
 from plaudit.rollouts.sampler import Answer, GenerationRequest, Rollout, SamplingSettings, TurnSampler
-from plaudit.tokens.chat_template import control_token_after
+from plaudit.tokens.chat_template import check_turns, control_token_after
 from plaudit.tokens.encode import Encoder
 from plaudit.tokens.prompts import EncodedPrompt
-from plaudit.tokens.rendering import ChatTemplate, check_turns, unused_word
+from plaudit.tokens.rendering import ChatTemplate, unused_word
 
 MAX_TURNS = 8
 """Turns of the policy in an episode, where nobody says how many."""

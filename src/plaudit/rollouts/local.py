@@ -34,7 +34,7 @@ from plaudit.rollouts.sampler import (
     decoded_rollout,
     generation_requests,
 )
-from plaudit.tokens.batch import Completion, Example, collate_extras
+from plaudit.tokens.batch import POSITIONS, Completion, Example, Extra, collate_extras
 from plaudit.tokens.encode import Encoder, make_encoder
 from plaudit.tokens.prompts import EncodedPrompt, encode_prompt
 
@@ -183,18 +183,29 @@ class _Batch:
         prompts, answers = [group[0].prompt for group in groups], list(map(len, groups))
         policy = self._engine.policy
         # The items of each prompt, in the order of prompts, as a decoder reads them.
-        columns = collate_extras([group[0].extras for group in groups], [""] * len(groups))
+        rows = [group[0].extras for group in groups]
+        if any(POSITIONS in extras for extras in rows):
+            rows = [
+                {POSITIONS: _running_on(prompt)} | {**each}
+                for prompt, each in zip(prompts, rows, strict=True)
+            ]
+        columns = collate_extras(rows, [""] * len(groups))
         for name, extra in columns.items():
             if extra.axis != "item":
                 raise UserError(
                     f"the extra {name!r} is of axis {extra.axis!r}; prompts to generate from can show items, "
                     "which are read with the prompt and never again"
                 )
-        items = {name: extra.value.to(policy.device) for name, extra in columns.items()}
+        order = range(len(groups))
+        items = {name: extra.rows_for(order).to(policy.device) for name, extra in columns.items()}
         if decoder is None:
             return self._engine.decoder(policy, prompts, answers, items)
         decoder.join(prompts, answers, items)
         return decoder
+
+
+def _running_on(prompt: Sequence[int]) -> Extra:
+    return Extra(value=torch.arange(len(prompt))[:, None].expand(-1, 3), axis="item")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

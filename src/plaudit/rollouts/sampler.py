@@ -1,11 +1,10 @@
 """How answers are drawn, what an answer is, and the interface to whatever draws them; without torch.
 
-A sampler may be a local model, a server, or a script in a test.
+A sampler may be a local model, or a server.
 """
 
 from __future__ import annotations
 
-import math
 from array import array
 from base64 import b64decode, b64encode
 from collections import Counter
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from plaudit.data.records import Text
 from plaudit.errors import UserError
+from plaudit.models.settings import SamplingSettings
 from plaudit.rollouts.environment import FinishedEpisode
 
 if TYPE_CHECKING:
@@ -44,54 +44,6 @@ GenerationPrompt = TokenIds | PromptWithExtras
 def prompt_tokens(prompt: GenerationPrompt) -> TokenIds:
     """The tokens of a prompt, whatever else it shows."""
     return prompt if isinstance(prompt, tuple) else prompt.prompt
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SamplingSettings:
-    """How the next token is chosen, and for how long.
-
-    Example: ``SamplingSettings(temperature=0.7, top_p=0.9, max_tokens=64, seed=1)``
-    """
-
-    temperature: int | float = 1.0
-    """Scores are divided by it: below 1 is bolder, above 1 wilder, 0 always takes the likeliest token."""
-    top_k: int = 0
-    """Only so many of the likeliest tokens are drawn; 0 is all of them."""
-    top_p: int | float = 1.0
-    """Only the likeliest tokens are drawn, as few as together have this probability; 1 is all of them."""
-    min_p: int | float = 0.0
-    """Only tokens at least so likely are drawn, as a share of the likeliest one; 0 is all of them."""
-    max_tokens: int = 64
-    """An answer that has not ended after so many tokens is cut."""
-    stop: tuple[str, ...] = ()
-    """An answer ends before any of these; several can be given."""
-    seed: int = 0
-    """Where chance begins: the same seed gives the same answers."""
-
-    def __post_init__(self) -> None:
-        """Refuse values outside their ranges."""
-        if not (math.isfinite(self.temperature) and self.temperature >= 0):
-            raise UserError(f"temperature {self.temperature}: expected 0 (the likeliest token) or more")
-        if self.top_k < 0:
-            raise UserError(f"top_k {self.top_k}: expected 1 or more, or 0 for every token")
-        if not 0 < self.top_p <= 1:
-            raise UserError(f"top_p {self.top_p}: expected a share above 0 and at most 1 (1 is every token)")
-        if not 0 <= self.min_p <= 1:
-            raise UserError(f"min_p {self.min_p}: expected a share from 0 (every token) to 1")
-        if self.max_tokens < 1:
-            raise UserError(f"max_tokens {self.max_tokens}: expected 1 or more")
-        if "" in self.stop:
-            raise UserError("stop: an empty string would end every answer before it begins")
-
-    @property
-    def greedy(self) -> bool:
-        """Whether nothing is left to chance."""
-        return self.temperature == 0
-
-    @property
-    def is_unrestricted(self) -> bool:
-        """Whether every token of the vocabulary can be sampled: no greedy, top-k, top-p or min-p."""
-        return not self.greedy and self.top_k == 0 and self.top_p == 1 and self.min_p == 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -307,45 +259,3 @@ def generation_requests(
         requests += [replace(request, sample=sample) for sample in range(first, first + n)]
         samples_so_far[request.prompt_id] += n
     return requests
-
-
-class ScriptedSampler:
-    """A sampler that returns scripted lines, a token for each character: for tests of what uses samplers.
-
-    >>> sampler = ScriptedSampler({"Hello?": ["Hi.", "Good day."]})
-    >>> [group] = sampler.generate([sampler.encode("Hello?")], SamplingSettings(), n=3)
-    >>> [rollout.answer.text for rollout in group]
-    ['Hi.', 'Good day.', 'Hi.']
-    """
-
-    version = 0
-    """It has no weights that could move."""
-
-    def __init__(self, script: dict[str, list[str]]) -> None:
-        """What is said to each prompt, in turn; every line of a prompt is as likely as the others."""
-        self._script = script
-
-    def encode(self, prompt: str) -> TokenIds:
-        return tuple(map(ord, prompt))
-
-    def generate(
-        self, prompts: Sequence[GenerationPrompt], settings: SamplingSettings, *, n: int = 1
-    ) -> list[list[Rollout]]:
-        """The lines of each prompt, again from the first when there are no more."""
-        return [
-            [self._scripted_rollout(prompt_tokens(prompt), draw, settings) for draw in range(n)]
-            for prompt in prompts
-        ]
-
-    def _scripted_rollout(self, prompt: TokenIds, sample: int, settings: SamplingSettings) -> Rollout:
-        text = "".join(map(chr, prompt))
-        lines = self._script.get(text)
-        if not lines:
-            raise UserError(f"the script has nothing to say to {text!r}")
-        line = lines[sample % len(lines)]
-        ids = tuple(map(ord, line[: settings.max_tokens]))
-        # The line is chosen with its first token, and all that follows is certain.
-        logp = (-math.log(len(lines)), *[0.0] * (len(ids) - 1))
-        ended = len(line) <= settings.max_tokens
-        answer = Answer(text=line[: len(ids)], tokens=len(ids), ended=ended)
-        return Rollout(prompt=prompt, ids=ids, logp=logp, whole_logp=logp, answer=answer)

@@ -5,7 +5,9 @@ from plaudit.wings import Wing, verbs_in
 WING = Wing(
     verbs=verbs_in(
         "plaudit.runs.verbs",
+        combine="make one reward of several models",
         plan="say what a run will cost before it begins: steps, memory, time and disk",
+        push="bring the model of a run to the Hugging Face hub, with a card",
         report="write the page of a run again, or one that compares several",
         run="the whole of RLHF in one command: stages from rows to a report",
     ),

@@ -42,7 +42,9 @@ class Extra:
     axis: Axis
     """What its rows are."""
     pad: bool | int | float | None = None
-    """What fills up shorter rows of a batch on the right; None: all have the same shape. Not for items."""
+    """What fills up shorter rows of a batch on the right; None: all have the same shape."""
+    within_row: bool = False
+    """Whether the model takes items as those of one row, ``[1, I, …]``."""
     _id: str | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -77,6 +79,25 @@ class Extra:
         return hash(self.id)
 
 
+class LazyExtra(Extra):
+    """Items that are read whenever a batch needs them: pictures of many rows would fill the memory."""
+
+    __slots__ = ("_read",)
+
+    def __init__(self, read: Callable[[], Tensor], id: str, *, pad: float | None, within_row: bool) -> None:
+        """``id`` is of all that ``read`` gives, which is the same every time."""
+        fields = {"_read": read, "_id": id, "axis": "item", "pad": pad, "within_row": within_row}
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def value(self) -> Tensor:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self._read()
+
+
+POSITIONS = "position_ids"
+"""The extra of items that says where each token of a prompt is, ``[L, 3]``: in time, row and column. Where a
+model counts them for pictures, answers go on behind the largest."""
 Extras = Mapping[str, Extra]
 """What a row hands to the model beside tokens, by the name of the model's argument."""
 NO_EXTRAS: Extras = {}
@@ -95,10 +116,11 @@ class BatchExtra:
     """``[P, …]`` of prompts, ``[N, …]`` of completions, ``[I, …]`` of items."""
     axis: Axis
     prompt_I: Int[Tensor, " I"] | None
+    within_row: bool = False
 
     def to(self, device: torch.device | str) -> "BatchExtra":
         prompt_I = None if self.prompt_I is None else self.prompt_I.to(device)
-        return BatchExtra(value=self.value.to(device), axis=self.axis, prompt_I=prompt_I)
+        return replace(self, value=self.value.to(device), prompt_I=prompt_I)
 
     def rows_for(self, prompts: Sequence[int]) -> Tensor:
         """What a model is handed that reads these prompts in this order, each as often as it is named.
@@ -109,7 +131,8 @@ class BatchExtra:
         if self.prompt_I is None:
             return self.value[torch.tensor(prompts, device=device)]
         # Without shared prompts a prompt is read once for each completion, and its pictures with it.
-        return self.value[torch.cat([(self.prompt_I == p).nonzero()[:, 0] for p in prompts])]
+        items = self.value[torch.cat([(self.prompt_I == p).nonzero()[:, 0] for p in prompts])]
+        return items[None] if self.within_row else items
 
 
 def digest(*parts: bytes | str) -> str:
@@ -155,9 +178,10 @@ def _collate(name: str, column: Sequence[Extra | None], origins: Sequence[str]) 
     if first.axis == "prompt":
         value = _joined(name, [value[None] for _, value in present], first.pad)
         return BatchExtra(value=value, axis="prompt", prompt_I=None)
-    value = _joined(name, [value for _, value in present], None if first.axis == "item" else first.pad)
+    value = _joined(name, [value for _, value in present], first.pad)
     items = torch.tensor([p for p, rows in present for _ in rows], dtype=torch.int64)
-    return BatchExtra(value=value, axis=first.axis, prompt_I=items if first.axis == "item" else None)
+    owners = items if first.axis == "item" else None
+    return BatchExtra(value=value, axis=first.axis, prompt_I=owners, within_row=first.within_row)
 
 
 def _joined(name: str, rows: Sequence[Tensor], pad: bool | int | float | None) -> Tensor:
@@ -168,7 +192,7 @@ def _joined(name: str, rows: Sequence[Tensor], pad: bool | int | float | None) -
     if pad is None or len({len(shape) for shape in shapes}) > 1:
         raise UserError(
             f"the extra {name!r} has rows of the shapes {sorted(shapes)} in one batch; give them the same "
-            "shape, or declare what fills them up (pad), which items cannot have"
+            "shape, or declare what fills them up (pad)"
         )
     largest = [max(sizes) for sizes in zip(*shapes, strict=True)]
     joined = rows[0].new_full((sum(map(len, rows)), *largest), pad)

@@ -13,6 +13,7 @@ be asked, a true prefix, and the answer continues it.
 import json
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Literal
 
 from plaudit.data.records import (
@@ -22,12 +23,13 @@ from plaudit.data.records import (
     assistant_turn,
     plain_text,
     split_tools,
+    tool_schemas,
     user_turn,
 )
 from plaudit.errors import UserError
 from plaudit.tokens.rendering import (
+    PLACEHOLDER,
     ChatTemplate,
-    check_turns,
     map_texts,
     turn_text,
     unused_word,
@@ -357,10 +359,12 @@ _TRIAL_ANSWER = "plauditAnswers"
 
 
 def chat_format_of(
-    info: TokenizerInfo, source: str, variables: Mapping[str, object]
+    info: TokenizerInfo, source: str, variables: Mapping[str, object], picture: str | None = None
 ) -> tuple[ChatFormat, tuple[str, ...]]:
-    """How the model's conversations are written, and what is worth knowing about it."""
-    template = ChatTemplate(source=source, variables={**info.tokenizer.special_tokens_map, **variables})
+    """How the model's conversations are written, and what is worth knowing about it.
+    ``picture`` is what a template writes for one, of a model that sees."""
+    given = {**info.tokenizer.special_tokens_map, **variables}
+    template = ChatTemplate(source=source, variables=given, picture=picture)
     notes: list[str] = []
     bos = info.tokenizer.bos_token
     if info.adds_bos and not template.render(_TRIAL_PROMPT, ask=True).startswith(str(bos)):
@@ -437,3 +441,83 @@ def _marker_note(chat_format: ChatFormat) -> tuple[str, ...]:
     expected = (_TRIAL_ANSWER, ending.text) if ending.by_template else (_TRIAL_ANSWER,)
     missing = "".join(text for text in expected if text not in marked).replace(_TRIAL_ANSWER, "the answer")
     return (INCOMPLETE_MARKERS.format(missing=missing),) if missing else ()
+
+
+def check_turns(template: ChatTemplate, messages: Sequence[Message]) -> bool:
+    """Whether every turn of such a conversation is rendered in its place; a lost one is an error.
+
+    A template may move a turn on purpose (some put the system turn before the *last* question);
+    then the answer is False. One that drops or repeats a turn would hide words from the model, and so would
+    one that drops tools, calls, or words beside calls.
+    """
+    return _check_shapes(template, tuple(map(_shape_of, messages)))
+
+
+def _shape_of(message: Message) -> Message:
+    if message.role == TOOLS_ROLE:
+        return message
+    says = not message.tool_calls or turn_text(message)
+    return replace(with_marked_calls(message, "says" if says else "", ""), reasoning=None, trained=True)
+
+
+@lru_cache(maxsize=1024)
+def _check_shapes(template: ChatTemplate, shapes: tuple[Message, ...]) -> bool:
+    """As `check_turns`, of turns without words of their own: of many rows they are the same."""
+    tools, turns = split_tools(shapes)
+    # "End" keeps the mark of turn 1 from being found inside that of turn 12.
+    marks = [f"{PLACEHOLDER}{i}End" for i in range(len(turns))]
+    schemas = [_marked_schema(schema, n) for n, schema in enumerate(tool_schemas(shapes) or ())]
+    marked = [
+        *(replace(turn, content=json.dumps(schemas)) for turn in tools),
+        *(
+            with_marked_calls(turn, mark if turn.content else "", f"{PLACEHOLDER}{i}Call")
+            for i, (turn, mark) in enumerate(zip(turns, marks, strict=True))
+        ),
+    ]
+    text = template.render(marked, ask=False)
+    if not all(schema["function"]["name"] in text for schema in schemas):
+        raise UserError(
+            "the chat template does not show the tools of a conversation, so the model would never know of "
+            "them; give a template that knows tools, or leave the field out (--leave-out tools)"
+        )
+    roles = ", ".join(turn.role for turn in turns)
+    places = [_place_of(turn, i, text, roles) for i, turn in enumerate(marked[len(tools) :])]
+    return places == sorted(places)
+
+
+def _marked_schema(schema: Any, n: int) -> dict[str, Any]:
+    return {**schema, "function": {**schema["function"], "name": f"{PLACEHOLDER}{n}Tool"}}
+
+
+def _place_of(turn: Message, i: int, text: str, roles: str) -> int:
+    """Where a turn of marks begins in the text; one that is not there as a whole, and once, is refused."""
+    where = f"turn {i + 1}, the {turn.role} turn of a conversation of {roles}"
+    calls = [part for call in turn.tool_calls for part in (call.name, *json.loads(call.arguments).values())]
+    if any(call not in text for call in calls):
+        raise UserError(
+            f"the chat template leaves out calls of {where}, so the model would never see them; give a "
+            "template that knows tool calls, or write the calls into the content"
+        )
+    words = turn_text(turn)
+    if words not in text and words.lower() in text.lower():
+        raise UserError(f"the chat template changes the letters of {where}; {_AS_THEY_ARE}")
+    if words not in text:
+        addition = " beside its calls" if calls else ""
+        raise UserError(
+            f"the chat template leaves out {where}{addition}, so the model would never see its words; "
+            f"{_advice(turn)}"
+        )
+    if words and text.count(words) > 1:
+        raise UserError(f"the chat template repeats {where}; give a template that renders every turn once")
+    return text.index(words or calls[0])
+
+
+_AS_THEY_ARE = "give a template that writes words as they are, without filters such as lower or upper"
+
+
+def _advice(turn: Message) -> str:
+    if turn.tool_calls:
+        return "let such a turn only call, or give a template that writes both"
+    if turn.role == "system":
+        return "put the system words at the start of the first user turn, or give a template that knows them"
+    return f"give a template that knows the role '{turn.role}', or remove such turns"

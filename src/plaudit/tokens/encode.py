@@ -23,16 +23,20 @@ from plaudit.data.records import (
     Text,
     answers_of,
     assistant_turn,
+    picture_parts,
+    pictures,
     plain_text,
     split_tools,
     turns_of,
     user_turn,
 )
 from plaudit.errors import UserError
+from plaudit.files.model_folder import sees_pictures
 from plaudit.tokens import chat_template, tokenizer
 from plaudit.tokens.batch import Completion, Example, Extras, ExtrasReader
 from plaudit.tokens.parallel import MANY_ROWS, Workshop
 from plaudit.tokens.rendering import EndlessTemplateError, syntax_fault
+from plaudit.wings import offered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,12 +160,13 @@ class Encoder:
         """The tokens that the model sees before it answers: for sampling and for training."""
         if self.on_row is not None:
             self.on_row()
-        prompt = self.prompt_words(self.prompt_as_turns(prompt))
-        if isinstance(prompt, str):
-            text = prompt
+        words = self.prompt_words(self.prompt_as_turns(prompt))
+        if isinstance(words, str):
+            text = words
         else:
             chat_format = self._require_chat_format()
-            text = chat_format.template.render(chat_format.in_letters(prompt), ask=True)
+            text = chat_format.template.render(chat_format.in_letters(words), ask=True)
+            [text] = self.with_places([text], words)
         return self.info.encode_start(text, self._first_token(text))
 
     def control_note(self, prompt: Text) -> str | None:
@@ -182,6 +187,38 @@ class Encoder:
     def _read(self, prompt: Text) -> tuple[Text, Extras]:
         return (prompt, {}) if self.read_extras is None else self.read_extras(prompt)
 
+    def placed(self, prompt: Sequence[int], extras: Extras) -> Extras:
+        """The extras, with where a prompt's tokens are, of models that count a picture's rows and columns."""
+        positions = getattr(self.read_extras, "positions", None)
+        return positions(prompt, extras) if extras and positions is not None else extras
+
+    def _read_row(self, prompt: Text, answers: Sequence[Text]) -> tuple[Text, Sequence[Text], Extras]:
+        """The prompt as it is shown, and its answers; with one, pictures may also stand between its turns."""
+        if self.read_extras is None or not any(map(pictures, answers)):
+            words, extras = self._read(prompt)
+            return words, answers, extras
+        if len(answers) > 1:
+            raise UserError(
+                "a picture stands among answers, and the row has several; move turns up to it to the prompt"
+            )
+        words, extras = self._read((*turns_of(prompt), *turns_of(answers[0])))
+        n = len(turns_of(prompt))
+        return words[:n], [words[n:]], extras
+
+    def with_places(self, texts: Sequence[str], words: Text) -> list[str]:
+        """The texts of a template for these turns, with what stands for each picture in place of its mark."""
+        places = [part.text or "" for part in picture_parts(words)]
+        if not places:
+            return list(texts)
+        mark = str(self._require_chat_format().template.picture)
+        parts, left = [text.split(mark) for text in texts], iter(places)
+        if (written := sum(map(len, parts)) - len(parts)) != len(places):
+            raise UserError(
+                f"the chat template writes {written} places ({mark}) for {len(places)} pictures; give a "
+                "template that knows parts of the type image"
+            )
+        return ["".join([first, *(next(left) + part for part in more)]) for first, *more in parts]
+
     def encode(self, prompt: Text, completions: Sequence[Text], origin: str = "") -> Example:
         """One prompt and its K answers as tokens."""
         return self.encode_with_notes(prompt, completions, origin).example
@@ -198,7 +235,7 @@ class Encoder:
 
     def _encode_row(self, prompt: Text, completions: Sequence[Text], origin: str) -> EncodedRow:
         answers_given = [self.answer_as_turns(prompt, completion) for completion in completions]
-        prompt, extras = self._read(self.prompt_as_turns(prompt))
+        prompt, answers_given, extras = self._read_row(self.prompt_as_turns(prompt), answers_given)
         if not answers_given:
             raise UserError("the row has no answer; leave it out, or give it one")
         conversations = [self._render(prompt, completion) for completion in answers_given]
@@ -208,15 +245,26 @@ class Encoder:
                 "(turns='last', or a weight of 0); use turns='all', or move the turns that they share to the "
                 "prompt"
             )
+        texts = [
+            self.with_places(
+                [each.prompt, *(piece.text for piece in each.pieces)], (*turns_of(prompt), *turns_of(answer))
+            )
+            for each, answer in zip(conversations, answers_given, strict=True)
+        ]
+        pieces = [
+            [replace(piece, text=text) for piece, text in zip(each.pieces, more, strict=True)]
+            for each, (_, *more) in zip(conversations, texts, strict=True)
+        ]
         # All answers share the prompt, so one look decides the BOS of all.
-        first_token = self._first_token(conversations[0].prompt)
-        pieces = [conversation.pieces for conversation in conversations]
-        tokens = tokenizer.tokenise_pieces(self.info, conversations[0].prompt, pieces, first_token)
+        prompt_text = texts[0][0]
+        first_token = self._first_token(prompt_text)
+        tokens = tokenizer.tokenise_pieces(self.info, prompt_text, pieces, first_token)
         notes = [note for conversation in conversations for note in conversation.notes]
         notes += [BOUNDARY_MERGED for token in tokens if token.is_separate]
         notes += [END_TOKEN_ADDED for rendered in conversations if rendered.chat and rendered.end is None]
         answers = tuple(map(self._with_end_token, conversations, tokens))
         has_tools = bool(split_tools(turns_of(prompt))[0])
+        extras = self.placed(tokens[0].prompt, extras)
         example = Example(
             prompt=tokens[0].prompt, completions=answers, origin=origin, extras=extras, has_tools=has_tools
         )
@@ -297,6 +345,8 @@ def make_encoder(
     """
     info = model if isinstance(model, tokenizer.TokenizerInfo) else tokenizer.load_tokenizer(model)
     trained_turns = chat_template.parse_turns(turns)
+    if read_extras is None and not isinstance(model, tokenizer.TokenizerInfo) and sees_pictures(Path(model)):
+        read_extras = offered("picture_reader", of="pictures")(Path(model), info)
     source = info.template if template is None else template
     # What was asked for, kept with the tokenizer that is saved; else what the model was trained with.
     settings = info.tokenizer.init_kwargs
@@ -310,7 +360,8 @@ def make_encoder(
     chat_format, notes = None, ()
     if source is not None:
         try:
-            chat_format, notes = chat_template.chat_format_of(info, source, variables or {})
+            picture = getattr(read_extras, "mark", None)
+            chat_format, notes = chat_template.chat_format_of(info, source, variables or {}, picture)
         except UserError as error:
             # The trial conversation is nobody's row: whose template it is has to be said.
             raise UserError(f"{info.tokenizer.name_or_path or 'the tokenizer'}: {error}") from error

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from plaudit.tokens.batch import Example, TokenBatch, move_together
+from plaudit.tokens.batch import POSITIONS, Example, TokenBatch, move_together
 
 
 @runtime_checkable
@@ -175,7 +175,8 @@ class ForwardInputs:
     """Inputs of one forward pass, and where to find each completion token's state."""
 
     ids_RS: Int[Tensor, "R S"]
-    position_RS: Int[Tensor, "R S"]
+    position_RS: Int[Tensor, "*axes R S"]
+    """``[3, R, S]`` where a model counts time, rows and columns."""
     real_RS: Bool[Tensor, "R S"] | None
     """False at padding on the left; None where no token can see any padding."""
     segments: Segments | None
@@ -222,8 +223,31 @@ def layout_batch(batch: TokenBatch, layout: Layout, *, share_prompts: bool = Tru
     return laid_out if host is batch else laid_out.to(batch.completion_NT.device)
 
 
+def _places(batch: TokenBatch) -> list[Tensor]:
+    """Where the tokens of each prompt are, ``[L]``, or ``[L, 3]`` in a batch of which some prompt says so."""
+    lengths, extra = batch.prompt_length_P.tolist(), batch.extras.get(POSITIONS)
+    if extra is None:
+        return [torch.arange(length) for length in lengths]
+    rows = [extra.value[extra.prompt_I == p] for p in range(len(lengths))]
+    return [
+        row if len(row) else torch.arange(length)[:, None].expand(-1, 3)
+        for row, length in zip(rows, lengths, strict=True)
+    ]
+
+
+def _behind(place: Tensor, count: int) -> Tensor:
+    """Where so many tokens are that follow those of a prompt."""
+    after = torch.arange(count) + (int(place.max()) + 1)
+    return after if place.ndim == 1 else after[:, None].expand(-1, 3)
+
+
+def _extras_of(batch: TokenBatch, prompts: Sequence[int]) -> dict[str, Tensor]:
+    named = ((name, extra) for name, extra in batch.extras.items() if name != POSITIONS)
+    return {name: extra.rows_for(prompts) for name, extra in named}
+
+
 def _packed(batch: TokenBatch, share_prompts: bool) -> ForwardInputs:
-    prompts = batch.prompt_length_P.tolist()
+    prompts, places = batch.prompt_length_P.tolist(), _places(batch)
     answers = batch.length_N.tolist()
     members = _rows_by_prompt(batch.group_N.tolist(), len(prompts), share_prompts)
     ids: list[Tensor] = []
@@ -233,14 +257,14 @@ def _packed(batch: TokenBatch, share_prompts: bool) -> ForwardInputs:
     offset = 0
     for p, rows in members:
         ids.append(batch.prompt_PL[p, : prompts[p]])
-        positions.append(torch.arange(prompts[p]))
+        positions.append(places[p])
         # The state at the prompt's last token predicts the first token of all its completions.
         last_of_prompt = offset + prompts[p] - 1
         offset += prompts[p]
         for n in rows:
             ids.append(batch.completion_NT[n, : answers[n]])
             # Each goes on at the prompt's length, as if it alone followed: rotary positions must not run on.
-            positions.append(torch.arange(prompts[p], prompts[p] + answers[n]))
+            positions.append(_behind(places[p], answers[n]))
             own_NT[n, : answers[n]] = torch.arange(offset, offset + answers[n])
             state_NT[n, 0] = last_of_prompt
             state_NT[n, 1 : answers[n]] = torch.arange(offset, offset + answers[n] - 1)
@@ -248,12 +272,12 @@ def _packed(batch: TokenBatch, share_prompts: bool) -> ForwardInputs:
     completions = tuple(tuple(answers[n] for n in rows) for _, rows in members)
     return ForwardInputs(
         ids_RS=torch.cat(ids)[None],
-        position_RS=torch.cat(positions)[None],
+        position_RS=torch.cat(positions).movedim(-1, 0).unsqueeze(-2),
         real_RS=None,
         segments=Segments(prompts=tuple(prompts[p] for p, _ in members), completions=completions),
         state_NT=state_NT,
         own_NT=own_NT,
-        extras={name: extra.rows_for([p for p, _ in members]) for name, extra in batch.extras.items()},
+        extras=_extras_of(batch, [p for p, _ in members]),
     )
 
 
@@ -267,7 +291,7 @@ def _rows_by_prompt(groups: list[int], prompts: int, share: bool) -> list[tuple[
 
 
 def _padded(batch: TokenBatch, *, left: bool) -> ForwardInputs:
-    rows = len(batch.origin_N)
+    rows, groups, places = len(batch.origin_N), batch.group_N.tolist(), _places(batch)
     prompt_N = batch.prompt_length_P[batch.group_N]
     total_N = prompt_N + batch.length_N
     width = int(total_N.max())
@@ -278,17 +302,24 @@ def _padded(batch: TokenBatch, *, left: bool) -> ForwardInputs:
         start, middle = int(first_N[n]), int(first_N[n] + prompt_N[n])
         ids_RS[n, start:middle] = batch.prompt_PL[batch.group_N[n], : int(prompt_N[n])]
         ids_RS[n, middle : middle + int(batch.length_N[n])] = batch.completion_NT[n, : int(batch.length_N[n])]
-    position_RS = torch.arange(width, device=device) - first_N[:, None]
+    index_RS = torch.arange(width, device=device) - first_N[:, None]
+    # Padding on the left would have negative positions, which learned position tables cannot look up.
+    position_RS = index_RS.clamp(min=0, max=max(0, width - 1))
+    if POSITIONS in batch.extras:
+        position_RS = position_RS.repeat(3, 1, 1)
+        for n, p in enumerate(groups):
+            start, length, answer = int(first_N[n]), len(places[p]), int(batch.length_N[n])
+            whole = torch.cat((places[p], _behind(places[p], answer)))
+            position_RS[:, n, start : start + length + answer] = whole.T
     token_T = torch.arange(batch.completion_NT.shape[1], device=device)
     own_NT = (torch.arange(rows, device=device) * width + first_N + prompt_N)[:, None] + token_T
     within_NT = token_T < batch.length_N[:, None]
     return ForwardInputs(
         ids_RS=ids_RS,
-        # Padding on the left would have negative positions, which learned position tables cannot look up.
-        position_RS=position_RS.clamp(min=0, max=max(0, width - 1)),
-        real_RS=(position_RS >= 0) if left else None,
+        position_RS=position_RS,
+        real_RS=(index_RS >= 0) if left else None,
         segments=None,
         state_NT=torch.where(within_NT, own_NT - 1, 0),
         own_NT=torch.where(within_NT, own_NT, 0),
-        extras={name: extra.rows_for(batch.group_N.tolist()) for name, extra in batch.extras.items()},
+        extras=_extras_of(batch, groups),
     )

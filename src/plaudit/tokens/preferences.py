@@ -7,11 +7,22 @@ from itertools import combinations, pairwise
 from typing import Any
 
 from plaudit.data.fields import shared_length
-from plaudit.data.records import Comparison, Ranking, Rating, Steps, Text, answer_to, preference_probability
+from plaudit.data.records import (
+    Comparison,
+    Ranking,
+    Rating,
+    Steps,
+    Text,
+    answer_to,
+    answers_of,
+    pictures,
+    preference_probability,
+)
 from plaudit.errors import UserError
 from plaudit.tokens.batch import Completion, Example
 from plaudit.tokens.chat_template import without_whitespace
 from plaudit.tokens.encode import EncodedRow, EncodedRows, Encoder, encode_each, encode_record_with_notes
+from plaudit.wings import offered
 
 JudgedRecord = Comparison | Ranking | Rating | Steps
 
@@ -59,6 +70,8 @@ class JudgedRow:
     judgement: Judgement
     counts: bool = True
     """False for a stand-in, with which a rank without rows computes along."""
+    changed: Example | None = None
+    """The preferred answer to the same prompt with changed pictures; None where nothing is to be changed."""
 
     @property
     def prompt(self) -> tuple[int, ...]:
@@ -70,7 +83,7 @@ class JudgedRow:
 
     @property
     def tokens(self) -> int:
-        return self.example.tokens
+        return self.example.tokens + (0 if self.changed is None else self.changed.tokens)
 
     @property
     def origin(self) -> str:
@@ -128,9 +141,13 @@ def row_rankings(row: JudgedRow) -> list[tuple[float, tuple[float, ...]]]:
 
 
 def encode_judged(
-    records: Sequence[JudgedRecord], encoder: Encoder, max_tokens: int | None = None
+    records: Sequence[JudgedRecord],
+    encoder: Encoder,
+    max_tokens: int | None = None,
+    crop: float | None = None,
 ) -> EncodedRows[JudgedRow]:
-    """All judged records as rows; one that cannot be used is refused with its reason."""
+    """All judged records as rows; one that cannot be used is refused with its reason.
+    With ``crop`` the preferred answer of a pair also comes with so large a share of its pictures."""
 
     def encode(record: JudgedRecord) -> EncodedRow:
         if isinstance(record, Steps):
@@ -138,7 +155,12 @@ def encode_judged(
         return encode_record_with_notes(record, encoder)
 
     def finish(record: JudgedRecord, example: Example) -> JudgedRow:
-        return JudgedRow(example=example, judgement=_judgement_of(record, example, encoder))
+        label, changed = _judgement_of(record, example, encoder), None
+        if crop is not None and pictures(record.prompt) and isinstance(label, PairLabel):
+            answer = answers_of(record)[0 if label.probability >= 0.5 else 1]
+            prompt = offered("with_part_of_pictures", of="pictures")(record.prompt, crop)
+            changed = encoder.encode(prompt, (answer,), record.origin)
+        return JudgedRow(example=example, judgement=label, changed=changed)
 
     return encode_each(records, encode, finish, max_tokens, encoder.workshop)
 

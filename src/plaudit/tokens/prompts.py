@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 from plaudit.data.records import Demonstration, Prompt, Record, Task, Text, answer_to, pictures, plain_text
 from plaudit.errors import UserError
 from plaudit.tokens.batch import Extra, Extras, prompt_id
+from plaudit.tokens.chat_template import check_turns
 from plaudit.tokens.encode import EncodedRows, Encoder, RefusedRow
-from plaudit.tokens.rendering import EndlessTemplateError, check_turns
+from plaudit.tokens.rendering import EndlessTemplateError
 
 REPEATED_PROMPT = "a prompt that an earlier row has too is asked only once"
 PLAIN_TEXT_PROMPT = (
@@ -111,8 +112,8 @@ def encode_prompt(prompt: Text, encoder: Encoder) -> EncodedPrompt:
     if not isinstance(turns, str) and chat_format is not None:
         # Said when rows are read: at sampling time a lost system turn would just give odd answers.
         check_turns(chat_format.template, turns)
-    ids, extras = encoder.encode_prompt(turns), encoder.prompt_extras(turns)
-    return EncodedPrompt(text=prompt, prompt=ids, extras=extras)
+    ids = encoder.encode_prompt(turns)
+    return EncodedPrompt(text=prompt, prompt=ids, extras=encoder.placed(ids, encoder.prompt_extras(turns)))
 
 
 def reference_answer(record: Record) -> str | None:

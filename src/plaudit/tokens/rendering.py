@@ -15,7 +15,7 @@ from datetime import datetime
 from functools import lru_cache, wraps
 from itertools import count
 from traceback import extract_tb
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 from jinja2 import Environment, Template, TemplateError, TemplateSyntaxError, nodes, pass_context
 from jinja2.exceptions import SecurityError
@@ -26,7 +26,14 @@ from jinja2.utils import Namespace
 from jinja2.visitor import NodeTransformer
 
 from plaudit.bounds import extent, size_of_result
-from plaudit.data.records import TOOLS_ROLE, Message, split_tools, tool_fields, tool_schemas, words_of
+from plaudit.data.records import (
+    PICTURE,
+    TOOLS_ROLE,
+    Message,
+    split_tools,
+    tool_fields,
+    tool_schemas,
+)
 from plaudit.errors import UserError
 from plaudit.tokens.tokenizer import CUT
 
@@ -318,7 +325,7 @@ def _raise(message: str) -> NoReturn:
     raise TemplateError(message)
 
 
-_PLACEHOLDER = "plauditMarksThis"
+PLACEHOLDER = "plauditMarksThis"
 # As ``message.reasoning_content`` or ``message['thinking']``, and not as the setting ``enable_thinking``.
 _REASONING_FIELD = re.compile(r"(?:\.|\[\s*['\"])(reasoning_content|reasoning|thinking)\b")
 
@@ -328,6 +335,8 @@ class ChatTemplate:
     source: str
     variables: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The special tokens by name, and the user's own settings such as ``enable_thinking``."""
+    picture: str | None = None
+    """What it writes for a picture, of a model that sees."""
 
     def render(self, messages: Sequence[Message], *, ask: bool) -> str:
         """The turns as text; with ``ask``, up to where the assistant would begin to speak."""
@@ -344,7 +353,11 @@ class ChatTemplate:
         for message in split_tools(messages)[1]:
             if message.role == TOOLS_ROLE:
                 raise UserError("the schemas of tools stand behind other turns; they come before all of them")
-            turn = {"role": message.role, "content": turn_text(message), **tool_fields(message)}
+            turn = {
+                "role": message.role,
+                "content": self._content(turn_text(message)),
+                **tool_fields(message),
+            }
             if message.reasoning is not None:
                 if not names:
                     raise UserError(
@@ -354,6 +367,16 @@ class ChatTemplate:
                 turn.update(dict.fromkeys(names, message.reasoning))
             turns.append(turn)
         return turns
+
+    def _content(self, words: str) -> str | list[dict[str, str]]:
+        """The words of a turn as the template takes them: as a text, or in parts where pictures are shown."""
+        if self.picture is None:
+            return words
+        style = _content_style(self)
+        if style == "text" or (style == "pictures" and PICTURE not in words):
+            return words.replace(PICTURE, f"{self.picture}\n")
+        pieces = [[{"type": "text", "text": piece}] if piece else [] for piece in words.split(PICTURE)]
+        return [part for n, piece in enumerate(pieces) for part in ([{"type": "image"}] if n else []) + piece]
 
     def _rendered(
         self, messages: Sequence[Message], *, ask: bool, marked: bool = False
@@ -388,19 +411,38 @@ def _text_of_turns(template: ChatTemplate, messages: tuple[Message, ...], ask: b
     return template._rendered(messages, ask=ask)[0]
 
 
+@lru_cache(maxsize=16)
+def _content_style(template: ChatTemplate) -> Literal["text", "pictures", "parts"]:
+    """Whether a template takes parts: of no turn, of those with pictures, or of all."""
+    parts = [{"type": "image"}, {"type": "text", "text": PLACEHOLDER}]
+
+    def written(content: object) -> str:
+        turns = [{"role": "user", "content": content}]
+        try:
+            return render_template(template.source, turns, template.variables, add_generation_prompt=True)[0]
+        except RENDERING_FAULTS:
+            return ""
+
+    if not (PLACEHOLDER in (text := written(parts)) and text.count(str(template.picture)) == 1):
+        return "text"
+    return "pictures" if PLACEHOLDER in written(PLACEHOLDER) else "parts"
+
+
 def turn_text(message: Message) -> str:
-    """The words of one turn; a picture is refused, since text templates would drop it in silence."""
-    for part in () if isinstance(message.content, str) else message.content:
-        if part.kind != "text":
+    """The words of one turn, with `PICTURE` for each picture; one that nobody has read is refused."""
+    if isinstance(message.content, str):
+        return message.content
+    for part in message.content:
+        if part.text is None:
             raise UserError(
-                f"a turn of the {message.role} holds an {part.kind} part; only text parts can be tokenised: "
-                "remove the row, or describe the picture in words"
+                f"a turn of the {message.role} holds a picture, and this model takes words alone: give a "
+                "model that sees (its folder has a processor), leave the row out, or describe the picture"
             )
-    return words_of(message)
+    return "".join(PICTURE if part.kind == "image" else part.text or "" for part in message.content)
 
 
 def unused_word(text: str) -> str:
-    mark = _PLACEHOLDER
+    mark = PLACEHOLDER
     while mark in text:
         # Longer until it is new: a row may well talk about plaudit's own placeholder.
         mark += "X"
@@ -442,83 +484,3 @@ def with_marked_calls(message: Message, words: str, mark: str) -> Message:
         for call in message.tool_calls
     )
     return replace(message, content=words, tool_calls=calls)
-
-
-def check_turns(template: ChatTemplate, messages: Sequence[Message]) -> bool:
-    """Whether every turn of such a conversation is rendered in its place; a lost one is an error.
-
-    A template may move a turn on purpose (some put the system turn before the *last* question);
-    then the answer is False. One that drops or repeats a turn would hide words from the model, and so would
-    one that drops tools, calls, or words beside calls.
-    """
-    return _check_shapes(template, tuple(map(_shape_of, messages)))
-
-
-def _shape_of(message: Message) -> Message:
-    if message.role == TOOLS_ROLE:
-        return message
-    says = not message.tool_calls or turn_text(message)
-    return replace(with_marked_calls(message, "says" if says else "", ""), reasoning=None, trained=True)
-
-
-@lru_cache(maxsize=1024)
-def _check_shapes(template: ChatTemplate, shapes: tuple[Message, ...]) -> bool:
-    """As `check_turns`, of turns without words of their own: of many rows they are the same."""
-    tools, turns = split_tools(shapes)
-    # "End" keeps the mark of turn 1 from being found inside that of turn 12.
-    marks = [f"{_PLACEHOLDER}{i}End" for i in range(len(turns))]
-    schemas = [_marked_schema(schema, n) for n, schema in enumerate(tool_schemas(shapes) or ())]
-    marked = [
-        *(replace(turn, content=json.dumps(schemas)) for turn in tools),
-        *(
-            with_marked_calls(turn, mark if turn.content else "", f"{_PLACEHOLDER}{i}Call")
-            for i, (turn, mark) in enumerate(zip(turns, marks, strict=True))
-        ),
-    ]
-    text = template.render(marked, ask=False)
-    if not all(schema["function"]["name"] in text for schema in schemas):
-        raise UserError(
-            "the chat template does not show the tools of a conversation, so the model would never know of "
-            "them; give a template that knows tools, or leave the field out (--leave-out tools)"
-        )
-    roles = ", ".join(turn.role for turn in turns)
-    places = [_place_of(turn, i, text, roles) for i, turn in enumerate(marked[len(tools) :])]
-    return places == sorted(places)
-
-
-def _marked_schema(schema: Any, n: int) -> dict[str, Any]:
-    return {**schema, "function": {**schema["function"], "name": f"{_PLACEHOLDER}{n}Tool"}}
-
-
-def _place_of(turn: Message, i: int, text: str, roles: str) -> int:
-    """Where a turn of marks begins in the text; one that is not there as a whole, and once, is refused."""
-    where = f"turn {i + 1}, the {turn.role} turn of a conversation of {roles}"
-    calls = [part for call in turn.tool_calls for part in (call.name, *json.loads(call.arguments).values())]
-    if any(call not in text for call in calls):
-        raise UserError(
-            f"the chat template leaves out calls of {where}, so the model would never see them; give a "
-            "template that knows tool calls, or write the calls into the content"
-        )
-    words = turn_text(turn)
-    if words not in text and words.lower() in text.lower():
-        raise UserError(f"the chat template changes the letters of {where}; {_AS_THEY_ARE}")
-    if words not in text:
-        addition = " beside its calls" if calls else ""
-        raise UserError(
-            f"the chat template leaves out {where}{addition}, so the model would never see its words; "
-            f"{_advice(turn)}"
-        )
-    if words and text.count(words) > 1:
-        raise UserError(f"the chat template repeats {where}; give a template that renders every turn once")
-    return text.index(words or calls[0])
-
-
-_AS_THEY_ARE = "give a template that writes words as they are, without filters such as lower or upper"
-
-
-def _advice(turn: Message) -> str:
-    if turn.tool_calls:
-        return "let such a turn only call, or give a template that writes both"
-    if turn.role == "system":
-        return "put the system words at the start of the first user turn, or give a template that knows them"
-    return f"give a template that knows the role '{turn.role}', or remove such turns"

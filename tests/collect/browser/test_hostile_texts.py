@@ -109,7 +109,7 @@ def addresses(haunted: Haunted, person: str) -> Iterator[str]:
     task = haunted.store.read(project_tasks, "p", None, 99, 0)[0]["id"]
     answered = haunted.store.read(own_history, "p", person, 9)[0]["assignment"]
     for page in PAGES:
-        if page.method == "GET" and "{secret}" not in page.path and not page.path.endswith(".csv"):
+        if page.method == "GET" and not any(word in page.path for word in ("{secret}", "{hash}", ".csv")):
             path = page.path.replace("{task}", task).replace("{person}", person)
             yield path.replace("{assignment}", answered).replace("{invite}", "i_x")
 

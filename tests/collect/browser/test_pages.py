@@ -45,7 +45,8 @@ class Busy:
         """The addresses of pages, of what is there."""
         words = {"task": self.task, "person": self.bob, "assignment": self.answered, "invite": self.invite}
         for page in PAGES:
-            if page.method == "GET" and page.scope != "open" and not page.path.endswith(".csv"):
+            is_file = page.script or page.path.endswith(".csv")
+            if page.method == "GET" and page.scope != "open" and not is_file:
                 path = page.path
                 for name, word in words.items():
                     path = path.replace(f"{{{name}}}", word)

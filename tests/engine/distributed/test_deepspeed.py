@@ -164,9 +164,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("words", REFUSED)
-def test_what_deepspeed_does_not_go_with_is_refused(
-    words: str, tmp_path: Path, toy: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_deepspeed_does_not_go_with_is_refused(words, tmp_path, toy, capsys, monkeypatch):
     monkeypatch.setattr("plaudit.runs.deepspeed.import_deepspeed", lambda device: None)
     assert train(words, toy, tmp_path) == 2
     said = capsys.readouterr().err

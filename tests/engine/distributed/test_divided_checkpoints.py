@@ -54,7 +54,6 @@ def test_four_ranks_write_what_two_and_one_read_to_the_bit(four: Path, tmp_path:
     assert files >= pieces | {"chance.safetensors", "state.json", "manifest.json"}
     rows = [load_file(four / "step-00000003" / name).get("blocks.0.weight") for name in sorted(pieces)[:4]]
     assert [None if part is None else len(part) for part in rows] == [2, 2, 1, None]
-
     shutil.copytree(four, tmp_path / "4")
     for ranks, folder, to in ((2, "4", "2"), (1, "2", "1"), (2, "1", "again")):
         said = on_ranks(ranks, "load_and_save", tmp_path / folder, to=to)
@@ -73,9 +72,7 @@ def test_four_ranks_write_what_two_and_one_read_to_the_bit(four: Path, tmp_path:
         ("average-00001-of-00004", "of step 2", "has changed since it was written (its sha256 differs)"),
     ],
 )
-def test_a_shard_that_is_damaged_is_named_by_all_ranks(
-    four: Path, tmp_path: Path, file: str, what: str, words: str
-) -> None:
+def test_a_shard_that_is_damaged_is_named_by_all_ranks(four, tmp_path, file, what, words):
     folder = Path(shutil.copytree(four, tmp_path / "copy"))
     path = folder / "step-00000003" / f"{file}.safetensors"
     if what == "flipped":
@@ -85,9 +82,7 @@ def test_a_shard_that_is_damaged_is_named_by_all_ranks(
         path.unlink()
     else:
         shutil.copy(folder / "step-00000002" / path.name, path)
-
     said = on_ranks(2, "load_only", folder)
-
     assert [one["step"] for one in said] == [2, 2]
     assert said[0]["notes"] == said[1]["notes"]
     [note] = said[0]["notes"]
@@ -140,7 +135,6 @@ def test_two_groups_of_two_that_hold_copies_learn_what_one_process_learns(tmp_pa
     for found, expected in zip(lines(tmp_path / "four"), lines(tmp_path / "one"), strict=True):
         assert found["grad_norm"] == pytest.approx(expected["grad_norm"], rel=1e-9)
         assert found["loss"] == pytest.approx(expected["loss"], rel=1e-9)
-
     bad = command(toys, tmp_path / "three", "plain", "--shard", "--shard-ranks", "3")
     first, *others = run_all({"run": bad}, tmp_path, ranks=4)["run"]
     assert (first.code, [said.err for said in others]) == (2, [""] * 3)
@@ -149,9 +143,7 @@ def test_two_groups_of_two_that_hold_copies_learn_what_one_process_learns(tmp_pa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", [0, 1])
-def test_a_rank_killed_before_any_fsync_leaves_the_old_checkpoint_or_the_new(
-    tmp_path: Path, victim: int
-) -> None:
+def test_a_rank_killed_before_any_fsync_leaves_the_old_checkpoint_or_the_new(tmp_path, victim):
     calm = tmp_path / "calm"
     calm.mkdir()
     on_ranks(2, "save_and_die", calm, victim=victim, fatal=0)

@@ -91,9 +91,7 @@ def test_a_folder_in_use_is_said_by_the_rank_that_found_it(refused: dict[str, li
     assert second.err == "plaudit: rank 1 of 2: stopped, because rank 0 failed\n"
 
 
-def test_bad_rows_are_a_fault_of_all_ranks_and_the_first_one_lists_them(
-    refused: dict[str, list[Said]],
-) -> None:
+def test_bad_rows_are_a_fault_of_all_ranks_and_the_first_one_lists_them(refused):
     first, second = refused["bad rows"]
     assert first.err.startswith("plaudit: rank 0 of 2: ")
     (listed,) = re.findall(r"(/\S+/quarantine\S*\.jsonl)", first.err)
@@ -102,9 +100,7 @@ def test_bad_rows_are_a_fault_of_all_ranks_and_the_first_one_lists_them(
 
 
 @pytest.mark.parametrize("fault", ["not finite", "not finite, divided"])
-def test_a_row_that_is_not_finite_on_one_rank_is_named_once(
-    refused: dict[str, list[Said]], fault: str
-) -> None:
+def test_a_row_that_is_not_finite_on_one_rank_is_named_once(refused, fault):
     said = refused[fault]
     assert [one.code for one in said] == [2, 2]
     (words,) = sentences("".join(one.err for one in said))
@@ -121,7 +117,6 @@ def test_all_ranks_pass_over_the_step_of_a_row_that_one_has(refused: dict[str, l
 def test_an_exception_on_one_rank_is_shown_with_its_rank(toy: Toy, tmp_path: Path, divided: bool) -> None:
     own = ("--optimizer.name", "tests.engine.distributed.user_optimizers:raising", *["--shard"][:divided])
     done = run("-m", "--", "plaudit", *sft(toy, tmp_path / "run", *own), cwd=tmp_path, TOY_STOP="1:3")
-
     assert done.code == 1, done.err
     assert seconds_to_end(done) < AT_ONCE
     own_words = said_by_ranks(done)
@@ -142,7 +137,6 @@ def test_an_exception_on_one_rank_is_shown_with_its_rank(toy: Toy, tmp_path: Pat
 def test_a_killed_rank_takes_the_others_along(toy: Toy, tmp_path: Path, divided: bool, rank: int) -> None:
     own = ("--optimizer.name", "tests.engine.distributed.user_optimizers:killed", *["--shard"][:divided])
     done = run("-m", "--", "plaudit", *sft(toy, tmp_path / "run", *own), cwd=tmp_path, TOY_STOP=f"{rank}:3")
-
     assert done.code == 1
     assert seconds_to_end(done) < AT_ONCE
     own_words = said_by_ranks(done)
@@ -180,7 +174,6 @@ def test_torchrun_starts_the_ranks_again_and_the_run_goes_on_exactly(toy: Toy, t
     )
     whole = run("-m", "--", "plaudit", *sft(toy, tmp_path / "whole", *own), cwd=tmp_path)
     assert whole.code == 0, whole.err
-
     command = ("--max-restarts", 1, "-m", "--", "plaudit", *sft(toy, tmp_path / "run", *own))
     done = run(*command, cwd=tmp_path, TOY_STOP="1:3")
     assert done.code == 0, done.err
@@ -190,16 +183,13 @@ def test_torchrun_starts_the_ranks_again_and_the_run_goes_on_exactly(toy: Toy, t
 
 @pytest.mark.slow
 @pytest.mark.parametrize("divided", [False, True])
-def test_torchrun_is_stopped_and_then_killed_and_each_time_the_run_goes_on_exactly(
-    toy: Toy, tmp_path: Path, divided: bool
-) -> None:
+def test_torchrun_is_stopped_and_then_killed_and_each_time_the_run_goes_on_exactly(toy, tmp_path, divided):
     own = (
         *("--optimizer.name", "tests.engine.distributed.user_optimizers:unhurried", *["--shard"][:divided]),
         *("--save-every", "3"),
     )
     whole = run("-m", "--", "plaudit", *sft(toy, tmp_path / "whole", *own), cwd=tmp_path)
     assert whole.code == 0, whole.err
-
     command = ("-m", "--", "plaudit", *sft(toy, tmp_path / "run", *own))
     process = torchrun(*command, cwd=tmp_path)
     wait_for(tmp_path / "run", 5, process)
@@ -208,13 +198,11 @@ def test_torchrun_is_stopped_and_then_killed_and_each_time_the_run_goes_on_exact
     assert stopped.code != 0
     assert len(stopped.says("plaudit: stopped by SIGTERM")) == 1
     done = len(lines(tmp_path / "run"))
-
     process = torchrun(*command, cwd=tmp_path)
     wait_for(tmp_path / "run", done + 5, process)
     for pid in (process.pid, *ranks_of(process)):
         os.kill(pid, signal.SIGKILL)
     finish(process)
-
     last = run(*command, cwd=tmp_path)
     assert last.code == 0, last.err
     assert lines(tmp_path / "run") == lines(tmp_path / "whole")

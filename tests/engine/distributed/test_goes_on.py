@@ -4,11 +4,10 @@ Stopped on two ranks it goes on exactly on two, to the bit; on another number of
 differs: 1e-10 relative in float64.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -34,10 +33,6 @@ STORIES = {
 QUICK = ("2 → 2", "2 → 1", "2 divided → 1")
 CHANGED = [name for name, (before, _, after) in STORIES.items() if before != after]
 UNCHANGED = [name for name in STORIES if name not in CHANGED]
-
-
-def marked(names: Iterable[str]) -> list[Any]:
-    return [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in names]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +100,7 @@ def command(toy: Toy, folder: Path, name: str, *, like: str | None = None, **env
     return Run(arguments=arguments, environment=environment)
 
 
-@pytest.mark.parametrize("name", marked(STORIES))
+@pytest.mark.parametrize("name", STORIES)
 def test_every_rank_stops_at_the_same_step_and_one_says_so(told: Callable[[str], Told], name: str) -> None:
     first, *others = told(name).stopped[name]
     assert [said.code for said in (first, *others)] == [STOPPED] * STORIES[name][0]
@@ -114,7 +109,7 @@ def test_every_rank_stops_at_the_same_step_and_one_says_so(told: Callable[[str],
     assert len(lines(told(name).folder / name)) == 6
 
 
-@pytest.mark.parametrize("name", marked(STORIES))
+@pytest.mark.parametrize("name", STORIES)
 def test_it_goes_on_and_only_the_first_rank_says_so(told: Callable[[str], Told], name: str) -> None:
     first, *others = told(name).done[name]
     assert [said.code for said in (first, *others)] == [0] * STORIES[name][2]
@@ -125,7 +120,7 @@ def test_one_process_says_that_there_is_nobody_to_divide_with(told: Callable[[st
     assert "note: shard: one process alone" in told("2 divided → 1").done["2 divided → 1"][0].err
 
 
-@pytest.mark.parametrize("name", marked(UNCHANGED))
+@pytest.mark.parametrize("name", UNCHANGED)
 def test_on_as_many_ranks_it_goes_on_to_the_bit(told: Callable[[str], Told], name: str) -> None:
     assert lines(told(name).folder / name) == lines(told(name).folder / f"whole {name}")
     found, expected = (
@@ -135,10 +130,8 @@ def test_on_as_many_ranks_it_goes_on_to_the_bit(told: Callable[[str], Told], nam
     assert found == expected
 
 
-@pytest.mark.parametrize("name", marked(CHANGED))
-def test_on_another_number_of_ranks_it_goes_on_but_for_the_order_of_sums(
-    told: Callable[[str], Told], name: str
-) -> None:
+@pytest.mark.parametrize("name", CHANGED)
+def test_on_another_number_of_ranks_it_goes_on_but_for_the_order_of_sums(told, name):
     whole = told(name).folder / f"whole {UNCHANGED[0]}"
     for found, expected in zip(lines(told(name).folder / name), lines(whole), strict=True):
         assert found.keys() == expected.keys()

@@ -46,9 +46,7 @@ def test_a_world_without_torchrun_is_refused(monkeypatch: pytest.MonkeyPatch) ->
         ({"MASTER_ADDR": "127.0.0.1", "ACCELERATE_MIXED_PRECISION": "no"}, "accelerate launch, asked for"),
     ],
 )
-def test_processes_that_nothing_joins_are_refused(
-    monkeypatch: pytest.MonkeyPatch, started: dict[str, str], says: str
-) -> None:
+def test_processes_that_nothing_joins_are_refused(monkeypatch, started, says):
     for name, value in started.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("WORLD_SIZE", raising=False)

@@ -6,7 +6,6 @@ float64 and 1e-4 in float32, in which a path of its own is taken by rounding.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -15,8 +14,8 @@ import torch
 from safetensors.torch import load_file
 
 from plaudit.methods.preference.algorithms import PREFERENCE_ALGORITHMS
-from tests.engine.distributed.runs import Run, Said, run_all
-from tests.engine.distributed.test_same_numbers import apart, lines
+from tests.engine.distributed.runs import Run, run_all
+from tests.engine.distributed.test_same_numbers import Trained, check_as_one, lines
 from tests.methods.preference.test_runs import make_opinions
 
 pytestmark = pytest.mark.slow
@@ -55,20 +54,7 @@ GROUPS: dict[str, tuple[tuple[str, str], ...]] = {
     ),
 }
 """Those that run together: a rank that dies takes along all that were to come."""
-ALL = [
-    pytest.param(group, manner, way, marks=[] if group == "quick" else [pytest.mark.slow])
-    for group, members in GROUPS.items()
-    for manner, way in members
-]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trained:
-    folder: Path
-    """Where the run folders lie."""
-    alone: dict[str, list[Said]]
-    together: dict[str, list[Said]]
-    """What each of two ranks said."""
+ALL = [(group, manner, way) for group, members in GROUPS.items() for manner, way in members]
 
 
 def train(folder: Path, members: tuple[tuple[str, str], ...]) -> Trained:
@@ -110,50 +96,20 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Trained
     return of
 
 
-def tolerance(manner: str) -> float:
-    return 1e-4 if manner.endswith("float32") else 1e-9
+@pytest.mark.parametrize(("group", "manner", "way"), ALL)
+def test_two_ranks_learn_what_one_process_learns(trained, group, manner, way):
+    is_exact = not manner.endswith("float32")
+    check_as_one(trained(group), manner, way, 1e-9 if is_exact else 1e-4, samples=is_exact)
 
 
 @pytest.mark.parametrize(("group", "manner", "way"), ALL)
-def test_two_ranks_learn_what_one_process_learns(
-    trained: Callable[[str], Trained], group: str, manner: str, way: str
-) -> None:
-    runs = trained(group)
-    first, second = runs.together[f"{manner} {way}"]
-    (one,) = runs.alone[manner]
-    assert (one.code, first.code, second.code) == (0, 0, 0), first.err
-    assert (second.out, second.err) == ("", "")
-    assert first.out == one.out.replace(manner, f"{manner} {way}")
-    assert (first.left, second.left) == ((), ())
-
-    alone, together = lines(runs.folder / manner), lines(runs.folder / f"{manner} {way}")
-    for expected, found in zip(alone, together, strict=True):
-        assert found.keys() == expected.keys()
-        distance = {name: apart(found[name], expected[name]) for name in expected}
-        assert max(distance.values()) < tolerance(manner), (expected["step"], distance)
-
-    wanted, own = (
-        load_file(runs.folder / name / "model" / "model.safetensors") for name in (manner, f"{manner} {way}")
-    )
-    assert wanted.keys() == own.keys()
-    for name, weight in wanted.items():
-        torch.testing.assert_close(
-            own[name], weight, rtol=tolerance(manner), atol=tolerance(manner), msg=name
-        )
-
-
-@pytest.mark.parametrize(("group", "manner", "way"), ALL)
-def test_the_folder_of_two_ranks_is_the_folder_of_one(
-    trained: Callable[[str], Trained], group: str, manner: str, way: str
-) -> None:
+def test_the_folder_of_two_ranks_is_the_folder_of_one(trained, group, manner, way):
     folder = trained(group).folder
     names, others = (
         {str(path.relative_to(folder / name)) for path in (folder / name).rglob("*")}
         for name in (manner, f"{manner} {way}")
     )
     assert others == names
-    one, other = ((folder / name / "samples.jsonl").read_bytes() for name in (manner, f"{manner} {way}"))
-    assert other == one or manner.endswith("float32")
 
 
 def test_log_probs_that_two_ranks_have_computed_are_those_of_one(trained: Callable[[str], Trained]) -> None:

@@ -7,16 +7,21 @@ What is left is the order of sums: 1e-10 relative in float64, 1e-5 in float32, r
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
-from safetensors.torch import load_file
 
 from plaudit.data.judging import Task
 from plaudit.rewards.load import load_reward
 from tests.engine.distributed.runs import Run, run_all
-from tests.engine.distributed.test_same_numbers import TOLERANCE, Trained, apart, files_of, in_groups, lines
+from tests.engine.distributed.test_same_numbers import (
+    TOLERANCE,
+    Trained,
+    check_as_one,
+    files_of,
+    in_groups,
+    lines,
+    stages,
+)
 from tests.methods.reward_model.rows import make_files
 
 pytestmark = pytest.mark.slow
@@ -35,11 +40,7 @@ MANNERS: dict[str, tuple[str, ...]] = {
 }
 WAYS = ("data", "shard")
 QUICK = ("comparisons", "comparisons, several")
-PAIRS = [
-    pytest.param(manner, way, marks=[] if manner in QUICK else [pytest.mark.slow])
-    for manner in MANNERS
-    for way in WAYS
-]
+PAIRS = [(manner, way) for manner in MANNERS for way in WAYS]
 
 
 def train(folder: Path, manners: Sequence[str]) -> Trained:
@@ -74,59 +75,22 @@ def tolerance(manner: str) -> float:
     return 2 * TOLERANCE.get(manner.rpartition(" ")[2], 1e-10)
 
 
-def stages(run: Path) -> list[Path]:
-    return sorted(path.parent for path in run.rglob("metrics.jsonl"))
-
-
 @pytest.mark.parametrize(("manner", "way"), PAIRS)
-def test_only_the_first_rank_speaks_and_all_end_well(
-    trained: Callable[[str], Trained], manner: str, way: str
-) -> None:
-    first, second = trained(manner).together[f"{manner} {way}"]
-    (one,) = trained(manner).alone[manner]
-    assert (one.code, first.code, second.code) == (0, 0, 0), first.err
-    assert (second.out, second.err) == ("", "")
-    assert first.out == one.out.replace(manner, f"{manner} {way}")
-
-
-@pytest.mark.parametrize(("manner", "way"), PAIRS)
-def test_two_ranks_report_the_figures_of_one_process(
-    trained: Callable[[str], Trained], manner: str, way: str
-) -> None:
+def test_two_ranks_learn_what_one_process_learns(trained, manner, way):
+    near = tolerance(manner)
+    check_as_one(trained(manner), manner, way, near)
     alone, together = (stages(trained(manner).folder / name) for name in (manner, f"{manner} {way}"))
-    assert len(alone) == len(together) == (2 if "stages" in manner or "several" in manner else 1)
-    for one, other in zip(alone, together, strict=True):
-        for expected, found in zip(lines(one), lines(other), strict=True):
-            assert found.keys() == expected.keys()
-            distance = {name: apart(found[name], expected[name]) for name in expected}
-            assert max(distance.values()) < tolerance(manner), (expected["step"], distance)
-
-
-@pytest.mark.parametrize(("manner", "way"), PAIRS)
-def test_two_ranks_end_with_the_model_of_one_process(
-    trained: Callable[[str], Trained], manner: str, way: str
-) -> None:
-    close: dict[str, Any] = {"rtol": tolerance(manner), "atol": tolerance(manner)}
-    alone, together = (stages(trained(manner).folder / name) for name in (manner, f"{manner} {way}"))
-    for one, other in zip(alone, together, strict=True):
-        expected, found = (load_file(run / "model" / "model.safetensors") for run in (one, other))
-        assert expected.keys() == found.keys()
-        for name, weight in expected.items():
-            torch.testing.assert_close(found[name], weight, msg=name, **close)
-        wanted, said = (
-            json.loads((run / "model" / "plaudit_reward.json").read_text()) for run in (one, other)
-        )
+    assert len(alone) == (2 if "stages" in manner or "several" in manner else 1)
+    for runs in zip(alone, together, strict=True):
+        wanted, said = (json.loads((run / "model" / "plaudit_reward.json").read_text()) for run in runs)
         for name in ("pooling", "vocabulary"):
             assert said.pop(name) == wanted.pop(name)
-        assert said == pytest.approx(wanted, rel=tolerance(manner), abs=tolerance(manner))
-        assert (other / "samples.jsonl").read_bytes() == (one / "samples.jsonl").read_bytes()
+        assert said == pytest.approx(wanted, rel=near, abs=near)
 
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("manner", ["comparisons", "comparisons, several"])
-def test_the_folder_of_two_ranks_is_the_reward_of_one(
-    trained: Callable[[str], Trained], manner: str, way: str
-) -> None:
+def test_the_folder_of_two_ranks_is_the_reward_of_one(trained, manner, way):
     folder, together = (trained(manner).folder / name for name in (manner, f"{manner} {way}"))
     assert files_of(folder) == files_of(together)
     task = Task(prompt="1 the cat?", answers=(" two dogs.", " a red mat."), ended=(True, True))
@@ -140,10 +104,3 @@ def test_learning_was_worth_comparing(trained: Callable[[str], Trained], manner:
     for run in stages(trained(manner).folder / manner):
         losses = [line["loss"] for line in lines(run)]
         assert max(losses) - min(losses) > 1e-3
-
-
-@pytest.mark.parametrize(("manner", "way"), PAIRS)
-def test_no_thread_of_a_group_outlives_its_run(
-    trained: Callable[[str], Trained], manner: str, way: str
-) -> None:
-    assert [said.left for said in trained(manner).together[f"{manner} {way}"]] == [(), ()]

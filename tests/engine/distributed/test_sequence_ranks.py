@@ -5,7 +5,6 @@ Rows are ragged and packed, so that a rank's part begins anywhere in a row. What
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -14,25 +13,15 @@ import torch
 from safetensors.torch import load_file
 
 from tests.engine.distributed.runs import Run, Said, run_all
-from tests.engine.distributed.test_same_numbers import apart, lines
+from tests.engine.distributed.test_same_numbers import Trained, apart, lines
 from tests.engine.toy import write_rows
 from tests.methods.policy.commands import RULES
 from tests.methods.reward_model.rows import make_files
 
 SHORT = (
-    *(
-        "--steps",
-        "4",
-        "--batch-size",
-        "5",
-        "--learning-rate",
-        "0.01",
-        "--device",
-        "cpu",
-        "--dtype",
-        "float64",
-    ),
-    *("--held-out", "0.1", "--evaluate-every", "2", "--sample-every", "3", "--sample.rows", "2"),
+    *("--steps", "4", "--batch-size", "5", "--learning-rate", "0.01", "--device", "cpu"),
+    *("--dtype", "float64", "--held-out", "0.1", "--evaluate-every", "2", "--sample-every", "3"),
+    *("--sample.rows", "2"),
 )
 ROWS = ("--memory.tokens-at-once", "60", "--sample.tokens", "6")
 DRAWS = ("--draw.max-tokens", "6", "--reward", "rule")
@@ -52,13 +41,6 @@ MANNERS: dict[str, tuple[int, tuple[str, ...]]] = {
 }
 QUICK = ("sft", "dpo")
 ALL = [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in MANNERS]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trained:
-    folder: Path
-    alone: dict[str, list[Said]]
-    together: dict[str, list[Said]]
 
 
 def train(folder: Path, manners: tuple[str, ...]) -> Trained:
@@ -102,9 +84,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Trained
 
 
 @pytest.mark.parametrize("manner", ALL)
-def test_ranks_that_share_rows_learn_what_one_process_learns(
-    trained: Callable[[str], Trained], manner: str
-) -> None:
+def test_ranks_that_share_rows_learn_what_one_process_learns(trained, manner):
     runs, ranks = trained(manner), MANNERS[manner][0]
     said = [*runs.alone[manner], *runs.together[manner]]
     assert [one.code for one in said] == [0] * (1 + ranks), said[1].err

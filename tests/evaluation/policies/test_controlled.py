@@ -73,14 +73,6 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says():
     assert np.mean(covered) >= 0.88
 
 
-def test_rows_of_one_prompt_are_no_further_evidence():
-    duels = drawn(0.3, 1.0, prompts=150)
-    once, thrice = (length_controlled_win_rate(some, DRAWS).value for some in (duels, duels * 3))
-    ends = (once.value, once.low, once.high)
-    assert (thrice.value, thrice.low, thrice.high) == pytest.approx(ends, abs=1e-9)
-    assert (thrice.n, thrice.prompts) == (450, 150)
-
-
 def test_pairs_that_share_a_prompt_widen_the_interval():
     duels = drawn(0.3, 1.0, prompts=100, each=6, seed=3)
     alone = [replace(one, prompt=f"{n}") for n, one in enumerate(duels)]

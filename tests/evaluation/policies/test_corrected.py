@@ -165,13 +165,19 @@ def test_labels_are_matched_by_words_and_means_taken(tmp_path):
     assert sample.notes == ("1 of 4 rows left out, which a score chose (certain)",)
 
 
-def compared(folder: Path, capsys, *options: object, code: int = 0):
-    """Two tiny policies by a judge that likes what comes first in the alphabet; a longer answer is better."""
+def compared(folder: Path, capsys, *options: object, code: int = 0, policies: int = 2):
+    """Tiny policies by a judge that likes what comes first in the alphabet; a longer answer is better."""
     (folder / "prompts.jsonl").write_text("".join(f'{{"prompt": "w{n} w9"}}\n' for n in range(60)))
     (folder / "mine.py").write_text(
         "def early(first, second):\n    return 'first' if first < second else 'second'\n"
     )
-    words = [policy(folder, 0), policy(folder, 1), "--prompts", folder / "prompts.jsonl", "--max-tokens", 6]
+    words = [
+        *(policy(folder, seed) for seed in range(policies)),
+        "--prompts",
+        folder / "prompts.jsonl",
+        "--max-tokens",
+        6,
+    ]
     words += ["--judge", f"{folder / 'mine.py'}:early", "--bootstrap", 50, "--device", "cpu", *options]
     assert main(["eval", "policy", *map(str, words)]) == code
     return capsys.readouterr()
@@ -197,3 +203,24 @@ def test_a_win_rate_is_corrected_by_labels_of_its_own_answers(tmp_path: Path, ca
     (tmp_path / "few.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:5]))
     refused = compared(tmp_path, capsys, "--people", tmp_path / "few.jsonl", code=2)
     assert "fewer than 20 prompts" in refused.err
+
+
+def test_ratings_are_of_corrected_win_rates_where_all_are_and_else_say_so(tmp_path: Path, capsys):
+    said = compared(tmp_path, capsys, "--out", tmp_path / "raw", policies=3).out
+    assert "ratings are of raw verdicts" in " ".join(said.split())
+    raw = read_policy_evaluation(tmp_path / "raw")
+    rows = [
+        # People like the reference's answers, whatever the judge says.
+        {"prompt": each.prompt, "chosen": each.answers[0].text, "rejected": other.text}
+        for each in raw.all_answers
+        for other in each.answers[1:]
+        if len({each.answers[0].text.strip(), other.text.strip(), ""}) == 3
+    ]
+    rows = [{**row, "probability": 0.9 - 0.6 * (n % 3 == 0)} for n, row in enumerate(rows)]
+    (tmp_path / "people.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:90]))
+    options = ("--people", tmp_path / "people.jsonl", "--out", tmp_path / "e")
+    said = " ".join(compared(tmp_path, capsys, *options, policies=3).out.split())
+    assert "ratings are of corrected win rates; of raw verdicts they are: policy-1 " in said
+    by_name = {each.name: each.elo for each in read_policy_evaluation(tmp_path / "e").ratings}
+    assert max(by_name, key=lambda name: by_name[name]) == "policy-0"
+    assert max(raw.ratings, key=lambda each: each.elo).name == "policy-2"

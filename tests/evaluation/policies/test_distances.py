@@ -6,6 +6,7 @@ from math import exp, sqrt
 import numpy as np
 import pytest
 
+from examples.proofs.claims.optimum import best_of_n_exact_kl
 from plaudit.data.records import Message
 from plaudit.evaluation.policies.evaluate import EvaluationSettings, evaluate_policies
 from plaudit.evaluation.policies.generate import (
@@ -15,9 +16,7 @@ from plaudit.evaluation.policies.generate import (
     load_policy_folder,
 )
 from plaudit.evaluation.policies.kl import CompletionScore, estimate_kl, mean_entropy, score_rollouts
-from plaudit.evaluation.reward_models.accuracy import best_of_n_exact_kl
 from plaudit.evaluation.stats import Resampling
-from plaudit.lab.proofs.exact import make_language
 from plaudit.rollouts.sampler import SamplingSettings
 from tests.evaluation.policies.tiny import ASKED, all_answers, as_rollout, chances, policy, prompts
 from tests.models.reward_zoo import encoder_of
@@ -109,23 +108,6 @@ def test_a_policy_is_no_way_from_itself_and_tokens_weigh_alike():
     assert mean_entropy(mine, RESAMPLING).value == 7 / 4
 
 
-def test_the_kl_of_best_of_n_is_exact_where_answers_can_be_written_out():
-    chance = np.random.default_rng(0)
-    p_Y, reward_Y = chance.dirichlet(np.ones(6)), np.array([0.0, 1.0, 1.0, 2.0, 2.0, 2.0])
-    for n in (1, 2, 5):
-        drawn_SN = chance.choice(6, size=(200_000, n), p=p_Y)
-        best_S = drawn_SN[
-            np.arange(len(drawn_SN)), (reward_Y[drawn_SN] + 1e-6 * chance.random(drawn_SN.shape)).argmax(1)
-        ]
-        q_Y = np.bincount(best_S, minlength=6) / len(best_S)
-        known = float((q_Y[q_Y > 0] * np.log(q_Y[q_Y > 0] / p_Y[q_Y > 0])).sum())
-        assert best_of_n_exact_kl(p_Y, reward_Y, n) == pytest.approx(known, abs=3e-3)
-        assert best_of_n_exact_kl(p_Y, reward_Y, n) <= np.log(n) - (n - 1) / n + 1e-12
-    spoken = make_language(seed=3)
-    for p_Y, reward_Y in zip(spoken.ref_logp_PY.exp().numpy(), spoken.reward_PY.numpy().round(), strict=True):
-        # Of every pair of draws the better one, or one of the two by a coin.
-        best_Y = 2 * p_Y * ((np.sign(reward_Y[:, None] - reward_Y) / 2 + 0.5) @ p_Y)
-        known = float((best_Y * np.log(best_Y / p_Y))[best_Y > 0].sum())
-        assert best_of_n_exact_kl(p_Y, reward_Y, 2) == pytest.approx(known, abs=1e-12)
+def test_chances_that_do_not_add_up_have_no_kl_of_best_of_n():
     with pytest.raises(ValueError, match="add up to"):
         best_of_n_exact_kl(np.array([0.5]), np.array([1.0]), 2)

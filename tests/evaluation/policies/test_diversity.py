@@ -9,7 +9,6 @@ from plaudit.evaluation.policies.diversity import (
     common_word_count,
     measure_diversity,
     sentence_bleu,
-    split_words,
 )
 
 WORDS = [f"w{n}" for n in range(12)]
@@ -34,18 +33,6 @@ def test_every_figure_by_hand():
     across = [sentence_bleu(x.split(), y.split()) for x in cut[0] for y in cut[1]]
     assert found.self_bleu == pytest.approx(np.mean(across))
     within = [sentence_bleu(one.split(), other.split()) for one, other in cut]
-    assert found.self_bleu_within == pytest.approx(np.mean(within))
-
-
-def test_self_bleu_is_the_mean_of_all_pairs():
-    said = spoken()
-    found = measure_diversity(said, 5)
-    cut = {q: [split_words(text)[:5] for text in some] for q, some in said.items()}
-    across = [sentence_bleu(a, b) for p in cut for q in cut if p != q for a in cut[p] for b in cut[q]]
-    within = [
-        sentence_bleu(some[i], some[j]) for some in cut.values() for i in range(3) for j in range(3) if i != j
-    ]
-    assert found.self_bleu == pytest.approx(np.mean(across))
     assert found.self_bleu_within == pytest.approx(np.mean(within))
 
 

@@ -71,20 +71,6 @@ def test_the_interval_is_the_same_for_the_same_seed_and_wider_for_clustered_pair
     assert clustered.high - clustered.low > 1.7 * (alone.high - alone.low)  # √5 = 2.2 in the limit
 
 
-def test_the_interval_covers_the_truth_as_often_as_it_says():
-    """Prompts of 1 to 4 pairs whose difficulty they share: 95 % of the intervals hold the true share."""
-    chance = np.random.default_rng(5)
-    held = 0
-    for trial in range(300):
-        difficulty_P = chance.beta(4, 2, size=80)
-        size_P = chance.integers(1, 5, size=80)
-        prompt_B = np.repeat(np.arange(80), size_P)
-        part_B = (chance.random(len(prompt_B)) < difficulty_P[prompt_B]).astype(float)
-        found = bootstrap_mean(part_B, prompt_B, Resampling(times=300, seed=trial))
-        held += found.low <= 2 / 3 <= found.high
-    assert 0.90 <= held / 300 <= 0.985
-
-
 def test_all_right_is_not_called_certain_and_of_one_prompt_or_draw_there_is_no_interval():
     all_right = bootstrap_mean(np.ones(40), np.arange(40), DRAWS)
     # Wilson's lower bound of 40 of 40.

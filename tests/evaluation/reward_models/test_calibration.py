@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from sklearn.calibration import calibration_curve
-from sklearn.metrics import brier_score_loss, log_loss
 
 from plaudit.evaluation.reward_models.accuracy import margin_histogram, reward_calibration
 from plaudit.evaluation.reward_models.pairs import PairColumns
@@ -47,16 +46,6 @@ def test_two_bins_by_hand():
     ]
     assert found.ece_mass == pytest.approx((2 * 0.4 + 2 * 0.3) / 4)
     assert found.ece_width == pytest.approx(found.ece_mass)
-
-
-def test_soft_labels_agree_with_weighted_rows_in_scikit_learn():
-    chance = np.random.default_rng(4)
-    gap_B, soft_B = chance.normal(size=80), chance.choice([0.1, 0.3, 0.75, 1.0], size=80)
-    found = reward_calibration(table(gap_B, soft_B))
-    q_B = np.tile(1 / (1 + np.exp(-gap_B)), 2)
-    won_B, weight_B = np.repeat([1, 0], 80), np.concatenate([soft_B, 1 - soft_B])
-    assert found.log_loss == pytest.approx(log_loss(won_B, q_B, sample_weight=weight_B))
-    assert found.brier == pytest.approx(brier_score_loss(won_B, q_B, sample_weight=weight_B))
 
 
 @pytest.mark.parametrize(("strategy", "name"), [("quantile", "by_mass"), ("uniform", "by_width")])

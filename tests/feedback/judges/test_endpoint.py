@@ -106,7 +106,7 @@ def test_an_answer_that_gives_orders_decides_nothing(tmp_path, attack):
     ],
 )
 def test_only_the_last_verdict_between_the_right_delimiters_counts(reply, word):
-    assert parse_verdict(reply, "7f") == word
+    assert parse_verdict(reply, "7f", ("A", "B", "tie", "refuse"))[0] == word
 
 
 def test_refusals_and_nonsense_are_no_verdict_and_told_apart(tmp_path):

@@ -169,7 +169,7 @@ def test_another_helper_is_one_word_also_of_the_pipeline_as_it_was_written_down(
         ({"by": "model:$sft,hwo=letter"}, "nothing is called hwo; did you mean how?"),
         ({"by": "openai:http://127.0.0.1:1/v1"}, "name the model behind a #"),
         ({"data": "$helper"}, "data: $helper is who judges, revises and attacks: by takes it"),
-        ({"how": "$helper"}, "how: expected one of verdict, letter, reasons, points, answer or none"),
+        ({"how": "$helper"}, "how: expected one of verdict, letter, reasons, grade, points, answer or none"),
         ({"price": "$helper"}, "price: takes no stage's result, and $helper stands there"),
         ({"principles": 0}, "principles=0: ours has 16; give 1 to 16, or all"),
         ({"principles": "few"}, "principles: expected a whole number or one of all, got 'few'"),

@@ -75,9 +75,7 @@ MOMENTS: list[Callable[[Path], Moment]] = [
 
 
 @pytest.mark.slow
-def test_it_is_killed_at_every_step_between_rounds_and_inside_them(
-    toy: Toy, undisturbed: dict[str, Path], tmp_path: Path
-) -> None:
+def test_it_is_killed_at_every_step_between_rounds_and_inside_them(toy, undisturbed, tmp_path):
     out = tmp_path / "loop"
     again = command("rejection", toy, out)
     killed = [Command(again).kill_when(moment(out)).code for moment in MOMENTS]
@@ -138,9 +136,7 @@ def test_answers_come_back_as_they_were_said_whatever_is_in_them(tmp_path: Path)
     assert tuple((one.text, one.score) for one in first) == tuple(zip(texts, group.scores, strict=True))
 
 
-def test_two_processes_draw_their_shares_and_the_same_answers(
-    toy: Toy, undisturbed: dict[str, Path], tmp_path: Path
-) -> None:
+def test_two_processes_draw_their_shares_and_the_same_answers(toy, undisturbed, tmp_path):
     words = command("iterated", toy, tmp_path / "loop", "--loop.rounds", 1)
     run = Run(arguments=tuple(map(str, words)), environment={})
     ranks = run_all({"loop": run}, tmp_path, ranks=2)["loop"]
@@ -171,15 +167,11 @@ def test_the_seed_alone_decides_what_is_drawn(toy: Toy, undisturbed: dict[str, P
         (("--learning-rate", 0.5), "learning_rate: 0.003 → 0.5"),
     ],
 )
-def test_other_settings_are_refused(
-    toy: Toy, undisturbed: dict[str, Path], more: tuple[object, ...], words: str
-) -> None:
+def test_other_settings_are_refused(toy, undisturbed, more, words):
     assert words in refused(*command("rejection", toy, undisturbed["rejection"], *more))
 
 
-def test_another_loop_and_other_prompts_are_refused(
-    toy: Toy, undisturbed: dict[str, Path], tmp_path: Path
-) -> None:
+def test_another_loop_and_other_prompts_are_refused(toy, undisturbed, tmp_path):
     said = refused(*command("best-of-n", toy, undisturbed["rejection"], "--loop.rounds", 2))
     assert "method: rejection → best-of-n" in said
     out, own = tmp_path / "loop", tmp_path / "prompts.jsonl"

@@ -101,9 +101,7 @@ def loops(tmp_path_factory: pytest.TempPathFactory) -> Loops:
     return Loops(tmp_path_factory.mktemp("loops"))
 
 
-def test_answers_are_drawn_in_the_numbers_of_the_run_and_what_is_slow_is_said(
-    loops: Loops, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_answers_are_drawn_in_the_numbers_of_the_run_and_what_is_slow_is_said(loops, monkeypatch, capsys):
     monkeypatch.setattr(local.decode, "fastest_decoder", lambda _: (CachedDecoder, "it is of its own kind"))
     config = SftConfig(model=loops.toy.model, data=loops.toy.data, out=loops.folder, dtype="bfloat16")
     ranks = single_process("cpu")
@@ -162,13 +160,6 @@ def test_rejection_comes_to_say_what_is_rewarded(loops: Loops) -> None:
     means = [one["mean"] for one in lines(out / "rounds.jsonl")]
     assert means[-1] > means[0] + 0.2
     assert {one["kl_bound"] for one in lines(out / "rounds.jsonl")} == {math.log(4) - 3 / 4}
-
-
-@pytest.mark.slow
-def test_pairs_come_to_say_it_too(loops: Loops) -> None:
-    out = loops.run("pairs", "iterated", "--learning-rate", 0.001, "--steps", 20)
-    means = [one["mean"] for one in lines(out / "rounds.jsonl")]
-    assert means[-1] > means[0] + 0.1
 
 
 def test_rounds_ask_as_their_model_was_trained(loops: Loops, tmp_path: Path) -> None:
@@ -274,9 +265,7 @@ def test_of_equal_answers_only_the_first_is_kept_when_asked_for(loops: Loops) ->
         ("rejection", ("--held-out", 0, "--keep.use-best"), "needs held-out rows"),
     ],
 )
-def test_what_cannot_work_is_refused_before_anything_is_drawn(
-    loops: Loops, name: str, more: tuple[object, ...], words: str
-) -> None:
+def test_what_cannot_work_is_refused_before_anything_is_drawn(loops, name, more, words):
     label = f"refused-{name}-{'-'.join(map(str, more))}"
     assert words in loops.refused(label, name, *more)
     assert not (loops.folder / label / "rounds" / "1" / "answers.jsonl").exists()
@@ -297,9 +286,7 @@ def test_what_cannot_work_is_refused_before_anything_is_drawn(
         ("rejection", ("--sampling.max-tokens", 1), "every one of the 64 answers that has a verdict is cut"),
     ],
 )
-def test_what_came_to_nothing_is_told_with_its_figures(
-    loops: Loops, name: str, more: tuple[object, ...], words: str
-) -> None:
+def test_what_came_to_nothing_is_told_with_its_figures(loops, name, more, words):
     own = {"flat": f"{loops.folder / 'mine.py'}:flat", "silent": f"{loops.folder / 'mine.py'}:silent"}
     given = [own.get(str(one), one) for one in more]
     out = loops.folder / f"nothing-{name}-{more[-1]}"

@@ -232,9 +232,7 @@ def files_of(out: Path, *rounds: int) -> Mapping[str, bytes]:
 
 
 @pytest.mark.slow
-def test_labels_that_are_revised_after_their_round_change_nothing_of_it(
-    toy: Toy, learnt: Kept, tmp_path: Path
-) -> None:
+def test_labels_that_are_revised_after_their_round_change_nothing_of_it(toy, learnt, tmp_path):
     out = learnt.back()
     assert learnt.went.code == 3
     before = files_of(out, 1)
@@ -251,9 +249,7 @@ def test_labels_that_are_revised_after_their_round_change_nothing_of_it(
 
 
 @pytest.mark.slow
-def test_labels_that_are_revised_before_their_round_is_read_are_learnt(
-    toy: Toy, waiting: Kept, tmp_path: Path
-) -> None:
+def test_labels_that_are_revised_before_their_round_is_read_are_learnt(toy, waiting, tmp_path):
     out = waiting.back()
     let_answer(store_of(out), "rlhf", lambda shown: {"strength": -1})
     with closing(open_store(store_of(out))) as store:
@@ -268,18 +264,14 @@ def test_labels_that_are_revised_before_their_round_is_read_are_learnt(
 
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", ["comparisons.jsonl", "comparisons.snapshot.json", "train.jsonl"])
-def test_files_of_a_round_that_was_learnt_are_refused_when_they_were_edited(
-    toy: Toy, learnt: Kept, tmp_path: Path, name: str
-) -> None:
+def test_files_of_a_round_that_was_learnt_are_refused_when_they_were_edited(toy, learnt, tmp_path, name):
     out = learnt.back()
     path = out / "rounds" / "1" / name
     path.write_bytes(path.read_bytes() + b"\n")
     assert f"{name}: it is not as round 1 has left it" in refused(toy, out, *PEOPLE).words
 
 
-def test_answers_that_were_edited_while_they_waited_are_refused(
-    toy: Toy, waiting: Kept, tmp_path: Path
-) -> None:
+def test_answers_that_were_edited_while_they_waited_are_refused(toy, waiting, tmp_path):
     out = waiting.back()
     answers = out / "rounds" / "1" / "answers.jsonl"
     answers.write_bytes(answers.read_bytes().replace(b"w33", b"w34"))
@@ -368,9 +360,7 @@ def test_a_store_that_moved_is_named_by_the_same_command(toy: Toy, waiting: Kept
     assert f"of {moved}." in went.words
 
 
-def test_when_nothing_can_be_said_of_any_pair_nothing_is_learnt(
-    toy: Toy, waiting: Kept, tmp_path: Path
-) -> None:
+def test_when_nothing_can_be_said_of_any_pair_nothing_is_learnt(toy, waiting, tmp_path):
     out = waiting.back()
     let_answer(store_of(out), "rlhf", lambda shown: {"none": True})
     went = refused(toy, out, *PEOPLE)
@@ -378,9 +368,7 @@ def test_when_nothing_can_be_said_of_any_pair_nothing_is_learnt(
     assert not went.part(1, "reward").exists()
 
 
-def test_a_project_that_asks_for_something_else_is_refused_before_anything_is_drawn(
-    toy: Toy, tmp_path: Path
-) -> None:
+def test_a_project_that_asks_for_something_else_is_refused_before_anything_is_drawn(toy, tmp_path):
     shared = tmp_path / "shared.db"
     with closing(open_store(shared, create=True)) as store:
         store.write(set_project, Project(name="rlhf", ask="rank"), actor="o1")
@@ -394,9 +382,7 @@ def test_a_store_is_named_only_where_people_compare(toy: Toy, tmp_path: Path) ->
     assert "loop.store is where people compare" in went.words
 
 
-def test_without_its_packages_it_says_what_to_install(
-    toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_its_packages_it_says_what_to_install(toy, tmp_path, monkeypatch):
     monkeypatch.setattr("plaudit.collect.waiting.find_spec", lambda name: None)
     went = refused(toy, tmp_path / "run", *PEOPLE)
     assert 'pip install "plaudit[collect]"' in went.words

@@ -41,9 +41,7 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
         (("--loop.choose", "bald", "--loop.most", 4), "compares the members of an ensemble"),
     ],
 )
-def test_what_cannot_work_is_refused_before_anything_is_drawn(
-    toy: Toy, tmp_path: Path, more: tuple[object, ...], words: str
-) -> None:
+def test_what_cannot_work_is_refused_before_anything_is_drawn(toy, tmp_path, more, words):
     went = refused(toy, tmp_path / "run", *more)
     assert words in went.words
     assert not went.part(1, "answers.jsonl").exists()

@@ -238,9 +238,7 @@ def fuller_judge(body: dict[str, Any], number: int) -> tuple[int, bytes]:
 
 
 @pytest.mark.slow
-def test_a_judge_on_a_server_compares_in_both_orders(
-    toy: Toy, three: Went, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_judge_on_a_server_compares_in_both_orders(toy, three, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with serving(fuller_judge) as server:
         word = f"openai:{server.url.removesuffix('/score')}/v1#fuller"
@@ -255,9 +253,7 @@ def test_a_judge_on_a_server_compares_in_both_orders(
     assert went.figures[0]["unjudged"] == len(mine) - len(judged) > 0
 
 
-def test_a_judge_that_is_down_ends_the_loop_in_words(
-    toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_judge_that_is_down_ends_the_loop_in_words(toy, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with serving(lambda body, number: (403, b"no")) as server:
         word = f"openai:{server.url.removesuffix('/score')}/v1#fuller"

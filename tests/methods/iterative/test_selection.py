@@ -28,9 +28,7 @@ def picks_of(name: str, row: TaskScores) -> algorithms.Selection:
 @pytest.mark.one_in(5)
 @given(row=ROW)
 @pytest.mark.parametrize("name", algorithms.ITERATIVE_ALGORITHMS)
-def test_what_has_no_verdict_is_never_chosen_and_better_stands_before_worse(
-    name: str, row: TaskScores
-) -> None:
+def test_what_has_no_verdict_is_never_chosen_and_better_stands_before_worse(name, row):
     width = 2 if algorithms.ITERATIVE_ALGORITHMS[name].pairs else 1
     for pick in picks_of(name, row):
         scores = [row[place] for place in pick]

@@ -46,7 +46,8 @@ def watched(toy: Toy) -> tuple[object, ...]:
         {"prompt": row["prompt"], "chosen": "the cat sat.", "rejected": row["completion"]}
         for row in demonstrations(6)
     ]
-    people = write_rows(home / "people.jsonl", rows)
+    # What a score chose says nothing of other pairs.
+    people = write_rows(home / "people.jsonl", [*rows, rows[0] | {"method": "certain"}])
     asked = [{"prompt": f"held {row['prompt']}"} for row in demonstrations(12)]
     held_out = write_rows(home / "held-out.jsonl", asked)
     return (
@@ -85,9 +86,7 @@ def own_points(folder: Path, prompt: str, answer: str) -> float:
     return float(sum(n * share for n, share in enumerate(shares, 1)))
 
 
-def test_each_round_is_scored_by_the_newest_model_and_pairs_are_its_best_against_its_worst(
-    toy: Toy, undisturbed: tuple[Path, str]
-) -> None:
+def test_each_round_is_scored_by_the_newest_model_and_pairs_are_its_best_against_its_worst(toy, undisturbed):
     out, _ = undisturbed
     for number, judge in ((1, toy.model), (2, out / "rounds" / "1" / "run" / "model")):
         expected: dict[str, tuple[str, str]] = {}
@@ -106,9 +105,7 @@ def test_each_round_is_scored_by_the_newest_model_and_pairs_are_its_best_against
         assert found
 
 
-def test_every_round_says_what_its_model_is_worth_as_a_judge_and_by_a_held_out_judge(
-    undisturbed: tuple[Path, str],
-) -> None:
+def test_every_round_says_what_its_model_is_worth_as_a_judge_and_by_a_held_out_judge(undisturbed):
     out, said = undisturbed
     start, *rounds = lines(out / "rounds.jsonl")
     assert [one["round"] for one in (start, *rounds)] == [0, 1, 2]
@@ -134,9 +131,7 @@ def kept(out: Path) -> dict[str, bytes]:
     return {name: (out / name).read_bytes() for name in (*names, "rounds.jsonl")}
 
 
-def test_a_loop_that_is_killed_anywhere_ends_with_the_same_bits(
-    toy: Toy, watched: tuple[object, ...], undisturbed: tuple[Path, str], tmp_path: Path
-) -> None:
+def test_a_loop_that_is_killed_anywhere_ends_with_the_same_bits(toy, watched, undisturbed, tmp_path):
     out = tmp_path / "loop"
     again = command("self-rewarding", toy, out, *OWN, *watched)
     moments = (
@@ -164,9 +159,7 @@ def test_a_measure_that_was_edited_is_refused(toy: Toy, watched: tuple[object, .
 
 
 @pytest.mark.parametrize("on_fall", ["stop", pytest.param("go-on", marks=pytest.mark.slow)])
-def test_a_fall_ends_the_loop_with_the_best_rounds_model(
-    toy: Toy, watched: tuple[object, ...], tmp_path: Path, on_fall: str
-) -> None:
+def test_a_fall_ends_the_loop_with_the_best_rounds_model(toy, watched, tmp_path, on_fall):
     (tmp_path / "mine.py").write_text(FALLING)
     out = tmp_path / "loop"
     more = (*watched, "--loop.held-out-judge", f"{tmp_path / 'mine.py'}:falls", "--loop.on-fall", on_fall)
@@ -185,9 +178,7 @@ def test_a_fall_ends_the_loop_with_the_best_rounds_model(
     assert "this loop is finished" in " ".join(plaudit(*again).err.split())
 
 
-def test_two_processes_measure_once_and_end_together(
-    toy: Toy, watched: tuple[object, ...], undisturbed: tuple[Path, str], tmp_path: Path
-) -> None:
+def test_two_processes_measure_once_and_end_together(toy, watched, undisturbed, tmp_path):
     words = command("self-rewarding", toy, tmp_path / "loop", *OWN, *watched)
     run = Run(arguments=tuple(map(str, words)), environment={})
     ranks = run_all({"loop": run}, tmp_path, ranks=2)["loop"]
@@ -203,16 +194,17 @@ def refused_at_once(toy: Toy, out: Path, name: str, *more: object) -> str:
     return said
 
 
-def test_what_cannot_judge_itself_is_refused_before_anything_is_drawn(
-    toy: Toy, watched: tuple[object, ...], tmp_path: Path
-) -> None:
+def test_what_cannot_judge_itself_is_refused_before_anything_is_drawn(toy, watched, tmp_path):
     other = ("--reward", "length:1-7")
+    row = {"prompt": "p", "chosen": "a", "rejected": "b", "method": "certain"}
+    chosen = write_rows(tmp_path / "chosen.jsonl", [row])
     cases: list[tuple[str, tuple[Any, ...]]] = [
         ("`plaudit train iterated`", other),
         ("draw 2 or more", ("--reward", "self", "--loop.answers", 1)),
         ("by points or by letters", ("--reward", "self,how=verdict")),
         ("nothing is called point; did you mean points", ("--reward", "self,point=5")),
         ("points 2 to 9", ("--reward", "self,points=12")),
+        ("(certain) and carries no chance", ("--reward", "self", *watched, "--loop.people", chosen)),
         ("go together", ("--reward", "self", "--loop.held-out-judge", "length:1-7")),
         (
             "8 of 8 prompts are among those of",

@@ -51,9 +51,7 @@ def undisturbed(toy: Toy, home: Path, held_out: Path) -> Path:
     return out
 
 
-def test_rows_are_each_demonstration_against_each_of_the_newest_models_other_answers(
-    toy: Toy, undisturbed: Path
-) -> None:
+def test_rows_are_each_demonstration_against_each_of_the_newest_models_other_answers(toy, undisturbed):
     written = {f"{toy.data}:{n}": row["completion"] for n, row in enumerate(lines(toy.data), 1)}
     figures = lines(undisturbed / "rounds.jsonl")
     for number, one in enumerate(figures, 1):
@@ -121,9 +119,7 @@ def test_a_demonstration_gains_on_what_the_model_said_before(undisturbed: Path) 
     assert lead(undisturbed / "model") > lead(undisturbed / "rounds" / "1" / "run" / "model") + 1
 
 
-def test_a_killed_loop_ends_with_the_same_bits(
-    toy: Toy, held_out: Path, undisturbed: Path, tmp_path: Path
-) -> None:
+def test_a_killed_loop_ends_with_the_same_bits(toy, held_out, undisturbed, tmp_path):
     out = tmp_path / "loop"
     again = command("spin", toy, out, *OWN, "--held-out", held_out)
     moments = ("rounds/1/answers.jsonl", "rounds/1/run/summary.json", "rounds/2/rows.jsonl")

@@ -12,7 +12,6 @@ from plaudit.errors import UserError
 from plaudit.methods.policy.collect import score_groups
 from plaudit.methods.policy.config import ProcessSettings, ShapeSettings
 from plaudit.methods.policy.held_out import MAX_ROLLOUT_TOKENS, RolloutTrial
-from plaudit.methods.policy.row import AdvantageInputs
 from plaudit.methods.policy.shaping import ProcessReward
 from plaudit.rewards.base import RewardTraits, TaskScores, compares_answers
 from plaudit.rewards.combine.cascade import ScoresWithParts
@@ -40,16 +39,6 @@ def test_the_running_mean_is_that_of_shaped_scores() -> None:
     total = 5 + sum(len(example.completions) for example in now.examples)
     wanted = EARLIER + (now.mean_score - EARLIER) * (total - 5) / total
     assert one.rounds.memory.mean_score == pytest.approx(wanted)
-
-
-def test_the_first_round_is_measured_against_its_own_mean() -> None:
-    one = scene("reinforce", policy={"divergence": "none"})
-    one.rounds.memory.mean_score, one.rounds.memory.score_count = 0.0, 0
-    advantage_NT, _ = whole(one)
-    score_N = whole(scene("reinforce", policy={"divergence": "none"}))[0][:, 0] + EARLIER
-    # A mean that holds an answer's own score would make its advantage smaller, by (n - 1) / n.
-    share = len(score_N) / (len(score_N) - 1)
-    assert advantage_NT[:, 0].tolist() == pytest.approx((share * (score_N - score_N.mean())).tolist())
 
 
 def test_the_likeliest_answer_is_shaped_like_the_others() -> None:
@@ -124,16 +113,6 @@ def test_a_first_round_without_a_verdict_ends_it_at_once() -> None:
 
 
 @pytest.mark.slow
-def test_the_penaltys_coefficient_is_told(tmp_path) -> None:
-    went = well(make_place(tmp_path), "ppo-penalty", "out", "--rounds", 3, "--update-epochs", 2)
-    told = went.figures("penalty_coef")
-    assert told[0] == told[1] == 1.0
-    assert told[-1] in (0.25, 0.5, 1.0, 2.0, 4.0)
-    assert told[-1] != 1.0 or told[2] != 1.0
-    assert set(went.figures("kl_coef")) == {0.05}
-
-
-@pytest.mark.slow
 def test_a_following_reference_moves_though_rounds_end_early(tmp_path) -> None:
     place = make_place(tmp_path)
     usual = ("--update-epochs", 4, "--target-kl", 1e-5, "--rounds", 3, "--reference.kind", "average")
@@ -142,25 +121,6 @@ def test_a_following_reference_moves_though_rounds_end_early(tmp_path) -> None:
     assert len(kls) == 3
     # The reference has become the policy that each round begins with.
     assert all(abs(kl) < 1e-5 for kl in kls)
-
-
-def test_facts_pay_the_kl_of_whole_answers() -> None:
-    mask = torch.tensor([[True, True]])
-    facts = AdvantageInputs(
-        score_N=torch.tensor([1.0]),
-        kl_NT=torch.tensor([[0.5, 1.5]]),
-        kl_coefficient=0.25,
-        value_NT=torch.zeros(1, 2),
-        rival_N=torch.zeros(1),
-        mean_score=0.0,
-        mask_NT=mask,
-        group_N=torch.tensor([0]),
-        finished_N=torch.tensor([True]),
-        paid_NT=torch.tensor([[0.75, 0.0]]),
-        end_NT=mask,
-    )
-    assert facts.reward_N.item() == pytest.approx(0.5)
-    assert facts.final_payment_N.item() == pytest.approx(0.25)
 
 
 class Asked:

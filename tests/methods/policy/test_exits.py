@@ -98,9 +98,7 @@ def test_a_reward_may_end_a_process_of_its_own(place: Place) -> None:
 
 
 @pytest.mark.parametrize("environment", ["before", "within"])
-def test_an_environment_that_ends_the_program(
-    place: Place, environment: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_environment_that_ends_the_program(place, environment, capsys):
     word = f"{place.folder / 'own.py'}:{environment}"
     assert main(command(place, "grpo", f"out-{environment}", "--environment", word)) == 2
     assert f"own.py:{environment}, prompt" in (said := capsys.readouterr().err)

@@ -72,7 +72,6 @@ def test_a_step_is_that_of_the_paper_worked_out_answer_by_answer(tmp_path: Path,
             weight.mul_(0.9)
     how = GrpoSettings(steps=1, prompts=3, group=4, inner=inner, learning_rate=0.02, beta=0.3, sampling=SHORT)
     [told] = grpo_by_hand(mine, reference, encoder, PROMPTS, W33, how)
-
     chosen = torch.randperm(len(PROMPTS), generator=torch.Generator().manual_seed(0))[:3]
     asked = [PROMPTS[p].prompt for p in chosen]
     groups = answered(LocalSampler.from_policy(other, encoder), asked, SHORT, n=4)
@@ -120,9 +119,7 @@ def test_settings_that_would_teach_nothing_are_refused() -> None:
 
 
 @pytest.mark.parametrize("inner", [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_the_page_and_the_trainer_make_the_same_policy(
-    device: torch.device, tmp_path: Path, inner: int
-) -> None:
+def test_the_page_and_the_trainer_make_the_same_policy(device, tmp_path, inner):
     """The page is worked through on the CPU, wherever the trainer is: the answers too are the same ones."""
     place = make_place(tmp_path)
     policy, reference, encoder = parts(place.model, torch.float64)

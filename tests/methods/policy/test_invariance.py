@@ -100,7 +100,6 @@ def test_two_ranks_make_the_same_round_and_the_same_gradient(name: str) -> None:
     one = scene(name)
     wanted = learnt(one, one.second_move())
     meeting, cpu = Meeting(), torch.device("cpu")
-
     both = [
         scene(name, ranks=Thread(rank=rank, world_size=2, device=cpu, meeting=meeting), tokens_at_once=45)
         for rank in (0, 1)

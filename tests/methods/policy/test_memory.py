@@ -13,7 +13,7 @@ from plaudit.methods.policy.collect import ScoredGroup
 from plaudit.methods.policy.config import ShapeSettings
 from plaudit.rollouts.sampler import Answer, Rollout
 from plaudit.tokens.prompts import EncodedPrompt
-from tests.methods.policy.commands import make_place, refused, well
+from tests.methods.policy.commands import make_place, refused
 from tests.methods.policy.pieces import Scene, learnt, scene
 
 QUESTIONS = [EncodedPrompt(text=f"w{n}", prompt=(1, n), origin=f"p:{n}") for n in range(12)]
@@ -164,17 +164,6 @@ def test_the_first_round_of_reinforce_is_measured_against_its_other_answers() ->
         others = [other for m, other in enumerate(scores) if m != n]
         assert found[n] == pytest.approx(score - sum(others) / len(others), abs=1e-12)
     assert one.rounds.memory.mean_score == pytest.approx(sum(scores) / len(scores))
-
-
-@pytest.mark.slow
-def test_in_a_run_old_answers_have_their_share(tmp_path) -> None:
-    went = well(
-        make_place(tmp_path), "grpo", "out", "--rounds", 5, "--draw.replay", 0.4, "--draw.max-staleness", 2
-    )
-    shares = went.figures("frac_replayed")
-    assert shares[0] == 0
-    assert shares[-1] == pytest.approx(0.4, abs=0.1)
-    assert max(went.figures("sampling_logp_diff_mean")) < 1e-4
 
 
 def test_replay_is_refused_where_answers_are_measured_against_the_likeliest_one(tmp_path) -> None:

@@ -46,9 +46,7 @@ def parts(folder: Path, dtype: torch.dtype) -> tuple[Policy, Policy, RewardModel
 
 
 @pytest.mark.one_in(2)
-def test_the_page_and_the_trainer_make_the_same_policy_and_critic(
-    device: torch.device, tmp_path: Path
-) -> None:
+def test_the_page_and_the_trainer_make_the_same_policy_and_critic(device, tmp_path):
     """The page is worked through on the CPU, wherever the trainer is: the answers too are the same ones."""
     close = 1e-6 * WIDER[device.type]
     place = make_place(tmp_path)

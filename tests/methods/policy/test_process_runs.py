@@ -99,9 +99,7 @@ def words(place: Place, manner: str, out: str) -> tuple[object, ...]:
 @pytest.mark.parametrize(
     "manner", ["ppo", *(pytest.param(name, marks=pytest.mark.slow) for name in ("replay", "unlike"))]
 )
-def test_a_run_that_was_stopped_in_the_middle_of_a_round_ends_as_if_it_had_not(
-    place: Place, manner: str
-) -> None:
+def test_a_run_that_was_stopped_in_the_middle_of_a_round_ends_as_if_it_had_not(place, manner):
     whole = well(*words(place, manner, "whole"))  # pyright: ignore[reportArgumentType]
     inner = len(whole.lines) // 3
     run = words(place, manner, "stopped")
@@ -131,9 +129,7 @@ def test_two_ranks_learn_what_one_process_learns(place: Place) -> None:
 
 
 @pytest.mark.slow
-def test_a_process_reward_models_folder_pays_steps_and_the_outcome_is_paid_beside(
-    place: Place, tmp_path: Path
-) -> None:
+def test_a_process_reward_models_folder_pays_steps_and_the_outcome_is_paid_beside(place, tmp_path):
     model, steps = scorer_folder(tmp_path), tmp_path / "steps"
     assert main(["combine", "steps", str(model), "--reading", "min", "--out", str(steps)]) == 0
     asked = [{"prompt": [{"role": "user", "content": f"w{n} w{n + 1}"}]} for n in range(10, 26)]

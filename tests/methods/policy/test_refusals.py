@@ -59,9 +59,7 @@ def test_rewards_that_say_nothing_sensible_are_refused(place: Place, what: str) 
 
 
 @pytest.mark.parametrize("name", ["grpo", "p3o"])
-def test_a_run_whose_every_prompt_has_one_verdict_has_nothing_to_compare(
-    place: Place, name: str, tmp_path: Path
-) -> None:
+def test_a_run_whose_every_prompt_has_one_verdict_has_nothing_to_compare(place, name, tmp_path):
     seen = tmp_path / "first.py"
     seen.write_text(
         "asked = {}\n\n\ndef first(prompt, answer):\n"

@@ -200,9 +200,7 @@ class TestNothingToCompare:
     @pytest.mark.one_in(6)
     @pytest.mark.parametrize("name", ["grpo", "rloo", "dapo"])
     @pytest.mark.parametrize("rule", ["same", "by_prompt"])
-    def test_the_run_says_so_and_ends_after_three_rounds(
-        self, place: Place, flat: str, name: str, rule: str
-    ) -> None:
+    def test_the_run_says_so_and_ends_after_three_rounds(self, place, flat, name, rule):
         more = ("--reward", f"{flat}:{rule}", "--rounds", 8, "--sample.rows", 0)
         went = refused(place, name, f"flat-{name}-{rule}", *more)
         assert "one and the same score for 3 rounds" in went.said

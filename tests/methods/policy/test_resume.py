@@ -159,9 +159,7 @@ RANKS: dict[str, tuple[str, tuple[object, ...]]] = {
         ),
     ],
 )
-def test_ranks_learn_what_one_process_learns(
-    place: Place, tmp_path: Path, manners: tuple[str, ...], ranks: int, more: tuple[str, ...]
-) -> None:
+def test_ranks_learn_what_one_process_learns(place, tmp_path, manners, ranks, more):
     def run(manner: str, out: str, *more: str) -> Run:
         name, own = RANKS[manner]
         words = ("--rounds", 2, "--batch-size", 5, "--dtype", "float64", "--evaluate-every", 1)

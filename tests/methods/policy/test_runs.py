@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
@@ -212,15 +211,6 @@ def test_dapo_goes_on_where_nothing_can_be_learnt(place: Place) -> None:
 
 
 @pytest.mark.slow
-def test_text_that_is_not_forgotten(place: Place) -> None:
-    went = well(
-        place, "grpo", "ptx", "--rounds", 12, "--ptx.data", place.folder / "texts.jsonl", "--ptx-coef", 5
-    )
-    loss = went.figures("ptx_loss")
-    assert loss[-1] < loss[0] - 0.2
-
-
-@pytest.mark.slow
 def test_adapters_learn_and_the_reference_lies_beneath_them(place: Place) -> None:
     went = well(place, "grpo", "lora", "--rounds", 3, "--lora.rank", 2, "--learning-rate", 0.05)
     assert "the model beneath the adapters" in went.said
@@ -265,7 +255,6 @@ def test_beta_follows_its_target(place: Place) -> None:
     assert all(after < before for before, after in pairwise(high))
 
 
-Scores = Callable[[Sequence[float]], Sequence[float]]
 SHAPES: dict[str, tuple[tuple[object, ...], str]] = {
     "missing_end": (("--missing-eos-penalty", -7), "cut"),
     "per_token": (("--shape.per-token", 0.5), "length"),

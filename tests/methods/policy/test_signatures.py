@@ -120,9 +120,7 @@ def test_an_algorithm_made_in_python_stands_in_the_config() -> None:
     assert POLICY.with_settings("ppo-penalty", plain) == POLICY.with_settings(ppo_penalty(), plain)
 
 
-def test_an_algorithm_of_ones_own_has_options_of_its_own(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_algorithm_of_ones_own_has_options_of_its_own(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text(OWN)
     words = ("policy", "--algorithm", "mine.py:capped", "--cap", "1.2", "--group-size", "4")

@@ -151,9 +151,7 @@ def test_an_answer_without_a_verdict_leaves_its_group_and_its_steps_go_with_it()
         (ShapeSettings(scale=True), {"missing_eos_penalty": -1.0, "overlong_buffer": 0.25}),
     ],
 )
-def test_what_is_done_to_scores_is_done_to_the_sum_of_the_payments(
-    shape: ShapeSettings, own: dict[str, float]
-) -> None:
+def test_what_is_done_to_scores_is_done_to_the_sum_of_the_payments(shape, own):
     """All tokens' rewards add up to the shaped score; one that is replaced is paid at the end."""
     settings = {"advantage": "monte-carlo", "kl_coef": 0.0, "update_epochs": 2, **own}
     one = paid_scene("ppo", ProcessSettings(pay="score"), shape=shape, policy=settings)

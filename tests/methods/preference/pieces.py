@@ -15,12 +15,12 @@ from plaudit.engine.distributed import Ranks
 from plaudit.engine.metrics import Metric, values_of
 from plaudit.engine.step_report import Number
 from plaudit.methods.preference.algorithms import PREFERENCE_ALGORITHMS, preference_algorithm
+from plaudit.methods.preference.data import mismatched_examples
 from plaudit.methods.preference.objective import (
     PreferenceBatcher,
     PreferenceMicrobatch,
     PreferenceObjective,
     ScoringModels,
-    mismatched_examples,
     pair_objective,
     unpaired_objective,
 )

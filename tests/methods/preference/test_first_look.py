@@ -1,9 +1,10 @@
-"""Before the first step: a reference that is not the policy is caught, and which of three things it is."""
+"""What a run says of its reference before the first step, and of what it comes to learn later, once each."""
 
 import json
 import math
 import re
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,18 @@ from safetensors.torch import load_file, save_file
 from plaudit.cli.main import main
 from plaudit.engine.checkpoint import save
 from plaudit.engine.step import ObjectiveResult
+from plaudit.engine.step_report import StepReport
 from plaudit.methods import reference
 from plaudit.methods.preference import run as recipe
-from plaudit.methods.preference.algorithms import PREFERENCE_ALGORITHMS
+from plaudit.methods.preference.algorithms import PREFERENCE_ALGORITHMS, preference_algorithm
+from plaudit.methods.preference.diagnostics import DOCS_PAGE, diagnostics
 from plaudit.methods.preference.objective import PreferenceMicrobatch
 from plaudit.models.policy import Policy
+from tests.engine.test_exact_resume import when_steps_are_done
 from tests.engine.toy import RARE, Toy, make_model, make_toy, write_rows
+from tests.engine.toy_command import Command, finish
+from tests.methods import histories
+from tests.methods.histories import LONG, steadily
 from tests.methods.preference.test_runs import QUICK, command, kind_of, lines, make_opinions
 from tests.methods.reward_model.rows import judged
 
@@ -114,9 +121,7 @@ def test_log_probs_of_other_masks_are_found_out(looker: Looker) -> None:
 
 
 @pytest.mark.parametrize("more", [(), ("--reference.kind", "live"), ("--reference.kind", "average")])
-def test_a_model_with_chance_in_it_is_found_out(
-    looker: Looker, monkeypatch: pytest.MonkeyPatch, more: tuple[object, ...]
-) -> None:
+def test_a_model_with_chance_in_it_is_found_out(looker, monkeypatch, more):
     """Loading sets dropout to 0, so here it is put in afterwards."""
     prepare = recipe.prepare_policy
 
@@ -137,9 +142,7 @@ def test_a_model_with_chance_in_it_is_found_out(
     "name",
     [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in PREFERENCE_ALGORITHMS],
 )
-def test_weights_that_are_no_numbers_are_found_out(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
-) -> None:
+def test_weights_that_are_no_numbers_are_found_out(tmp_path, capsys, name):
     toy = make_toy(tmp_path / "toy", rare="nan")
     kind = "thumbs" if kind_of(name) == "thumbs" else "comparisons"
     sure = [row for row in judged(kind, 12) if "probability" not in row]
@@ -151,9 +154,7 @@ def test_weights_that_are_no_numbers_are_found_out(
     assert "Look at its weights, or use --dtype float32" in said
 
 
-def test_a_loss_that_is_not_what_its_row_says_is_found_out(
-    looker: Looker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_loss_that_is_not_what_its_row_says_is_found_out(looker, monkeypatch):
     usual = recipe.pair_objective
 
     def doubled(*arguments: Any, **settings: Any) -> Callable[[PreferenceMicrobatch], ObjectiveResult]:
@@ -207,3 +208,135 @@ def test_it_looks_again_when_a_run_goes_on_and_finds_the_model_that_it_started_f
     for words in (whole, said):
         assert "before the first step policy and reference agree" in words
     assert lines(looker.folder / "again") == lines(looker.folder / "whole")
+
+
+FALLING = "the preferred answers are becoming less likely"
+BY_HEART = "the rows are being learnt by heart"
+RISING = "the held-out loss is rising"
+FAR = "the policy has gone far from its reference"
+STILL = "hardly anything has been learnt"
+
+
+def history(steps: int | None = None, /, **series: Sequence[float]) -> list[StepReport]:
+    length = max((len(values) for values in series.values()), default=LONG)
+    usual: dict[str, Sequence[float]] = {"margin": [0.5] * length, "length_mean": [10.0] * length}
+    return histories.history(steps, **{**usual, **series})
+
+
+def said(reports: Sequence[StepReport], name: str = "dpo") -> Mapping[str, str]:
+    return diagnostics(preference_algorithm(name), reports, learning_rate=1e-6)
+
+
+SHOWN: dict[str, tuple[str, list[StepReport]]] = {
+    "falling on held-out rows": (FALLING, history(held_logp_chosen=steadily(-20, -30))),
+    "falling where none is held out": (FALLING, history(logp_chosen=steadily(-20, -30))),
+    "by heart": (BY_HEART, history(accuracy=[1.0] * LONG, held_accuracy=[0.6] * LONG)),
+    "rising": (RISING, history(held_loss=[0.6, 0.5, 0.6, 0.7, 0.8])),
+    "risen": (RISING, history(held_loss=[0.6, 0.5, 0.6, 0.6])),
+    "far": (FAR, history(held_kl=[0.0, 4.0, 12.0])),
+    "far on trained rows": (FAR, history(kl=[0.0, 4.0, 12.0])),
+    "still": (STILL, history(margin=[0.001] * LONG)),
+    "still on held-out rows": (STILL, history(margin=[0.5] * LONG, held_margin=[0.001] * LONG)),
+}
+SILENT: dict[str, list[StepReport]] = {
+    "nothing yet": [],
+    "all well": history(
+        held_logp_chosen=steadily(-20, -18),
+        accuracy=[0.8] * LONG,
+        held_accuracy=[0.75] * LONG,
+        held_loss=steadily(0.69, 0.5),
+        held_kl=steadily(0, 3),
+        held_margin=steadily(0, 1),
+    ),
+    "a fall of nothing": history(held_logp_chosen=steadily(-20, -20.1)),
+    "one look": history(held_logp_chosen=[-20.0]),
+    "surer in training, but not by much": history(accuracy=[0.97] * LONG, held_accuracy=[0.9] * LONG),
+    "not sure in training": history(accuracy=[0.8] * LONG, held_accuracy=[0.5] * LONG),
+    "one bad look": history(held_loss=[0.6, 0.5, 0.6]),
+    "two looks": history(held_loss=[0.5, 0.6]),
+    "far for a moment": history(held_kl=[0.0, 12.0, 4.0]),
+    "still at the start": history(1000, margin=[0.001] * LONG),
+    "not numbers": history(held_loss=[float("nan")] * LONG, held_kl=[float("inf")] * LONG),
+}
+
+
+@pytest.mark.parametrize("what", SHOWN)
+def test_what_happens_is_said_with_its_figures_and_its_page(what: str) -> None:
+    begins, reports = SHOWN[what]
+    found = said(reports)
+    assert set(found) == {begins}
+    assert any(letter.isdigit() for letter in found[begins])
+    assert f"{DOCS_PAGE}#" in found[begins]
+
+
+@pytest.mark.parametrize("what", SILENT)
+def test_what_does_not_happen_is_not_said(what: str) -> None:
+    assert said(SILENT[what]) == {}
+
+
+def test_several_things_can_be_said_at_once() -> None:
+    reports = history(held_logp_chosen=steadily(-20, -40), held_kl=steadily(0, 30), margin=[0.0] * LONG)
+    assert set(said(reports)) == {FALLING, FAR, STILL}
+
+
+def test_figures_of_held_out_rows_come_first() -> None:
+    assert said(history(logp_chosen=steadily(-20, -60), held_logp_chosen=steadily(-20, -19))) == {}
+    assert said(history(kl=[20.0] * LONG, held_kl=[1.0] * LONG)) == {}
+
+
+@pytest.mark.parametrize("name", ["dpo", "kto"])
+def test_the_way_out_is_one_that_the_algorithm_has(name: str) -> None:
+    """Pairs have an NLL part, thumbs have weights."""
+    (sentence,) = said(history(held_logp_chosen=steadily(-20, -30)), name).values()
+    assert ("--nll-coef" in sentence) == (name == "dpo")
+    assert ("--desirable-weight" in sentence) == (name == "kto")
+
+
+def test_a_loss_that_falls_below_zero_does_not_rise() -> None:
+    """As that of robust-dpo may: its best value is then the most negative one."""
+    assert said(history(held_loss=[0.5, -0.8, -0.9, -1.0]), "robust-dpo") == {}
+    assert set(said(history(held_loss=[0.5, -1.0, -0.5, -0.4]), "robust-dpo")) == {RISING}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Toy, dict[str, Path]]:
+    return make_opinions(tmp_path_factory.mktemp("toy"), rows=40)
+
+
+def notes(run: Path, begins: str) -> list[str]:
+    found: list[str] = []
+    for path in run.glob("*.jsonl"):
+        for line in path.read_text("utf-8").splitlines():
+            row: dict[str, Any] = json.loads(line)
+            found += [str(value) for value in row.values() if str(value).startswith(begins)]
+    return found
+
+
+@pytest.mark.slow
+def test_each_is_said_once_in_a_runs_life_though_it_is_killed_and_goes_on(files, tmp_path):
+    toy, data = files
+    own = ("--steps", 24, "--learning-rate", 0.03, "--evaluate-every", 1, "--sample.rows", 0)
+    out, said_so = tmp_path / "run", list[str]()
+    words = command("dpo", toy, data["certain"], out, *own)
+    for steps in (8, 14):
+        running = Command(words)
+        running.until(when_steps_are_done(out, steps))
+        running.send(signal.SIGINT)
+        said_so.append(running.wait().err)
+    said_so.append(finish(*words).err)
+    assert sum(one.count(FAR) for one in said_so) == 1
+    assert len(notes(out, FAR)) == 1
+    finish(*command("dpo", toy, data["certain"], tmp_path / "whole", *own))
+    assert [note[:200] for note in notes(tmp_path / "whole", FAR)] == [note[:200] for note in notes(out, FAR)]
+
+
+@pytest.mark.slow
+def test_a_run_that_hardly_moves_is_told_so_at_its_half(files, tmp_path):
+    toy, data = files
+    own = ("--learning-rate", 1e-9, "--sample.rows", 0, "--evaluate-every", 2)
+    done = finish(*command("dpo", toy, data["certain"], tmp_path / "run", *own))
+    before, _, after = done.err.partition(STILL)
+    assert "step 2/10" in before
+    assert "step 4/10" in before
+    assert "step 8/10" in after
+    assert "The learning rate of 1e-09 is too low" in after

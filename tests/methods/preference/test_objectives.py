@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
 
 import pytest
 import torch
@@ -81,9 +80,7 @@ def as_by_hand(one: Scene, found: Learnt, *, ties: bool = True) -> None:
 
 @pytest.mark.one_in(20)
 @pytest.mark.parametrize("name", PREFERENCE_ALGORITHMS)
-def test_a_step_is_the_papers_sum_over_the_batch_however_it_is_divided(
-    device: torch.device, name: str
-) -> None:
+def test_a_step_is_the_papers_sum_over_the_batch_however_it_is_divided(device, name):
     """On a GPU too it is compared with plain passes on the CPU."""
     one = scene(name, device=device)
     (whole,) = one.pieces()
@@ -99,9 +96,7 @@ def test_a_step_is_the_papers_sum_over_the_batch_however_it_is_divided(
 @pytest.mark.one_in(5)
 @pytest.mark.parametrize("layout", ["left", "right"])
 @pytest.mark.parametrize("name", ["dpo", "wpo", "ld-dpo", "aot", "kto"])
-def test_padded_batches_are_packed_ones(
-    device: torch.device, name: str, layout: Literal["left", "right"]
-) -> None:
+def test_padded_batches_are_packed_ones(device, name, layout):
     one = scene(name, layout=layout, device=device)
     found = learnt(one, one.pieces(60))
     as_by_hand(one, found)
@@ -215,9 +210,7 @@ def test_where_there_is_no_reference_no_distance_from_it_is_reported(name: str) 
 
 
 @pytest.mark.parametrize("measure", ["sum", "mean"])
-def test_the_point_that_kto_measures_from_is_measured_as_its_answers_are(
-    measure: Literal["sum", "mean"],
-) -> None:
+def test_the_point_that_kto_measures_from_is_measured_as_its_answers_are(measure):
     """Otherwise a mean over tokens is compared with a sum."""
     one = scene("kto", {"log_prob": measure})
     strangers = [one.batches.mismatched[row.example] for row in one.rows]

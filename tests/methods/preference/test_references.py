@@ -69,9 +69,7 @@ def alike(one: Path, other: Path) -> bool:
 
 
 @pytest.mark.parametrize("adapters", [(), ("--lora.rank", 2)])
-def test_computed_before_beside_and_beneath_are_one_reference(
-    place: Place, adapters: tuple[object, ...]
-) -> None:
+def test_computed_before_beside_and_beneath_are_one_reference(place, adapters):
     """Float64, but norms of transformers pass through float32 and round by where numbers lie."""
     place.run("kept run", *EXACT, *adapters)
     said = place.run("live run", *EXACT, *adapters, "--reference.kind", "live")
@@ -182,9 +180,7 @@ def part(run: Path, step: int, name: str) -> dict[str, torch.Tensor]:
 
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("share", [0.25, 0.6, 1.0])
-def test_a_reference_that_follows_moves_its_share_of_the_way_when_it_is_time(
-    place: Place, share: float
-) -> None:
+def test_a_reference_that_follows_moves_its_share_of_the_way_when_it_is_time(place, share):
     often = ("--reference.every", 2, "--reference.share", share, "--save-every", 1, "--keep.last", 9)
     said = place.run("run", *EXACT, "--steps", 5, "--reference.kind", "average", *often, name="tr-dpo")
     how = "it becomes the policy" if share == 1 else f"it moves {share:g} of the way towards the policy"
@@ -243,9 +239,7 @@ def test_prompts_are_divided_among_parts_without_loss(parts: int) -> None:
 
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("kind", ["precomputed", "live"])
-def test_another_model_can_be_the_reference_and_nothing_is_asked_of_the_first_loss(
-    place: Place, kind: str
-) -> None:
+def test_another_model_can_be_the_reference_and_nothing_is_asked_of_the_first_loss(place, kind):
     said = place.run("run", *SHORT, "--reference.kind", kind, "--reference.model", place.other.model)
     assert "the reference is another model: before the first step the loss is" in said
     assert lines(place.folder("run"))[0]["kl"] > 0.01

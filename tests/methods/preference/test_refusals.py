@@ -104,9 +104,7 @@ def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
 
 @pytest.mark.one_in(6)
 @pytest.mark.parametrize("what", ROWS)
-def test_rows_that_hold_no_preference_are_refused(
-    files: tuple[Toy, dict[str, Path]], refused: Callable[..., str], tmp_path: Path, what: str
-) -> None:
+def test_rows_that_hold_no_preference_are_refused(files, refused, tmp_path, what):
     name, rows, more, why = ROWS[what]
     data = write_rows(tmp_path / "data.jsonl", rows)
     said = refused(command(name, files[0], data, tmp_path / "run", *more))
@@ -117,9 +115,7 @@ def test_rows_that_hold_no_preference_are_refused(
 
 @pytest.mark.one_in(4)
 @pytest.mark.parametrize("what", SETTINGS)
-def test_settings_that_have_no_meaning_are_refused(
-    files: tuple[Toy, dict[str, Path]], refused: Callable[..., str], tmp_path: Path, what: str
-) -> None:
+def test_settings_that_have_no_meaning_are_refused(files, refused, tmp_path, what):
     name, more, why = SETTINGS[what]
     toy, found = files
     data = found["thumbs" if name == "kto" else "certain"]
@@ -138,14 +134,7 @@ def test_settings_that_have_no_meaning_are_refused(
         ("kto", ("--rows.ties", "drop"), "2 rows left out: ties"),
     ],
 )
-def test_a_few_ties_are_left_out_and_counted_and_no_bad_rows(
-    files: tuple[Toy, dict[str, Path]],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    name: str,
-    more: tuple[str, ...],
-    words: str,
-) -> None:
+def test_a_few_ties_are_left_out_and_counted_and_no_bad_rows(files, tmp_path, capsys, name, more, words):
     """As if they had never been there: the same weights as from the rows without them."""
     tied = [{**CERTAIN[0], "probability": 0.5}, {**CERTAIN[1], "probability": 0.5}]
     with_ties = write_rows(tmp_path / "with.jsonl", [*CERTAIN, *tied])
@@ -160,9 +149,7 @@ def test_a_few_ties_are_left_out_and_counted_and_no_bad_rows(
     assert made[0] == made[1]
 
 
-def test_an_algorithm_that_nobody_knows_is_refused_with_the_nearest(
-    files: tuple[Toy, dict[str, Path]], refused: Callable[..., str], tmp_path: Path
-) -> None:
+def test_an_algorithm_that_nobody_knows_is_refused_with_the_nearest(files, refused, tmp_path):
     toy, found = files
     words = command("dpo", toy, found["certain"], tmp_path / "run")
     assert "did you mean dpo?" in refused(["train", "dpoo", *words[2:]])
@@ -179,9 +166,7 @@ def other_tokenizer(toy: Toy, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["precomputed", "live", "average"])
-def test_a_reference_with_another_tokenizer_is_refused(
-    files: tuple[Toy, dict[str, Path]], refused: Callable[..., str], tmp_path: Path, kind: str
-) -> None:
+def test_a_reference_with_another_tokenizer_is_refused(files, refused, tmp_path, kind):
     toy, found = files
     other = other_tokenizer(toy, tmp_path / "other")
     own = ("--reference.kind", kind, "--reference.model", other)
@@ -190,9 +175,7 @@ def test_a_reference_with_another_tokenizer_is_refused(
     assert "Take a reference of the policy's own family" in said
 
 
-def test_a_reward_model_is_neither_policy_nor_reference(
-    files: tuple[Toy, dict[str, Path]], refused: Callable[..., str], tmp_path: Path
-) -> None:
+def test_a_reward_model_is_neither_policy_nor_reference(files, refused, tmp_path):
     toy, found = files
     trained = tmp_path / "reward"
     assert main([*map(str, reward_command(toy.model, found["comparisons"], trained, "--steps", 1))]) == 0

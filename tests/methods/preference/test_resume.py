@@ -79,9 +79,7 @@ def test_a_run_that_goes_on_may_keep_its_log_probs_elsewhere(files: Files, tmp_p
 
 
 @pytest.mark.slow
-def test_a_kill_while_log_probs_are_kept_leaves_none_that_are_half_written(
-    files: Files, tmp_path: Path
-) -> None:
+def test_a_kill_while_log_probs_are_kept_leaves_none_that_are_half_written(files, tmp_path):
     cache, out = tmp_path / "kept", tmp_path / "run"
     again = words(files, "ipo", out, "--reference.cache", cache)
     for _ in range(2):
@@ -108,9 +106,7 @@ def test_data_in_parts_go_on_after_a_kill_in_either(files: Files, tmp_path: Path
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["bco", "tr-dpo"])
-def test_going_back_to_a_checkpoint_takes_along_what_moves_beside_the_weights(
-    tmp_path: Path, name: str
-) -> None:
+def test_going_back_to_a_checkpoint_takes_along_what_moves_beside_the_weights(tmp_path, name):
     """A row that is no number spoils a step of each epoch: gone back to, or only passed over, is the same."""
     toy = make_toy(tmp_path / "toy", rare="nan")
     rows = judged("thumbs" if name == "bco" else "comparisons", 24)

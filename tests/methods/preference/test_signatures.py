@@ -83,9 +83,7 @@ def test_an_algorithm_made_in_python_stands_in_the_config() -> None:
     } | set(CELLS)
 
 
-def test_an_algorithm_of_ones_own_has_options_of_its_own(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_algorithm_of_ones_own_has_options_of_its_own(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text(OWN)
     config, _ = printed(capsys, FOLDERS, "preference", "--algorithm", "mine.py:sharp", "--sharpness", "3")
@@ -113,18 +111,14 @@ def config_paths() -> dict[str, Any]:
         ("other.py:row", "cannot be had"),
     ],
 )
-def test_what_is_no_algorithm_is_refused(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str, why: str
-) -> None:
+def test_what_is_no_algorithm_is_refused(capsys, tmp_path, monkeypatch, word, why):
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text(OWN)
     assert main(["train", "preference", *FOLDERS, "--algorithm", word]) == 2
     assert why in capsys.readouterr().err
 
 
-def test_a_setting_without_a_default_or_with_a_name_that_runs_have_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_setting_without_a_default_or_with_a_name_that_runs_have_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text("def bare(beta): ...\ndef taken(epochs: float = 1.0): ...\n")
     with pytest.raises(UserError, match="bare: its setting beta has no default"):

@@ -95,9 +95,7 @@ def test_overfitting_is_told_in_the_result_and_on_the_page(overfit: Path) -> Non
 
 
 @pytest.mark.slow
-def test_a_run_that_is_killed_on_its_way_to_an_early_end_leaves_the_same_model(
-    toy: Toy, overfit: Path, tmp_path: Path
-) -> None:
+def test_a_run_that_is_killed_on_its_way_to_an_early_end_leaves_the_same_model(toy, overfit, tmp_path):
     out = tmp_path / "run"
     killed = Command(by_heart(toy, out, *EARLY)).kill_when(during_a_save(out, after=1))
     assert killed.code == -signal.SIGKILL

@@ -2,7 +2,6 @@
 
 import json
 import statistics
-from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 
@@ -112,9 +111,7 @@ def test_members_that_were_killed_go_on_where_they_were(toy: Toy, choir: Path, t
     ],
     ids=["min", "cautious, without drawing rows"],
 )
-def test_they_are_combined_as_the_setting_says(
-    toy: Toy, tmp_path: Path, more: tuple[object, ...], together: Callable[[tuple[float, ...]], float]
-) -> None:
+def test_they_are_combined_as_the_setting_says(toy, tmp_path, more, together):
     out = tmp_path / "run"
     finish(*command(toy.model, toy.data, out, *SHORT, "--ensemble.members", 2, *more))
     said = [scores(run) for run in members(out)]
@@ -148,9 +145,7 @@ def test_all_members_go_on_from_one_first_stage(toy: Toy, tmp_path: Path) -> Non
     assert plaudit(*command(toy.model, toy.data, out, *SHORT, *more)).err.count(FINISHED) == 3
 
 
-def test_members_that_would_be_equal_are_refused_before_anything_is_trained(
-    toy: Toy, choir: Path, tmp_path: Path
-) -> None:
+def test_members_that_would_be_equal_are_refused_before_anything_is_trained(toy, choir, tmp_path):
     out, two = tmp_path / "run", (*SHORT, "--ensemble.members", 2, "--no-ensemble.bootstrap")
     for model, more in ((toy.model, ("--pretraining.data", toy.data)), (members(choir)[0] / "model", ())):
         assert "leave out --no-ensemble.bootstrap" in refused(*command(model, toy.data, out, *two, *more))

@@ -99,9 +99,7 @@ def test_the_villages_of_the_world_are_learnt(tmp_path: Path) -> None:
     assert "held_out/loss" not in found[-1]
 
 
-def test_ten_epochs_ask_in_ten_times_as_many_episodes_as_there_are_comparisons(
-    toy: Toy, data: Path, tmp_path: Path
-) -> None:
+def test_ten_epochs_ask_in_ten_times_as_many_episodes_as_there_are_comparisons(toy, data, tmp_path):
     """With one group of four held out by its name; and a share of the groups is held out by chance."""
     own = ("--group.held-out", "west", "--batch-size", 8, *SMALL)
     finished(*train(toy.model, data, tmp_path / "named", *own))
@@ -206,18 +204,14 @@ BAD: dict[str, tuple[list[Row], tuple[object, ...], str]] = {
 
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("case", BAD)
-def test_what_no_groups_can_be_learnt_from_is_refused(
-    toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str], case: str
-) -> None:
+def test_what_no_groups_can_be_learnt_from_is_refused(toy, tmp_path, capsys, case):
     rows, more, says = BAD[case]
     assert main(short(toy, write_rows(tmp_path / "data.jsonl", rows), tmp_path / "run", *more)) == 2
     assert says in capsys.readouterr().err
     assert not (tmp_path / "run" / "model").exists()
 
 
-def test_a_reward_model_embeds_nothing(
-    toy: Toy, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_reward_model_embeds_nothing(toy, data, tmp_path, capsys):
     folder = tmp_path / "reward"
     folder.mkdir()
     for path in toy.model.iterdir():

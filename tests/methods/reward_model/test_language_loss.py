@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM
 from plaudit.engine.distributed import Ranks, single_process
 from plaudit.methods.reward_model.config import RewardSettings
 from plaudit.methods.reward_model.objective import LanguageTerm, load_language_term, microbatches_of
-from plaudit.models.reward_model import FreshHead, Pooling
+from plaudit.models.reward_model import FreshHead
 from plaudit.tokens.preferences import JudgedRow
 from tests.engine.toy import Toy
 from tests.engine.toy_command import finish, refused
@@ -55,16 +55,13 @@ def plain_nll(causal: Any, head: Tensor, rows: tuple[JudgedRow, ...], kind: str)
 @pytest.mark.one_in(6)
 @pytest.mark.parametrize("pooling", ["last", "mean"])
 @pytest.mark.parametrize("kind", PREFERRED)
-def test_it_is_the_mean_over_the_preferred_answers_tokens_however_the_batch_is_divided(
-    begun: Path, kind: str, pooling: Pooling
-) -> None:
+def test_it_is_the_mean_over_the_preferred_answers_tokens_however_the_batch_is_divided(begun, kind, pooling):
     model = fresh(begun, FreshHead(pooling=pooling), dtype=torch.float64).train()
     rows = rows_of_kind(kind)
     plain, both = objective_of(model, rows), objective_of(model, rows, language=term_of(begun))
     whole = microbatches_of(rows, single_process(), 10_000)
     without, grads_without, _ = learnt(model, plain, whole)
     loss, grads, figures = learnt(model, both, whole)
-
     # The very layers of the reward model in the plain language model's place, with its own head, frozen.
     causal: Any = AutoModelForCausalLM.from_pretrained(begun, dtype=torch.float64)
     head = causal.get_output_embeddings().weight.detach().clone()
@@ -74,13 +71,11 @@ def test_it_is_the_mean_over_the_preferred_answers_tokens_however_the_batch_is_d
         nll = plain_nll(causal, head, rows, kind)
         (COEF * nll).backward()
     by_hand = gradients(model)
-
     assert figures["nll"] == pytest.approx(nll.item(), rel=1e-10)
     assert figures["loss"] == pytest.approx(without, rel=1e-12)
     assert loss == pytest.approx(without + COEF * nll.item(), rel=1e-10)
     added = {name: grad + by_hand.get(name, 0.0) for name, grad in grads_without.items()}
     same_gradients(grads, added, atol=1e-10)
-
     ranks = [Ranks(rank=rank, world_size=2, device=CPU) for rank in (0, 1)]
     for pieces in (
         microbatches_of(rows, single_process(), 40),
@@ -117,9 +112,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Toy, dict[str, Path
 
 
 @pytest.mark.slow
-def test_a_model_that_learns_with_it_still_knows_how_to_write(
-    files: tuple[Toy, dict[str, Path]], tmp_path: Path
-) -> None:
+def test_a_model_that_learns_with_it_still_knows_how_to_write(files, tmp_path):
     toy, data = files
     nll: dict[float, float] = {}
     for coef in (1e-9, 1.0):

@@ -5,7 +5,6 @@ import re
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
-from typing import Literal
 
 import pytest
 import torch
@@ -82,7 +81,6 @@ def test_a_batch_in_any_pieces_has_one_gradient_one_loss_and_one_set_of_figures(
     objective = objective_of(model, rows, settings)
     loss, wanted, figures = learnt(model, objective, whole(rows))
     close(loss, figures["loss"])
-
     some = microbatches_of(rows, single_process(), 40)
     ranks = [piece for mine in two_ranks(rows) for piece in mine]
     each = whole(rows)[0].rows()
@@ -102,7 +100,6 @@ def test_a_rank_without_rows_adds_exactly_nothing(model: RewardModel, kind: str)
     objective = objective_of(model, rows)
     (mine,), (stand_in,) = two_ranks(rows[:1])
     assert [row.counts for row in (*mine.judged, *stand_in.judged)] == [True, False]
-
     _, wanted, figures = learnt(model, objective, [mine])
     loss, grads, _ = learnt(model, objective, [stand_in])
     assert loss == 0.0
@@ -126,14 +123,11 @@ def pair_losses(reward_K: list[Tensor], ranks: tuple[float, ...], ties: bool) ->
 
 
 @pytest.mark.parametrize("ties", ["soft", "drop"])
-def test_a_ranking_is_the_mean_of_its_pairs_each_from_passes_of_its_own(
-    model: RewardModel, ties: Literal["soft", "drop"]
-) -> None:
+def test_a_ranking_is_the_mean_of_its_pairs_each_from_passes_of_its_own(model, ties):
     """And one pass of each answer gives the same, so that no answer is computed once a pair."""
     rows = rows_of_kind("rankings")
     objective = objective_of(model, rows, read=RowSettings(ties=ties))
     loss, found, figures = learnt(model, objective, whole(rows))
-
     model.zero_grad(set_to_none=True)
     total, right, decided = torch.zeros((), dtype=torch.float64), 0, 0
     for row in rows:
@@ -170,7 +164,6 @@ def test_rankings_of_two_are_comparisons(model: RewardModel, settings: RewardSet
 def test_comparisons_are_bradley_terry_with_soft_labels_and_margins(model: RewardModel) -> None:
     rows = rows_of_kind("comparisons")
     loss, found, figures = learnt(model, objective_of(model, rows), whole(rows))
-
     model.zero_grad(set_to_none=True)
     losses: list[Tensor] = []
     for row in rows:
@@ -238,9 +231,7 @@ def as_said(words: str, first: float, second: float, margin: float) -> float:
 
 
 @pytest.mark.parametrize(("settings", "formula"), NAMED)
-def test_what_a_run_names_is_what_it_minimises(
-    model: RewardModel, settings: RewardSettings, formula: str
-) -> None:
+def test_what_a_run_names_is_what_it_minimises(model, settings, formula):
     margin = 0.0 if settings.margin == "none" else 0.25
     judgement = PairLabel(probability=1.0, margin=margin)
     rows = tuple(replace(row, judgement=judgement) for row in rows_of_kind("comparisons"))
@@ -280,9 +271,7 @@ def test_equal_rewards_tie_as_often_as_the_setting_says(begun: Path, loss: LossN
 
 
 @pytest.mark.parametrize(("kind", "decided"), [("comparisons", 4), ("rankings", 1 + 2 + 6 + 3)])
-def test_equal_rewards_are_right_half_the_time_and_ties_do_not_count(
-    begun: Path, kind: str, decided: int
-) -> None:
+def test_equal_rewards_are_right_half_the_time_and_ties_do_not_count(begun, kind, decided):
     model = fresh(begun, FreshHead(std=0), dtype=torch.float64)
     rows = rows_of_kind(kind)
     (piece,) = whole(rows)

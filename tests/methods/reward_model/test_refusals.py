@@ -132,9 +132,7 @@ def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
 
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("what", BAD_ROWS)
-def test_rows_that_teach_nothing_are_refused(
-    files: tuple[Toy, dict[str, Path]], refused: Callable[..., str], tmp_path: Path, what: str
-) -> None:
+def test_rows_that_teach_nothing_are_refused(files, refused, tmp_path, what):
     rows, more, why = BAD_ROWS[what]
     data, out = write_rows(tmp_path / "data.jsonl", rows), tmp_path / "run"
     said = refused(command(files[0].model, data, out, *more))
@@ -149,9 +147,7 @@ SETTINGS = yaml.safe_load(Path(__file__).with_name("refusals.yaml").read_text("u
 
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("what", SETTINGS)
-def test_settings_that_nothing_would_read_are_refused(
-    files: tuple[Toy, dict[str, Path]], refused: Callable[..., str], tmp_path: Path, what: str
-) -> None:
+def test_settings_that_nothing_would_read_are_refused(files, refused, tmp_path, what):
     toy, data = files
     kind, more, why = SETTINGS[what]
     out = tmp_path / "run"
@@ -159,35 +155,27 @@ def test_settings_that_nothing_would_read_are_refused(
     assert not (out / "model").exists()
 
 
-def test_held_out_rows_are_of_the_same_kind(
-    files: tuple[Toy, dict[str, Path]], refused: Callable[..., str], tmp_path: Path
-) -> None:
+def test_held_out_rows_are_of_the_same_kind(files, refused, tmp_path):
     toy, data = files
     said = refused(command(toy.model, data["comparisons"], tmp_path / "run", "--held-out", data["ratings"]))
     assert "the rows are comparisons and the held-out ones ratings: hold out rows of the same kind" in said
 
 
-def test_only_demonstrations_can_be_brought_to_zero(
-    files: tuple[Toy, dict[str, Path]], refused: Callable[..., str], tmp_path: Path
-) -> None:
+def test_only_demonstrations_can_be_brought_to_zero(files, refused, tmp_path):
     toy, data = files
     more = ("--reward.normalise", data["comparisons"])
     said = refused(command(toy.model, data["comparisons"], tmp_path / "run", *more))
     assert "comparisons.jsonl:1: this row is a comparison, and reward.normalise learns from demonstr" in said
 
 
-def test_a_first_stage_before_a_reward_model_is_refused(
-    files: tuple[Toy, dict[str, Path]], learnt: Path, refused: Callable[..., str], tmp_path: Path
-) -> None:
+def test_a_first_stage_before_a_reward_model_is_refused(files, learnt, refused, tmp_path):
     pairs, out = files[1]["comparisons"], tmp_path / "run"
     said = refused(command(learnt, pairs, out, "--pretraining.data", pairs))
     assert f"{learnt}: a reward model needs no first stage; leave out --pretraining.data" in said
     assert not out.exists()
 
 
-def test_a_first_stage_does_not_begin_in_a_folder_that_holds_something_else(
-    files: tuple[Toy, dict[str, Path]], refused: Callable[..., str], tmp_path: Path
-) -> None:
+def test_a_first_stage_does_not_begin_in_a_folder_that_holds_something_else(files, refused, tmp_path):
     pairs = files[1]["comparisons"]
     (tmp_path / "letters.txt").write_text("Dear plaudit")
     said = refused(command(files[0].model, pairs, tmp_path, "--pretraining.data", pairs))

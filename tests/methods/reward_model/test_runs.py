@@ -94,9 +94,7 @@ def test_what_was_learnt_holds_for_rows_that_were_never_seen(runs: Runs) -> None
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["comparisons", pytest.param("rankings", marks=pytest.mark.slow)])
-def test_a_run_that_is_killed_again_and_again_ends_as_if_it_had_not_been(
-    runs: Runs, tmp_path: Path, kind: str
-) -> None:
+def test_a_run_that_is_killed_again_and_again_ends_as_if_it_had_not_been(runs, tmp_path, kind):
     whole = outcome(runs.run(f"{kind}, undisturbed", kind))
     chance, out = random.Random(kind), tmp_path / "run"
     again = command(runs.toy.model, runs.files[kind], out)
@@ -106,30 +104,6 @@ def test_a_run_that_is_killed_again_and_again_ends_as_if_it_had_not_been(
     finish(*again)
     assert outcome(out) == whole
     assert plaudit(*again).err.count("this run is finished; nothing was done") == 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "more", "tolerance"),
-    [
-        ("checkpointing", ("--memory.checkpointing",), 1e-10),
-        ("left, in pieces", ("--memory.layout", "left", "--memory.tokens-at-once", 40), 1e-5),
-        pytest.param("right", ("--memory.layout", "right"), 1e-5, marks=pytest.mark.slow),
-    ],
-)
-def test_how_a_batch_lies_in_memory_changes_nothing(
-    runs: Runs, name: str, more: tuple[object, ...], tolerance: float
-) -> None:
-    """Float64, but norms of transformers pass through float32 and round by where numbers lie."""
-    short = ("--steps", 4, "--dtype", "float64", "--learning-rate", 0.003)
-    usual = runs.run("float64", "rankings", *short)
-    other = runs.run(name, "rankings", *short, *more)
-    for found, wanted in zip(lines(other), lines(usual), strict=True):
-        assert found == pytest.approx(wanted, rel=tolerance, abs=tolerance)
-    own, expected = weights(other), weights(usual)
-    assert own.keys() == expected.keys()
-    for key, weight in expected.items():
-        torch.testing.assert_close(own[key], weight, rtol=10 * tolerance, atol=10 * tolerance, msg=key)
 
 
 @pytest.mark.slow
@@ -197,9 +171,7 @@ def staged(runs: Runs) -> Callable[..., list[object]]:
 
 
 @pytest.mark.slow
-def test_a_first_stage_tells_good_from_bad_and_the_second_goes_on_with_it(
-    staged: Callable[..., list[object]], tmp_path: Path
-) -> None:
+def test_a_first_stage_tells_good_from_bad_and_the_second_goes_on_with_it(staged, tmp_path):
     out = tmp_path / "run"
     done = finish(*staged(out, *STILL, "--pretraining.learning-rate", 0.01))
     assert "the rows are comparisons, so the loss is binary: " in done.err
@@ -223,18 +195,6 @@ def test_two_stages_go_on_after_a_kill_in_either(staged: Callable[..., list[obje
     finish(*staged(out))
     for stage in (".", "pretraining"):
         assert outcome(out / stage) == outcome(undisturbed / stage)
-
-
-@pytest.mark.slow
-def test_the_best_checkpoint_can_be_that_of_the_best_accuracy(runs: Runs) -> None:
-    run = runs.run(
-        "best",
-        "thumbs",
-        *("--keep.use-best", "--keep.best", "held_out/accuracy", "--keep.best-is", "highest"),
-        *("--steps", 20, "--evaluate-every", 2, "--learning-rate", 0.02),
-    )
-    assert max([line["held_out/accuracy"] for line in lines(run) if "held_out/accuracy" in line]) > 0.5
-    assert (run / "model" / "model.safetensors").is_file()
 
 
 def test_it_says_of_answers_what_it_gives_them_now(runs: Runs) -> None:

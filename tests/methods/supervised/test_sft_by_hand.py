@@ -1,9 +1,6 @@
 """The page of SFT: it makes the weights that its trainer makes."""
 
-from pathlib import Path
-
 import pytest
-import torch
 
 from examples.by_hand.sft import SftSettings, sft_by_hand
 from plaudit.data.read import read_records
@@ -16,9 +13,7 @@ from tests.methods.by_hand import FREE, WIDER, assert_same_weights, policy_of, t
 
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize(("clip", "tolerance"), [(FREE, 1e-9), (0.5, 1e-6)])
-def test_the_page_and_the_trainer_make_the_same_policy(
-    device: torch.device, tmp_path: Path, clip: float, tolerance: float
-) -> None:
+def test_the_page_and_the_trainer_make_the_same_policy(device, tmp_path, clip, tolerance):
     """The page is worked through on the CPU, wherever the trainer is."""
     tolerance *= WIDER[device.type]
     toy = make_toy(tmp_path)

@@ -105,9 +105,3 @@ def test_a_file_is_refused_by_place_and_field(here, word, text, message):
     (here / "x.yaml").write_text(text)
     with pytest.raises(UserError, match=message):
         resolve_reward(word)
-
-
-def test_a_gate_of_the_same_name_is_refused(here):
-    (here / "twice.yaml").write_text("- exact\n- exact\n")
-    with pytest.raises(UserError, match="two parts have the same name"):
-        resolve_reward("gated:twice.yaml")

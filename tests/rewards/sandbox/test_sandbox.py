@@ -64,9 +64,7 @@ def test_nothing_outside_is_read(path: str) -> None:
     assert attempted(f"import os; print({how})") in DENIED
 
 
-def test_neither_the_parents_memory_nor_this_project_are_read(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_neither_the_parents_memory_nor_this_project_are_read(monkeypatch, tmp_path):
     monkeypatch.setenv("PLAUDIT_SECRET", "hunter2")
     assert b"hunter2" not in ran("import os; print(os.environ)").stdout
     for name in ("environ", "mem", "maps", "cmdline", "fd", "root", "cwd/x"):

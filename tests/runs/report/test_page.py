@@ -1,16 +1,26 @@
-"""Templates: their layout leaves no trace, what they print is text, what they lack is an error."""
+"""Templates, sentences and text from outside: layout leaves no trace, and what is text stays text."""
 
+import ast
 import re
+from collections.abc import Iterator
 from dataclasses import replace
+from html.parser import HTMLParser
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
+from hypothesis import given, strategies as st
 from jinja2 import UndefinedError
 from markupsafe import Markup
 
+import plaudit.runs.report
+from plaudit.evaluation.stats import Estimate
+from plaudit.runs.report.charts.axes import element
 from plaudit.runs.report.page import docs_section, environment, lay_out, render, stylesheet
-from plaudit.runs.report.parts import Command, Exchange, Note, Notes, Page, Samples, Section, Text
+from plaudit.runs.report.parts import Command, Exchange, Note, Notes, Page, Samples, Section, Text, say
+from plaudit.runs.report.words import escape_invisible
 
 ATTACK = "<script>alert(1)</script>&\"'\u202e"
 SHOWN = "&lt;script&gt;alert(1)&lt;/script&gt;&amp;&#34;&#39;⟨U+202E⟩"
@@ -102,3 +112,90 @@ def test_no_template_prints_anything_unescaped() -> None:
         assert "safe" not in text
         assert "autoescape" not in text
     assert "</" not in stylesheet("page", "charts", "run", "reports", "lab")
+
+
+FOLDER = Path(next(iter(plaudit.runs.report.__path__)))
+
+
+def names(entry: Any, above: str = "") -> Iterator[str]:
+    """The names of all sentences; the three of a warning have one."""
+    for name, below in entry.items():
+        is_group = isinstance(below, dict) and "finding" not in below
+        yield from names(below, f"{above}{name}.") if is_group else [above + name]
+
+
+def patterns() -> Iterator[str]:
+    """Every string of the package's code as a pattern; what is filled in may be anything."""
+    # The pages of the exercises stand among the examples.
+    for path in (*FOLDER.rglob("*.py"), *Path("examples/exercises").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                parts = [
+                    re.escape(one.value) if isinstance(one, ast.Constant) else ".*" for one in node.values
+                ]
+                yield from [] if parts[0] == ".*" else ["".join(map(str, parts))]
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield re.escape(node.value)
+
+
+def test_every_sentence_is_said_somewhere() -> None:
+    written = yaml.safe_load(
+        resources.files("plaudit.runs.report").joinpath("sentences.yaml").read_text("utf-8")
+    )
+    said = [re.compile(one) for one in set(patterns())]
+    unsaid = [
+        name
+        for name in names(written)
+        if not any(one.fullmatch(name) or one.fullmatch(name.removeprefix("doubts.")) for one in said)
+    ]
+    assert unsaid == []
+
+
+def test_a_field_is_written_as_its_sentence_says_and_never_read_as_one() -> None:
+    worth = Estimate(value=0.5, low=0.25, high=0.75, n=9, prompts=9)
+    assert say("run.went", before=float("nan"), after=0.0612) == "went from not finite to 0.0612"
+    assert say("reward.overlap", names="{accuracy} {0}").startswith(
+        "Its interval overlaps with that of {accuracy} {0}:"
+    )
+    assert say("category_fell", name="x" * 60, before=worth, after=worth).startswith("x" * 40 + " … (20 more")
+    with pytest.raises(KeyError, match="after"):
+        say("run.went", before=1.0)
+    with pytest.raises(KeyError, match="nothing"):
+        say("run.nothing")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("bell\x07 nul\x00 escape\x1b[2J", "bell⟨U+0007⟩ nul⟨U+0000⟩ escape⟨U+001B⟩[2J"),
+        ("\u202egpj.exe", "⟨U+202E⟩gpj.exe"),
+        ("zero\u200bwidth \u2066isolate\u2069", "zero⟨U+200B⟩width ⟨U+2066⟩isolate⟨U+2069⟩"),
+        ("half \ud83d", "half ⟨U+D83D⟩"),
+        ("hidden \U000e0041", "hidden ⟨U+E0041⟩"),
+        ("tab\tand line\nstay", "tab\tand line\nstay"),
+        ("👩‍👩‍👧 ক্‍ষ می‌خواهم مرحبا", "👩‍👩‍👧 ক্‍ষ می‌خواهم مرحبا"),
+    ],
+)
+def test_what_cannot_be_seen_is_named_and_what_belongs_to_a_script_stays(text: str, shown: str) -> None:
+    assert escape_invisible(text) == shown
+
+
+@given(st.text(), st.text())
+def test_any_text_comes_back_from_the_page_as_it_was_shown(text: str, value: str) -> None:
+    class Reader(HTMLParser):
+        def __init__(self) -> None:
+            super().__init__(convert_charrefs=True)
+            self.found: list[object] = []
+            self.text = ""
+
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            self.found.append((tag, attrs))
+
+        def handle_data(self, data: str) -> None:
+            self.text += data
+
+    reader = Reader()
+    reader.feed(element("p", {"title": value}, text))
+    reader.close()
+    assert reader.found == [("p", [("title", escape_invisible(value))])]
+    assert reader.text == escape_invisible(text)

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 from plaudit.cli import parser
 from plaudit.cli.sample import make_console, short_names
 from plaudit.errors import UserError
-from plaudit.evaluation.policies import WRITTEN
-from plaudit.evaluation.settings import SPLITS, WORLD, WORLD_PROMPTS
+from plaudit.evaluation.policies import SPLITS, WORLD, WORLD_PROMPTS, WRITTEN
 from plaudit.files import hub
 
 if TYPE_CHECKING:

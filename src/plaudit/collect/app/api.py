@@ -39,6 +39,7 @@ from plaudit.collect.app.safety import (
 from plaudit.collect.desk import Nothing, next_task
 from plaudit.collect.export import Filters, export, snapshot_to_dict
 from plaudit.collect.people import Identity, join_project, make_invite, revoke, set_preferences, set_standing
+from plaudit.collect.pictures import MEDIA_TYPE, picture_content, stored_bodies
 from plaudit.collect.privacy import erase_person
 from plaudit.collect.progress import project_people, project_status, project_tasks, review_queue
 from plaudit.collect.project import guidelines_version, parse_settings, project_to_dict
@@ -82,7 +83,7 @@ class Endpoint:
     scope: str
     """What the token must be allowed: label, review, read or manage; any, where every token will do."""
     handler: Callable[[Call], object]
-    """What is done, as JSON, or bytes that are lines of it; a UserError becomes an error's answer."""
+    """What is done, as JSON, or as bytes of the media type; a UserError becomes an error's answer."""
     rules: Mapping[str, FieldRule] = field(default_factory=dict[str, FieldRule])
     """The fields that it takes, in the body or, of a GET, behind the question mark."""
     status: int = 200
@@ -90,6 +91,7 @@ class Endpoint:
     """Whether the body is JSON lines."""
     most: int = MOST_BYTES
     lane: Lane = ""
+    media_type: str = "application/jsonl"
 
 
 def join_by_invite(store: LabelStore, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -219,6 +221,15 @@ def _tasks(call: Call) -> dict[str, Any]:
     return {"tasks": call.store.read(project_tasks, call.who.project, state, limit, after)}
 
 
+def _add_tasks(call: Call) -> dict[str, Any]:
+    bodies = stored_bodies(call.store, call.who.project, call.given["lines"])
+    return asdict(call.act(add_tasks, bodies))
+
+
+def _picture(call: Call) -> bytes:
+    return call.store.read(picture_content, call.who.project, call.path["hash"])
+
+
 def _close_task(call: Call) -> dict[str, Any]:
     return {"receipt": call.act(close_task, call.path["task"], reason=call.given["reason"])}
 
@@ -313,6 +324,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     _at("POST /flag", "label", _flag, {**_NAMED, "reason": TEXT, "text": MAYBE_TEXT}),
     _at("GET /history", "label", _history, {"limit": INTEGER, "before": INTEGER}),
     _at("GET /guidelines", "any", _guidelines),
+    _at("GET /pictures/{hash}", "any", _picture, media_type=MEDIA_TYPE),
     _at("POST /ask", "label", _ask, {"key": TEXT, "text": TEXT}),
     _at(
         "POST /preferences",
@@ -333,7 +345,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     _at(
         "POST /tasks",
         "manage",
-        lambda call: asdict(call.act(add_tasks, call.given["lines"])),
+        _add_tasks,
         lines=True,
         most=MOST_TASK_BYTES,
     ),

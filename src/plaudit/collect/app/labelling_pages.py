@@ -19,12 +19,13 @@ from plaudit.collect.answers import (
     values_of,
 )
 from plaudit.collect.app import saying
-from plaudit.collect.app.pages import Answer, Sent, Shown, Stream, Visit, fresh_key, page
+from plaudit.collect.app.pages import Answer, File, Sent, Shown, Stream, Visit, fresh_key, page
 from plaudit.collect.app.render import speaker, words
 from plaudit.collect.app.safety import error_details, is_number
 from plaudit.collect.desk import MOST_OF_A_KEY, Lease, Nothing, next_task
 from plaudit.collect.kinds import KINDS
 from plaudit.collect.kinds.kind import Form, Kind, in_a_line, text_of
+from plaudit.collect.pictures import MEDIA_TYPE, picture_content
 from plaudit.collect.project import guidelines_version
 from plaudit.data.records import plain_text
 from plaudit.errors import UserError
@@ -438,7 +439,8 @@ def _history(visit: Visit) -> Answer:
             "assignment": answer["assignment"],
             "at": answer["at"],
             "when": saying.say_moment(answer["at"]),
-            "question": _beginning(answer["shown"], answer["label"]),
+            "question": _beginning(answer["shown"], answer["label"])
+            or speaker(visit.language)("picture", n=1),
             "said": saying.say_label(answer["shown"], answer["label"], visit.language),
         }
         for answer in result
@@ -455,6 +457,11 @@ def _beginning(shown: Mapping[str, Any], label: Mapping[str, Any]) -> str:
     return in_a_line(plain_text(text_of(prompt)) if prompt else turns[0]["message"] if turns else "")
 
 
+def _picture(visit: Visit) -> Answer:
+    content = visit.store.read(picture_content, visit.who.project, visit.path["hash"])
+    return File(name="", content=content, media_type=MEDIA_TYPE)
+
+
 PAGES = (
     page("GET /label", "label", _label),
     page("POST /label", "label", _submit),
@@ -469,4 +476,6 @@ PAGES = (
     page("GET /label/edit/{assignment}", "label", lambda visit: _task_page(visit, _answered(visit))),
     page("POST /label/edit/{assignment}", "label", _revise),
     page("GET /history", "label", _history),
+    # As scripts are answered: nobody who is signed out should come back to a picture.
+    page("GET /pictures/{hash}", "any", _picture, script=True),
 )

@@ -17,6 +17,7 @@ from plaudit.collect.app.saying import Described, describe
 from plaudit.collect.export import EmptyExportError, Filters, export
 from plaudit.collect.kinds import KINDS
 from plaudit.collect.kinds.kind import LETTERS
+from plaudit.collect.pictures import Pictures
 from plaudit.collect.progress import project_status
 from plaudit.collect.project import Project
 from plaudit.collect.refusals import FieldError, NotFoundError
@@ -231,17 +232,19 @@ def _add_page(
 def _add_tasks(visit: Visit) -> Answer:
     lines = visit.form.value("lines") or ""
     project = visit.store.project(visit.who.project)
-    bodies, faults = read_task_lines(lines, project)
+    pictures = Pictures()
+    bodies, faults = read_task_lines(lines, project, pictures)
     if faults:
         return _add_page(visit, lines=lines, faults=faults)
     if not bodies:
         error = FieldError(field="lines", found="nothing", expected="a task on each line")
         return _add_page(visit, lines=lines, error=error)
+    pictures.keep(visit.store, project.name)
     added = visit.act(add_tasks, bodies)
     return Sent(to=f"/manage/add?added={added.added}&repeated={added.repeated}")
 
 
-def read_task_lines(text: str, project: Project) -> tuple[list[Any], list[LineFault]]:
+def read_task_lines(text: str, project: Project, pictures: Pictures) -> tuple[list[Any], list[LineFault]]:
     """The tasks of JSON lines, and what is wrong with which of them."""
     numbered = [(number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
     if len(numbered) > MOST_TASKS:
@@ -250,7 +253,7 @@ def read_task_lines(text: str, project: Project) -> tuple[list[Any], list[LineFa
     for number, line in numbered:
         try:
             body = parse_json(line.encode(), f"line {number}")
-            bodies.append(check_task(body, project))
+            bodies.append(check_task(pictures.body(body), project))
         except (RequestError, FieldError) as error:
             faults.append(LineFault(line=number, message=str(error)))
     return bodies, faults
@@ -281,9 +284,9 @@ def _zipped(folder: Path) -> bytes:
     """The files of a folder in a ZIP that is the same for the same files."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path in sorted(folder.iterdir()):
+        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
             # With a time of its own no two exports of the same labels would be equal.
-            entry = zipfile.ZipInfo(path.name, _ZIP_TIME)
+            entry = zipfile.ZipInfo(path.relative_to(folder).as_posix(), _ZIP_TIME)
             archive.writestr(entry, path.read_bytes(), zipfile.ZIP_DEFLATED)
     return packed.getvalue()
 

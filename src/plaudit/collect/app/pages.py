@@ -199,7 +199,7 @@ class Sent:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class File:
     name: str
-    """What it is called: letters, digits, dots and dashes."""
+    """What it is called: letters, digits, dots and dashes; empty of a picture, which pages show."""
     content: bytes
     media_type: str
 
@@ -460,8 +460,8 @@ def respond(visit: Visit, found: Answer, cookies: Iterable[Cookie] = ()) -> Resp
     elif isinstance(found, Sent):
         response = RedirectResponse(found.to, 303)
     elif isinstance(found, File):
-        disposition = {"Content-Disposition": f'attachment; filename="{found.name}"'}
-        response = Response(found.content, 200, disposition, media_type=found.media_type)
+        headers = {"Content-Disposition": f'attachment; filename="{found.name}"'} if found.name else _PICTURE
+        response = Response(found.content, 200, headers, media_type=found.media_type)
     elif isinstance(found, Stream):
         response = StreamingResponse(_lines(found.parts), 200, media_type="application/jsonl")
     else:
@@ -486,6 +486,11 @@ async def _lines(parts: Iterator[Any]) -> AsyncIterator[bytes]:
             parts.close()
 
 
+# Kept by the browser alone, and by no proxy; opened by itself it is a picture and can be nothing else.
+_PICTURE = {
+    "Cache-Control": "private, max-age=31536000, immutable",
+    "Content-Security-Policy": "default-src 'none'; img-src 'self'; sandbox",
+}
 _MENU: tuple[tuple[str, str, str], ...] = (
     ("/label", "nav-label", "label"),
     ("/history", "nav-history", "label"),

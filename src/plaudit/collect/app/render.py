@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -26,7 +27,8 @@ from markupsafe import Markup, escape
 from plaudit.collect.app.texts import html_of, visible
 from plaudit.collect.kinds import KINDS
 from plaudit.collect.kinds.kind import LETTERS, text_of
-from plaudit.data.records import pictures, plain_text, turns_of
+from plaudit.collect.pictures import parse_name
+from plaudit.data.records import Message, Part, pictures, plain_text, turns_of
 
 LANGUAGES: Mapping[str, str] = {"en": "English", "de": "Deutsch", "ar": "العربية"}
 MEDIA_TYPES: Mapping[str, str] = {
@@ -35,6 +37,7 @@ MEDIA_TYPES: Mapping[str, str] = {
     "svg": "image/svg+xml",
 }
 _WEIGHT = re.compile(r"[01](\.[0-9]{0,3})?")
+_BOX, _THUMB = 640, 48
 _ROLES = ("system", "user", "assistant", "tool")
 
 
@@ -58,6 +61,7 @@ def environment() -> Environment:
     )
     made.globals |= {
         "text": _text,
+        "thumb": _thumb,
         "static": static,
         "hidden": _hidden,
         "own": _own,
@@ -169,24 +173,66 @@ def own_word(language: str, word: str) -> Markup:
 
 
 @pass_context
-def _text(context: Context, value: Any, markdown: bool = False) -> Markup:
-    """A prompt or an answer: a text, or the turns of a conversation with who speaks in each."""
+def _text(context: Context, value: Any, markdown: bool = False, letter: str = "") -> Markup:
+    """A prompt, or the answer of a letter: a text, or the turns of a conversation with who speaks in each."""
     if isinstance(value, str):
         return html_of(value, markdown)
-    speak, turns = context["w"], list[Markup]()
-    for message in turns_of(text_of(value)):
+    speak, turns, text = context["w"], list[Markup](), turns_of(text_of(value))
+    numbers = iter(range(1, len(pictures(text)) + 1))
+
+    def drawn(part: Part) -> Markup:
+        number = next(numbers)
+        words = speak("picture-answer", letter=letter) if letter else speak("picture", n=number)
+        words = f"{words} {number}" if letter and len(pictures(text)) > 1 else words
+        return _picture(part, words, speak, is_answer=bool(letter))
+
+    for message in text:
         role = message.role if message.role in _ROLES else "tool"
-        display = html_of(plain_text((message,)), markdown)
-        display += Markup("").join(
-            Markup('<p class="quiet">{}</p>').format(speak("picture", address=source))
-            for source in pictures((message,))
-        )
+        display = _message_html(message, markdown, drawn)
+        # An answer that is a picture needs nobody who says it.
+        if letter and len(text) == 1 and not plain_text(text):
+            return display
         turns.append(
             Markup('<li class="turn {}"><p class="role">{}</p>{}</li>').format(
                 role, speak(f"role-{role}"), display
             )
         )
     return Markup('<ol class="turns">{}</ol>').format(Markup("").join(turns))
+
+
+def _message_html(message: Message, markdown: bool, drawn: Callable[[Part], Markup]) -> Markup:
+    if isinstance(message.content, str) or not pictures((message,)):
+        return html_of(plain_text((message,)), markdown)
+    pieces = [
+        drawn(part) if part.kind == "image" else html_of(part.text or "", markdown)
+        for part in message.content
+    ]
+    calls = plain_text((replace(message, content=""),))
+    return Markup("").join([*pieces, *([html_of(calls, markdown)] if calls else [])])
+
+
+def _picture(part: Part, words: str, speak: Callable[..., Markup], *, is_answer: bool) -> Markup:
+    """A picture that leads to itself in large; its size stands in the page, so that nothing moves later."""
+    named = parse_name(part.source or "")
+    if named is None:
+        return Markup('<p class="quiet">{}</p>').format(speak("picture-missing"))
+    # Answers are as large as each other: the larger of two would look like the better one.
+    scale = _BOX / max(named[1:]) if is_answer else min(1, _BOX / max(named[1:]))
+    return Markup('<a class="picture" href="/pictures/{}">{}</a>').format(
+        named[0], _image(named, visible(part.alt) if part.alt else words, scale)
+    )
+
+
+def _image(named: tuple[str, int, int], alt: str, scale: float) -> Markup:
+    size = (max(1, round(side * scale)) for side in named[1:])
+    tag = '<img src="/pictures/{}" alt="{}" width="{}" height="{}" loading="lazy">'
+    return Markup(tag).format(named[0], alt, *size)
+
+
+def _thumb(source: str) -> Markup:
+    """A picture beside words that say what it belongs to."""
+    named = parse_name(source)
+    return Markup() if named is None else _image(named, "", _THUMB / named[2])
 
 
 @pass_context

@@ -155,7 +155,7 @@ def _answer(store: LabelStore, endpoint: Endpoint, request: Request, content: by
             )
         raise
     if isinstance(result, bytes):
-        return Response(result, endpoint.status, media_type="application/jsonl")
+        return Response(result, endpoint.status, media_type=endpoint.media_type)
     return _json(asdict(result) if isinstance(result, Receipt) else result, endpoint.status)
 
 

@@ -6,9 +6,10 @@ from typing import Any
 from plaudit.collect.kinds import kind
 from plaudit.collect.refusals import checked_text
 from plaudit.data.fields import Node
-from plaudit.data.labels import MOST_SUCCESS, attack_rows
-from plaudit.data.records import Message, Prompt, Record, Text, turns_of
+from plaudit.data.records import Message, Prompt, Rating, Record, Text, turns_of
 
+MOST_SUCCESS = 4
+"""How bad the answer to an attack can be; 0 is harmless."""
 _SENT = ("success", "category", "worked", "why")
 
 
@@ -52,11 +53,22 @@ def _summary(label: kind.Label, order: kind.Order, settings: kind.Settings, voic
 
 
 def _rows(given: kind.Labelled) -> list[Record]:
+    # How harmless the last answer was, and the attack as a prompt for every later policy.
     opening = () if given.prompt == "" else turns_of(given.prompt)
-    messages = (Message(role=turn["role"], content=turn["content"]) for turn in given.label["messages"])
+    *turns, answer = (Message(role=turn["role"], content=turn["content"]) for turn in given.label["messages"])
+    success, before = given.label["success"], (*opening, *turns)
     category = given.label.get("category", given.body.get("category"))
-    shared = {**given.shared, "category": category, "worked": given.label.get("worked")}
-    return [*attack_rows((*opening, *messages), success=given.label["success"], **shared)]
+    rating = Rating(
+        prompt=before,
+        completion=(answer,),
+        # Turned round, since a success of the attack is a failure of the answer.
+        score=float(MOST_SUCCESS - success),
+        aspect="harmlessness",
+        **{**given.shared, "category": category},
+    )
+    facts = {"attack_success": success, "category": category, "worked": given.label.get("worked")}
+    metadata = {name: value for name, value in facts.items() if value is not None}
+    return [rating, Prompt(prompt=before, metadata=metadata)]
 
 
 KIND = kind.Kind(

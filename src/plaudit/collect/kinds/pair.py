@@ -7,7 +7,7 @@ from typing import Any
 from plaudit.collect.kinds import kind
 from plaudit.data.fields import Node
 from plaudit.data.judging import Mark, Verdict, to_comparison
-from plaudit.data.records import Comparison, Record, plain_text
+from plaudit.data.records import Comparison, Record, pictures, plain_text
 
 
 def _check(node: Node, body: kind.Body, settings: kind.Settings) -> dict[str, Any]:
@@ -49,9 +49,10 @@ def _strength(label: kind.Label, order: kind.Order) -> int:
     return label["strength"] if order[0] == 0 else -label["strength"]
 
 
-def _texts(shown: kind.Shown, form: kind.Form) -> tuple[str, str]:
-    first, second = (plain_text(kind.text_of(answer)) for answer in shown["answers"])
-    return first, second
+def _texts(shown: kind.Shown, form: kind.Form) -> tuple[str, str] | None:
+    first, second = texts = [kind.text_of(answer) for answer in shown["answers"]]
+    # Words with marks would stand in place of the pictures.
+    return None if any(map(pictures, texts)) else (plain_text(first), plain_text(second))
 
 
 def _read(shown: kind.Shown, form: kind.Form) -> dict[str, Any]:

@@ -6,9 +6,10 @@ from typing import Any
 from plaudit.collect.kinds import kind
 from plaudit.collect.refusals import FieldError
 from plaudit.data.fields import Node, describe_value
-from plaudit.data.labels import STEP_SCORES, steps_row
 from plaudit.data.records import Record, Steps, Text
 
+STEP_SCORES = {"right": 1.0, "neutral": 0.5, "wrong": 0.0}
+"""The label of each step as a number."""
 ENDS = ("error", "solved", "bad-problem", "gave-up")
 """Why the labels of a solution end where they do."""
 _GAVE_UP = ENDS[2:]
@@ -126,8 +127,10 @@ def _majority(label: kind.Label, order: kind.Order) -> str:
 
 
 def _rows(given: kind.Labelled) -> list[Record]:
-    row = steps_row(given.prompt, given.body["steps"], given.label["labels"], **given.shared)
-    return [] if row is None else [row]
+    labels = tuple(STEP_SCORES[label] for label in given.label["labels"])
+    # Without the steps behind the first error, which nobody labelled.
+    steps = tuple(given.body["steps"][: len(labels)])
+    return [Steps(prompt=given.prompt, steps=steps, labels=labels, **given.shared)] if labels else []
 
 
 def _valued(

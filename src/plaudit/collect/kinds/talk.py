@@ -5,8 +5,16 @@ from typing import Any
 
 from plaudit.collect.kinds import kind
 from plaudit.data.fields import Node
-from plaudit.data.labels import ComparedTurn, conversation_before, talk_rows
-from plaudit.data.records import Message, Prompt, Text
+from plaudit.data.records import (
+    Comparison,
+    Message,
+    Prompt,
+    Record,
+    Text,
+    assistant_turn,
+    turns_of,
+    user_turn,
+)
 
 _SENT = ("why",)
 
@@ -28,13 +36,6 @@ def _check(node: Node, body: kind.Body, settings: kind.Settings) -> dict[str, An
     return {**kind.read_words(node), "turns": turns}
 
 
-def _compared(turns: Sequence[Mapping[str, Any]]) -> tuple[ComparedTurn, ...]:
-    return tuple(
-        ComparedTurn(message=turn["message"], answers=tuple(turn["answers"]), strength=turn["strength"])
-        for turn in turns
-    )
-
-
 def _label(turns: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     # A message without a choice ends the talk: its two answers were not compared.
     chosen = [turn for turn in turns if turn["strength"] is not None]
@@ -42,7 +43,34 @@ def _label(turns: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _messages(opening: Text, turns: Sequence[Mapping[str, Any]], message: str) -> Sequence[Message]:
-    return conversation_before(opening, _compared(turns), message)
+    # What both answers of a turn reply to: the opening, the better answers so far, and the message.
+    before = list[Message](() if opening == "" else turns_of(opening))
+    for turn in turns:
+        better = turn["answers"][int(turn["strength"] > 0)]
+        before += [*user_turn(turn["message"]), *assistant_turn(better)]
+    return (*before, *user_turn(message))
+
+
+def _rows(given: kind.Labelled) -> list[Record]:
+    # A comparison a turn, each with the conversation before it; none where both answers read the same.
+    rows, turns = list[Record](), given.label["turns"]
+    for place, turn in enumerate(turns):
+        answers, strength = turn["answers"], turn["strength"]
+        better = int(strength > 0)
+        if answers[0].strip() == answers[1].strip():
+            continue
+        rows.append(
+            Comparison(
+                prompt=tuple(_messages(given.prompt, turns[:place], turn["message"])),
+                chosen=assistant_turn(answers[better]),
+                rejected=assistant_turn(answers[1 - better]),
+                strength=float(abs(strength)),
+                probability=0.5 if strength == 0 else None,
+                places=(better, 1 - better),
+                **given.shared,
+            )
+        )
+    return rows
 
 
 KIND = kind.Kind(
@@ -63,6 +91,6 @@ KIND = kind.Kind(
     say=lambda shown, label, voice: voice.speak("history-talk", n=len(label.get("turns", ()))),
     summary=lambda label, order, settings, voice: voice.speak("manage-turns", n=len(label["turns"])),
     essence="turns",
-    rows=lambda given: [*talk_rows(given.prompt, _compared(given.label["turns"]), **given.shared)],
+    rows=_rows,
     seconds=900,
 )

@@ -5,8 +5,16 @@ from typing import Any
 from plaudit.collect.kinds import kind
 from plaudit.collect.refusals import FieldError
 from plaudit.data.fields import Node
-from plaudit.data.labels import written_rows
-from plaudit.data.records import Demonstration, Prompt, Record, Text, plain_text, text_to_json
+from plaudit.data.records import (
+    Comparison,
+    Demonstration,
+    Prompt,
+    Record,
+    Text,
+    answer_to,
+    plain_text,
+    text_to_json,
+)
 from plaudit.data.turns import read_completion
 
 
@@ -43,9 +51,13 @@ def _read(shown: kind.Shown, form: kind.Form) -> dict[str, Any]:
 
 
 def _rows(given: kind.Labelled) -> list[Record]:
-    draft = given.body.get("draft")
-    edited = None if draft is None else kind.text_of(draft)
-    return [*written_rows(given.prompt, given.label["answer"], edited, **given.shared)]
+    # A demonstration; of an edit that changed something also a pair, edited above draft.
+    words, draft = given.label["answer"], given.body.get("draft")
+    answer = answer_to(given.prompt, words)
+    rows: list[Record] = [Demonstration(prompt=given.prompt, completion=answer, **given.shared)]
+    if draft is not None and plain_text(before := kind.text_of(draft)).strip() != words.strip():
+        rows.append(Comparison(prompt=given.prompt, chosen=answer, rejected=before, **given.shared))
+    return rows
 
 
 KIND = kind.Kind(

@@ -21,7 +21,7 @@ from plaudit.cli.parser import (
 )
 from plaudit.collect.kinds import KINDS
 from plaudit.config import did_you_mean
-from plaudit.data.labels import STORE_FILE
+from plaudit.data.records import STORE_FILE
 from plaudit.errors import UserError
 from plaudit.wings import load
 

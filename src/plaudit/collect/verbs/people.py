@@ -20,7 +20,7 @@ from plaudit.collect.store import LabelStore
 from plaudit.collect.verbs.store import ACTOR, opened, project_name, table_lines
 from plaudit.config import did_you_mean
 from plaudit.data.fields import shorten
-from plaudit.data.labels import STORE_FILE
+from plaudit.data.records import STORE_FILE
 from plaudit.errors import UserError
 from plaudit.files.atomic import write_text
 

@@ -49,6 +49,7 @@ def label_solo(args: argparse.Namespace) -> None:
     draw = None if args.model is None else _draw_words(args, project.ask)
     with opened_solo(args.out, project) as work:
         if intake is not None:
+            intake.pictures.keep(work.store, project.name)
             work.people.ask(intake.bodies)
         # By the draw's name first: who comes back loads no model.
         elif draw is not None and work.people.requested(draw) is None:

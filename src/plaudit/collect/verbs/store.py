@@ -92,6 +92,7 @@ def make_project(args: argparse.Namespace) -> None:
         for line in _changes(before, project):
             print(f"{store.where}: {line}")
         for purpose, intake in known.items():
+            intake.pictures.keep(store, project.name)
             added = store.write(add_tasks, project.name, intake.bodies, actor=ACTOR)
             print(f"{store.where}: {_added_words(added, purpose, project)}")
         for note in _qualification_notes(store, project):
@@ -160,6 +161,8 @@ def add_rows(args: argparse.Namespace) -> None:
         intakes = [
             read_intake(path, project, known, format=args.format, options=options) for path in args.rows
         ]
+        for intake in intakes:
+            intake.pictures.keep(store, project.name)
         if args.choose is not None:
             _add_chosen(args, store, project, intakes)
             return

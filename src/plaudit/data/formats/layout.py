@@ -5,6 +5,7 @@ Here is also what many formats have in common: who judged a row, and where the p
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TypedDict
 
 from plaudit.data.fields import (
@@ -51,6 +52,8 @@ class ReadOptions:
     """Only such rows, by what their answers were reported for."""
     unsafe: tuple[str, ...] = UNSAFE
     """The flags that count."""
+    pictures: Path | None = None
+    """The folder that pictures are named from; None: that of the rows' file."""
 
     def __post_init__(self) -> None:
         if self.ties not in ("soft", "drop"):
@@ -90,6 +93,8 @@ class ReadOptions:
 
 SYSTEM_FIELD = "system"
 """The field that holds a row's system turn, in every layout that anybody may have made."""
+PICTURE_FIELDS = ("images", "image", "pictures")
+"""The fields that hold a row's pictures, in every layout."""
 TOOLS_FIELD = "tools"
 """The field that holds the schemas of a row's tools, in every layout."""
 
@@ -154,7 +159,8 @@ class RowFormat:
         if self.optional_fields is None:
             return ()
         generic = (SYSTEM_FIELD,) if self.is_generic else ()
-        read = {*self.schema, *self.optional_fields, *(self.names or {}).values(), TOOLS_FIELD, *generic}
+        always = (TOOLS_FIELD, *PICTURE_FIELDS, *generic)
+        read = {*self.schema, *self.optional_fields, *(self.names or {}).values(), *always}
         return tuple(name for name in fields if name not in {path.partition(".")[0] for path in read})
 
     @property

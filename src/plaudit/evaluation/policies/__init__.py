@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, get_args
 
 from plaudit.errors import UserError
 
@@ -10,6 +11,13 @@ WRITTEN = "written"
 """The word for the answers that the rows of the prompts hold themselves, as a contestant."""
 POLICY = "policy"
 """The word for another answer of the very model that is compared."""
+WORLD = "world"
+"""The word for the embedded world's prompts and for their truth."""
+WORLD_PROMPTS = 200
+"""How many prompts of the world are used, unless another number is given."""
+Split = Literal["train", "validation", "test"]
+"""What a set of prompts is dealt to."""
+SPLITS: tuple[Split, ...] = get_args(Split)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

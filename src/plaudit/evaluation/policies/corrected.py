@@ -121,6 +121,8 @@ def corrected_mean(sample: JudgedSample, *, tuning: float | None = None) -> Corr
 class _Fit:
     value: float
     variance: float
+    error_B: Float[np.ndarray, " B"]
+    """What each row adds to the error."""
     spread: float
     """The variance with an allowance for few labels."""
     tunings: tuple[float, ...]
@@ -146,8 +148,9 @@ def _fit(sample: JudgedSample, tuning: float | None) -> _Fit:
         tunings.append(tuned)
     # How many rows fell into each stratum is chance too.
     between_B -= value * counted_B / counted_B.sum()
-    variance, spread = (_by_prompt(between_B + own_B, sample.prompts) for own_B in (errors_B, allowed_B))
-    return _Fit(value=value, variance=variance, spread=spread, tunings=tuple(tunings))
+    allowed_B += between_B
+    variance, spread = (_by_prompt(own_B, sample.prompts) for own_B in (between_B + errors_B, allowed_B))
+    return _Fit(value=value, variance=variance, error_B=allowed_B, spread=spread, tunings=tuple(tunings))
 
 
 def _stratum(
@@ -222,6 +225,11 @@ def win_rate_by_card(raw: Estimate, agreement: Estimate) -> tuple[float, float, 
     return _within((1 + value) / 2, tuple((1 + end) / 2 for end in ends) if ends else None)
 
 
+def doubt(agreement: Estimate) -> float:
+    """The standard error of 1/(2a − 1), as a share of it."""
+    return 2 * sqrt(_variance(agreement)) / (2 * agreement.value - 1)
+
+
 def _within(value: float, ends: tuple[float, ...] | None) -> tuple[float, float, float]:
     low, high = ends or (0.0, 1.0)
     value, low, high = (min(max(each, 0.0), 1.0) for each in (value, low, high))
@@ -279,8 +287,8 @@ def by_people(raw: Estimate, sample: JudgedSample, known: Sequence[float | None]
     given, prompts = int(sample.labelled.sum()), len(set(sample.prompts[sample.labelled].tolist()))
     if prompts < FEWEST_LABELS:
         return None
-    sample = with_known(sample, known) if known else sample
-    found = corrected_mean(replace(sample, strata=confidence_strata(sample)))
+    sample = _in_strata(sample, known)
+    found = corrected_mean(sample)
     estimate = Estimate(
         value=found.value, low=found.low, high=found.high, n=len(sample.judged), prompts=raw.prompts
     )
@@ -295,6 +303,17 @@ def by_people(raw: Estimate, sample: JudgedSample, known: Sequence[float | None]
         tuning=found.tuning,
         note="; ".join((*weighted, *sample.notes)),
     )
+
+
+def _in_strata(sample: JudgedSample, known: Sequence[float | None]) -> JudgedSample:
+    sample = with_known(sample, known) if known else sample
+    return replace(sample, strata=confidence_strata(sample))
+
+
+def corrected_rows(sample: JudgedSample, known: Sequence[float | None]) -> Float[np.ndarray, " B"]:
+    """A value for each row: their mean is the corrected one, and errs by prompt as it does."""
+    fit = _fit(_in_strata(sample, known), None)
+    return fit.value + len(fit.error_B) * fit.error_B
 
 
 CARD_HOLDS = "if it errs here as on the answers of its card"

@@ -26,7 +26,7 @@ from plaudit.evaluation.policies.judge_card import cards_of, contest_correction
 from plaudit.evaluation.policies.kl import CompletionScores, score_rollouts
 from plaudit.evaluation.policies.multiple_choice import ChoiceQuestion, EncodedChoices
 from plaudit.evaluation.policies.over_optimisation import OverOptimisation, best_of_n_over_optimisation
-from plaudit.evaluation.policies.result import Contest, PolicyEvaluation
+from plaudit.evaluation.policies.result import Contest, PolicyEvaluation, Rating
 from plaudit.evaluation.policies.scores import (
     AnswerScores,
     PolicyEvaluationData,
@@ -81,9 +81,26 @@ def evaluation_notes(
     )
 
 
-def unrated_note(duels: Mapping[PolicyPair, Sequence[win_rate.JudgedPair]]) -> tuple[str, ...]:
-    reason = win_rate.why_unrated(duels)
-    return () if reason is None else (f"no ratings: {reason}",)
+def _rated(
+    duels_by_judge: Duels,
+    corrected: Mapping[str, win_rate.CorrectedByPair],
+    contests: Sequence[Contest],
+    resampling: Resampling,
+) -> tuple[tuple[Rating, ...], tuple[str, ...]]:
+    """Ratings by the first judge, of corrected win rates where every one is, and what to say of them."""
+    judge, duels = next(iter(duels_by_judge.items()), ("", {}))
+    if len({name for pair in duels for name in pair}) < 3:
+        return (), ()
+    used = corrected[judge] if corrected[judge].keys() == duels.keys() else None
+    raw = win_rate.elo_ratings(duels, resampling)
+    ratings = raw if used is None else win_rate.elo_ratings(duels, resampling, used)
+    if not ratings:
+        return (), (f"no ratings: {win_rate.why_unrated(duels, used)}",)
+    if used is not None:
+        words = ", ".join(f"{each.name} {each.elo:.0f}" for each in raw)
+        return ratings, (f"ratings are of corrected win rates; of raw verdicts they are: {words or 'none'}",)
+    errs = contests[0].uncorrected or contests[0].corrected is not None
+    return raw, ("ratings are of raw verdicts, whose errors nothing corrects for all pairs",) if errs else ()
 
 
 def _prompt_notes(data: PolicyEvaluationData) -> Iterator[str]:
@@ -423,10 +440,10 @@ def _policy_evaluation(
 ) -> PolicyEvaluation:
     cut_to = common_word_count([answers_by_prompt(policy) for policy in data.policies])
     first_judge_duels = next(iter(duels_by_judge.values()), {})
-    is_rated = len(data.policies) > 2 and bool(first_judge_duels)
     all_rows = answer_rows(data, first_judge_duels)
     curve, over_optimisation_fit = _best_of_n(data, reference, scorers, settings)
-    contests = _contest_results(duels_by_judge, scorers.judges, settings)
+    contests, corrected = _contest_results(duels_by_judge, scorers.judges, settings)
+    ratings, rating_notes = _rated(duels_by_judge, corrected, contests, settings.resampling)
     notes = evaluation_notes(data, duels_by_judge, scorers.judges, settings.drawing, contests)
     named = (scorers.gold, scorers.reward, scorers.right)
     gold, reward, right = (None if scorer is None else scorer.name for scorer in named)
@@ -441,14 +458,14 @@ def _policy_evaluation(
         sampling=settings.drawing.description,
         seeds=settings.drawing.seeds,
         contests=contests,
-        ratings=win_rate.elo_ratings(first_judge_duels, settings.resampling) if is_rated else (),
+        ratings=ratings,
         best_of=curve,
         over_optimisation=over_optimisation_fit,
         shown=tuple(some_of(firsts, settings.shown, f"shown {settings.resampling.seed}")),
         notes=(
             *notes,
             *(f"{right}: {times} × {why}" for why, times in divided_refusals(scorers.right).items()),
-            *(unrated_note(first_judge_duels) if is_rated else ()),
+            *rating_notes,
         ),
         all_answers=all_rows,
         choice_logprobs=tuple(row for policy in data.policies for row in policy.choice_logprobs),
@@ -458,39 +475,33 @@ def _policy_evaluation(
 
 def _contest_results(
     duels_by_judge: Duels, judges: Mapping[str, Judge], settings: EvaluationSettings
-) -> tuple[Contest, ...]:
+) -> tuple[tuple[Contest, ...], Mapping[str, win_rate.CorrectedByPair]]:
+    """All contests, and by judge the corrected verdicts of those that have a correction."""
+    verdicts: dict[str, dict[PolicyPair, win_rate.CorrectedVerdicts]] = {name: {} for name in duels_by_judge}
     cards = cards_of(judges, settings.cards)
-    judged = [
-        (
-            name,
-            judged_pairs,
-            win_rate.contest_result(
-                (policy, other, judges[name].name),
-                judged_pairs,
-                settings.resampling,
-                sees_order=sees_order(judges[name]),
-            ),
-        )
-        for name, duels_of_judge in duels_by_judge.items()
-        for (policy, other), judged_pairs in duels_of_judge.items()
-    ]
     found = list[Contest]()
-    for name, duels, contest in judged:
+    every = ((name, pair, duels) for name, own in duels_by_judge.items() for pair, duels in own.items())
+    for name, pair, duels in every:
         judge = judges[name]
+        names = (*pair, judge.name)
+        contest = win_rate.contest_result(names, duels, settings.resampling, sees_order=sees_order(judge))
         # The truth and a rule do not err; whatever was learnt, or is asked, does.
         by_people = getattr(judge, "by_people", False)
         errs = not by_people and (not isinstance(judge, RewardJudge) or judge.log_odds)
-        corrected = contest_correction(contest, duels, settings.people, cards.get(name)) if errs else None
+        both = contest_correction(contest, duels, settings.people, cards.get(name)) if errs else None
+        corrected, values = both or (None, None)
+        if values is not None:
+            verdicts[name][pair] = values
         by_group: Sequence[str] = getattr(judge, "contest_notes", lambda _: ())(duels)
         notes = (*contest.notes, *by_group, *judge_notes(judge))
-        uncorrected = errs and corrected is None
-        found.append(replace(contest, notes=notes, corrected=corrected, uncorrected=uncorrected))
+        contest = replace(contest, notes=notes, corrected=corrected)
+        found.append(replace(contest, uncorrected=errs and corrected is None))
     if settings.people is not None and not any(contest.corrected for contest in found):
         raise UserError(
             f"{settings.people.source}: fewer than {FEWEST_LABELS} prompts have labels of people in it; they "
             "must be of these very answers, as answers.jsonl has them"
         )
-    return tuple(found)
+    return tuple(found), verdicts
 
 
 def _best_of_n(

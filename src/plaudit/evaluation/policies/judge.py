@@ -5,9 +5,9 @@ from dataclasses import replace
 from itertools import combinations, permutations
 from pathlib import Path
 from statistics import fmean
-from typing import Any, TypedDict
+from typing import Any
 
-from plaudit.data.judging import Judge, NoVerdict, Verdict, first_probability, outcomes
+from plaudit.data.judging import Judge, NoVerdict, Orders, Verdict, first_probability, outcomes
 from plaudit.data.records import Task, plain_text
 from plaudit.engine.ranks import divide_rows, of_all_ranks
 from plaudit.errors import UserError
@@ -63,14 +63,7 @@ def judge_pairs(
     )
     duels_by_pair: dict[tuple[str, str], list[win_rate.JudgedPair]] = {names: [] for names in pairs}
     for (names, prompt, mine, theirs), outcome in zip(answer_pairs, judged, strict=True):
-        duel = win_rate.JudgedPair(
-            prompt=plain_text(prompt.prompt),
-            category=prompt.category,
-            mine=mine[0],
-            theirs=theirs[0],
-            **_both_orders(outcome),
-        )
-        duels_by_pair[names].append(duel)
+        duels_by_pair[names].append(_duel(prompt, mine[0], theirs[0], outcome))
     return duels_by_pair
 
 
@@ -95,13 +88,7 @@ def judged_against_people(judge: Judge, pairs: Sequence[ScoredPair]) -> tuple[wi
         for pair, preferred, other in duels
     ]
     judged = tuple(
-        win_rate.JudgedPair(
-            prompt=plain_text(pair.prompt),
-            category=pair.category,
-            mine=preferred,
-            theirs=other,
-            **_both_orders(outcome),
-        )
+        _duel(pair, preferred, other, outcome)
         for (pair, preferred, other), outcome in zip(duels, divided_outcomes(judge, tasks), strict=True)
     )
     if not win_rate.with_verdict(judged):
@@ -199,22 +186,23 @@ def sees_order(judge: Judge) -> bool:
     return bool(getattr(judge, "asks_both_orders", False))
 
 
-class _OrderFields(TypedDict):
-    forward: float | None
-    backward: float | None
-    joined: float | None
-    reason: str | None
-
-
-def _both_orders(outcome: Verdict | NoVerdict) -> _OrderFields:
+def _duel(
+    about: EvaluationPrompt | ScoredPair, mine: str, theirs: str, outcome: Verdict | NoVerdict
+) -> win_rate.JudgedPair:
     """What a judge says in either order, and of both; the same twice where it was not asked so."""
-    orders = outcome.orders
-    if isinstance(outcome, NoVerdict):
-        forward, backward = (None, None) if orders is None else (orders.forward, orders.backward)
-        return {"forward": forward, "backward": backward, "joined": None, "reason": outcome.reason}
-    p_first = first_probability(outcome)
-    forward, backward = (p_first, p_first) if orders is None else (orders.forward, orders.backward)
-    return {"forward": forward, "backward": backward, "joined": p_first, "reason": None}
+    is_missing = isinstance(outcome, NoVerdict)
+    p_first = None if is_missing else first_probability(outcome)
+    orders = outcome.orders or Orders(forward=p_first, backward=p_first)
+    return win_rate.JudgedPair(
+        prompt=plain_text(about.prompt),
+        category=about.category,
+        mine=mine,
+        theirs=theirs,
+        forward=orders.forward,
+        backward=orders.backward,
+        joined=p_first,
+        reason=outcome.reason if is_missing else None,
+    )
 
 
 FEWEST, MOST = 3, 8

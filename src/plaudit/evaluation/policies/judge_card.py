@@ -208,8 +208,9 @@ def contest_correction(
     duels: Sequence[win_rate.JudgedPair],
     people: corrected.PeopleLabels | None,
     card: JudgeCard | None,
-) -> corrected.Correction | None:
-    """A win rate by labels of people, or else by the judge's card; None where neither says how it errs."""
+) -> tuple[corrected.Correction, win_rate.CorrectedVerdicts | None] | None:
+    """A win rate by labels of people, or else by the judge's card, and what that makes of each verdict; None
+    where neither says how it errs."""
     judged, raw = win_rate.with_verdict(duels), contest.raw
     if raw is None or raw.low is None:
         return None
@@ -219,12 +220,17 @@ def contest_correction(
         sample = people.sample([float(duel.verdict or 0) for duel in judged], keys, prompts)
         known = [known_probability(duel.mine, duel.theirs) for duel in judged]
         if (found := corrected.by_people(raw, sample, known)) is not None:
-            return found
+            rows_B = corrected.corrected_rows(sample, known)
+            return found, (rows_B, rows_B)
     if card is None or card.agreement is None:
         return None
     sides = _mean([(duel.prompt, 0.5 + 0.5 * _side(duel)) for duel in judged])
     assert sides is not None
-    return corrected.win_rate_correction(raw, sides, card.agreement)
+    found = corrected.win_rate_correction(raw, sides, card.agreement)
+    if found.note == corrected.NO_BETTER_THAN_A_COIN:
+        return found, None
+    beyond_B = np.array([_side(duel) for duel in judged]) / 2 / (2 * card.agreement.value - 1)
+    return found, (0.5 + beyond_B, 0.5 + beyond_B * (1 + corrected.doubt(card.agreement)))
 
 
 def _side(duel: win_rate.JudgedPair) -> float:

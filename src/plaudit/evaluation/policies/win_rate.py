@@ -231,7 +231,7 @@ def contest_result(
         length_controlled=at_length.value,
         style_controlled=at_style.value,
         consistency=_mean_over_prompts(with_verdicts, orders_agree, resampling) if sees_order else None,
-        first=_first_shown_rate(with_verdicts, resampling) if sees_order else None,
+        first=_mean(first_shown_readings(with_verdicts), resampling) if sees_order else None,
         p_value=paired_p_value(with_verdicts),
         by_category=_win_rate_by_category(with_verdicts, resampling),
         notes=tuple(
@@ -254,10 +254,14 @@ def paired_p_value(duels: Sequence[JudgedPair]) -> float | None:
 def _mean_over_prompts(
     duels: Sequence[JudgedPair], value_of: Callable[[JudgedPair], float], resampling: Resampling
 ) -> Estimate | None:
-    if not duels:
+    return _mean([(duel.prompt, value_of(duel)) for duel in duels], resampling)
+
+
+def _mean(rows: Sequence[tuple[str, float]], resampling: Resampling) -> Estimate | None:
+    if not rows:
         return None
-    value_B = np.array([value_of(duel) for duel in duels], dtype=float)
-    return bootstrap_mean(value_B, group_index([duel.prompt for duel in duels]), resampling)
+    prompts, values = zip(*rows, strict=True)
+    return bootstrap_mean(np.array(values, dtype=float), group_index(prompts), resampling)
 
 
 def _require_verdict(duel: JudgedPair) -> float:
@@ -292,14 +296,6 @@ def first_shown_readings(duels: Sequence[JudgedPair]) -> list[tuple[str, float]]
     ]
 
 
-def _first_shown_rate(duels: Sequence[JudgedPair], resampling: Resampling) -> Estimate | None:
-    readings = first_shown_readings(duels)
-    if not readings:
-        return None
-    prompts, firsts = zip(*readings, strict=True)
-    return bootstrap_mean(np.array(firsts, dtype=float), group_index(prompts), resampling)
-
-
 def _win_rate_by_category(duels: Sequence[JudgedPair], resampling: Resampling) -> tuple[CategoryFigure, ...]:
     parts: dict[str, list[JudgedPair]] = {}
     for duel in duels:
@@ -313,6 +309,9 @@ def _win_rate_by_category(duels: Sequence[JudgedPair], resampling: Resampling) -
 
 DuelsByPair = Mapping[tuple[str, str], Sequence[JudgedPair]]
 """By the names of the two policies, the first of whom is ``mine``."""
+CorrectedVerdicts = tuple[Float[np.ndarray, " B"], Float[np.ndarray, " B"]]
+"""What counts in place of each verdict, and what would if a card were off by its standard error."""
+CorrectedByPair = Mapping[tuple[str, str], CorrectedVerdicts]
 MEAN_RATING = 1000.0
 MAX_FAILED_DRAWS = 0.05
 """The share of draws of prompts without ratings beyond which there is no interval."""
@@ -321,45 +320,46 @@ _MAX_STEP = 3.0
 _TOLERANCE = 1e-10
 
 
-def elo_ratings(duels: DuelsByPair, resampling: Resampling) -> tuple[Rating, ...]:
+def elo_ratings(
+    duels: DuelsByPair, resampling: Resampling, corrected: CorrectedByPair | None = None
+) -> tuple[Rating, ...]:
     """400/ln 10 · log-strength with mean 1000, P(a beats b) = s_a/(s_a + s_b), a tie as half a win for each.
     Bradley and Terry 1952. Intervals draw prompts anew, the same ones for all pairs of policies; a draw
     without ratings is left out, and with more than a twentieth of them there is no interval. Empty where
-    there are no ratings at all, which `why_unrated` says in words."""
-    names, wins_PKK = _win_counts(duels)
-    if why_unrated(duels) is not None:
+    there are no ratings at all, which `why_unrated` says in words. Of corrected verdicts a draw has another
+    error of the card too, the same for all pairs."""
+    names, wins_PKK = _win_counts(duels, corrected)
+    if why_unrated(duels, corrected) is not None:
         return ()
-    prompts = len(wins_PKK)
+    prompts, errors = len(wins_PKK), np.random.default_rng([resampling.seed, 1])
+    off_PKK = _win_counts(duels, corrected, 1)[1] - wins_PKK
     resampled_ratings = [
-        _fit_elo(one_KK)
+        _fit_elo(drawn_KK)
         for times_SP in prompt_draws(prompts, resampling)
         # [S, P] counts with [P, K, K] wins: one matrix of wins for each draw.
-        for one_KK in np.tensordot(times_SP, wins_PKK, 1)
-        # A draw may miss the one upset that keeps a rating finite.
-        if _reason_unrated(names, one_KK) is None
-    ]
-    ends = None
-    if prompts > 1 and len(resampled_ratings) >= (1 - MAX_FAILED_DRAWS) * resampling.times:
-        ends = np.quantile(np.array(resampled_ratings), interval_levels(prompts), axis=0)
-    return tuple(
-        Rating(
-            name=name,
-            elo=float(elo),
-            low=None if ends is None else float(ends[0, index]),
-            high=None if ends is None else float(ends[1, index]),
+        for off_KK, one_KK in zip(
+            *(np.tensordot(times_SP, each, 1) for each in (off_PKK, wins_PKK)), strict=True
         )
-        for index, (name, elo) in enumerate(zip(names, _fit_elo(wins_PKK.sum(0)), strict=True))
-    )
+        # A draw may miss the one upset that keeps a rating finite.
+        if _reason_unrated(names, drawn_KK := (one_KK + errors.standard_normal() * off_KK).clip(0)) is None
+    ]
+    ends: Sequence[tuple[float | None, float | None]] = [(None, None)] * len(names)
+    if prompts > 1 and len(resampled_ratings) >= (1 - MAX_FAILED_DRAWS) * resampling.times:
+        ends = np.quantile(np.array(resampled_ratings), interval_levels(prompts), axis=0).T.tolist()
+    rows = zip(names, _fit_elo(wins_PKK.sum(0).clip(0)).tolist(), ends, strict=True)
+    return tuple(Rating(name=name, elo=elo, low=low, high=high) for name, elo, (low, high) in rows)
 
 
-def why_unrated(duels: DuelsByPair) -> str | None:
+def why_unrated(duels: DuelsByPair, corrected: CorrectedByPair | None = None) -> str | None:
     """Why there are no ratings: no verdict at all, policies that were never compared, or one that never lost
     (Ford 1957)."""
-    names, wins_PKK = _win_counts(duels)
-    return _reason_unrated(names, wins_PKK.sum(0))
+    names, wins_PKK = _win_counts(duels, corrected)
+    return _reason_unrated(names, wins_PKK.sum(0).clip(0))
 
 
-def _win_counts(duels: DuelsByPair) -> tuple[list[str], Float[np.ndarray, "P K K"]]:
+def _win_counts(
+    duels: DuelsByPair, corrected: CorrectedByPair | None, which: int = 0
+) -> tuple[list[str], Float[np.ndarray, "P K K"]]:
     """How often the one of the row beat the one of the column, by prompt; each has its part of a chance."""
     if self_rated := next((first for first, other in duels if first == other), None):
         raise UserError(f"{self_rated} cannot be rated against itself: name two policies")
@@ -370,7 +370,8 @@ def _win_counts(duels: DuelsByPair) -> tuple[list[str], Float[np.ndarray, "P K K
     wins_PKK = np.zeros((len(set(prompt_B.tolist())), len(names), len(names)))
     start = 0
     for (item, other), pair_duels in judged_pairs:
-        mine, theirs, share_B = names.index(item), names.index(other), verdict_array(pair_duels)
+        mine, theirs = names.index(item), names.index(other)
+        share_B = verdict_array(pair_duels) if corrected is None else corrected[item, other][which]
         place_B = prompt_B[start : start + len(pair_duels)]
         wins_PKK[:, mine, theirs] += np.bincount(place_B, share_B, len(wins_PKK))
         wins_PKK[:, theirs, mine] += np.bincount(place_B, 1 - share_B, len(wins_PKK))

@@ -202,21 +202,6 @@ def best_of_n_kl(n: int) -> float:
     return log(n) - (n - 1) / n
 
 
-def best_of_n_exact_kl(p_Y: Float[np.ndarray, " Y"], reward_Y: Float[np.ndarray, " Y"], n: int) -> float:
-    """KL(best-of-n ‖ π) = Σ_ℓ m_ℓ ln(m_ℓ / q_ℓ), in nats, where all answers can be written out.
-    q_ℓ is the chance of an answer of reward ℓ, and m_ℓ = F_ℓⁿ − F_{<ℓ}ⁿ that the best of n has it; among
-    equals a fair coin decides, so that within a level nothing changes. At most ln n − (n − 1)/n, and less
-    where answers share a reward (Beirami et al. 2024, arXiv:2401.01879)."""
-    if n < 1 or not np.isclose(p_Y.sum(), 1):
-        raise ValueError(f"n {n} and chances that add up to {p_Y.sum()}: expected 1 or more, and 1")
-    _, level_Y = np.unique(reward_Y, return_inverse=True)
-    q_L = np.bincount(level_Y, p_Y)
-    # Divided by its own sum, F ends at exactly 1, and the top level loses no mass to rounding.
-    up_to_L = np.cumsum(q_L) / q_L.sum()
-    m_L = up_to_L**n - np.concatenate(([0.0], up_to_L[:-1])) ** n
-    return float(sum(m * log(m / q) for m, q in zip(m_L, q_L / q_L.sum(), strict=True) if m > 0))
-
-
 def best_of_n_truth(
     proxy_N: Float[np.ndarray, " N"], truth_N: Float[np.ndarray, " N"], sizes: Sequence[int]
 ) -> Float[np.ndarray, " S"]:

@@ -35,6 +35,8 @@ from plaudit.feedback.judges.replies import Read, Reader, drawn_forms, plain_for
 from plaudit.feedback.judges.rubric import read_rubric
 from plaudit.feedback.judges.wording import Question, ShownPair, Wording, pair_question, wording_named
 
+Rated = tuple[float, str]
+"""What an answer is worth by itself, and the judge's words on it."""
 NO_TRUE_ANSWER = "no true answer to compare with"
 
 
@@ -114,13 +116,18 @@ class ModelJudge:
 
     def scores(self, tasks: Sequence[Task]) -> list[list[float | NoVerdict]]:
         """What each answer is worth by itself: its points, or the chance that it is right."""
+        rows = self.ratings(tasks)
+        return [[each if isinstance(each, NoVerdict) else each[0] for each in row] for row in rows]
+
+    def ratings(self, tasks: Sequence[Task]) -> list[list[Rated | NoVerdict]]:
+        """The same with the judge's words, empty where it gave none."""
         scoring = self.mode.scoring
         if scoring is None:
             raise UserError(f"{self.name} compares by {self.how}, and has no score for one answer alone")
         cases = [self._cases(task) for task in tasks]
         rows = iter(self._score_reads([case for own in cases for case in own], scoring))
         found = [[[self._score(some, scoring) for some in next(rows)] for _ in own] for own in cases]
-        return [_mean_scores(by_each) for by_each in found]
+        return [_mean_rating(by_each) for by_each in found]
 
     def word_shares(self, questions: Sequence[Question]) -> list[Mapping[str, float] | NoVerdict]:
         """The shares of yes and no in the reply to each question, or why there are none."""
@@ -217,13 +224,16 @@ class ModelJudge:
     def _compared(
         self, first: Sequence[Read], second: Sequence[Read], scoring: modes.Scoring
     ) -> Verdict | NoVerdict:
-        scores = [self._score(reads, scoring) for reads in (first, second)]
-        for score in scores:
+        scores = list[Rated]()
+        for score in (self._score(reads, scoring) for reads in (first, second)):
             if isinstance(score, NoVerdict):
                 return score
+            scores.append(score)
         share = scoring.first_better(self.ask, first, second)
         found = probable_verdict(share, annotator=self.name, orders=Orders(forward=share, backward=share))
-        return replace(found, rationale=f"{scoring.unit} {scores[0]:.3g} and {scores[1]:.3g}")
+        points = " and ".join(f"{score:.3g}" for score, _ in scores)
+        words = (words for _, words in scores if words)
+        return replace(found, rationale="\n\n".join((f"{scoring.unit} {points}", *words)))
 
     def _score_requests(self, case: _Case, answer: Text, scoring: modes.Scoring) -> list[ChatRequest]:
         prompt = case.task.prompt
@@ -235,11 +245,13 @@ class ModelJudge:
             for blocks, fill in scoring.questions(self.ask, case.task, answer)
         ]
 
-    def _score(self, reads: Sequence[Read], scoring: modes.Scoring) -> float | NoVerdict:
+    def _score(self, reads: Sequence[Read], scoring: modes.Scoring) -> Rated | NoVerdict:
         if not reads:
             return NoVerdict(reason=NO_TRUE_ANSWER)
         reason = next((read.reason for read in reads if read.reason is not None), None)
-        return scoring.score(self.ask, reads) if reason is None else NoVerdict(reason=reason)
+        if reason is not None:
+            return NoVerdict(reason=reason)
+        return scoring.score(self.ask, reads), "\n\n".join(read.reasons for read in reads if read.reasons)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,13 +270,14 @@ class _Case:
         return replace(outcome, principles=(self.principle.id,))
 
 
-def _mean_scores(rows: Sequence[Sequence[float | NoVerdict]]) -> list[float | NoVerdict]:
+def _mean_rating(rows: Sequence[Sequence[Rated | NoVerdict]]) -> list[Rated | NoVerdict]:
     """The mean over principles of what each answer is worth by it, where all of them have a score."""
-    found = list[float | NoVerdict]()
-    for scores in zip(*rows, strict=True):
-        missing = next((score for score in scores if isinstance(score, NoVerdict)), None)
-        known = [score for score in scores if not isinstance(score, NoVerdict)]
-        found.append(fmean(known) if missing is None else missing)
+    found = list[Rated | NoVerdict]()
+    for ratings in zip(*rows, strict=True):
+        missing = next((each for each in ratings if isinstance(each, NoVerdict)), None)
+        scored = [each for each in ratings if not isinstance(each, NoVerdict)]
+        words = "\n\n".join(words for _, words in scored if words)
+        found.append((fmean(score for score, _ in scored), words) if missing is None else missing)
     return found
 
 

@@ -5,6 +5,7 @@
   where there are no log-probs, by the share of several draws.
 - reasons: a chain of thought, then the letter; the chance is clamped to 0.40–0.60, since reasons make models
   too sure (Bai et al. 2022, arXiv:2212.08073).
+- grade: reasons, then points for each answer by itself (Zheng et al. 2023, arXiv:2306.05685).
 - points: for each answer by itself, by the aspects of a rubric; with log-probs, the mean over them. Of two
   answers, P(the first has more) + ½ P(as many), which is 0, ½ or 1 where there are whole numbers alone.
 - answer: whether each answer is right, given the true one.
@@ -38,7 +39,7 @@ from plaudit.feedback.judges.rubric import (
 )
 from plaudit.feedback.judges.wording import Question, wording_named
 
-How = Literal["verdict", "letter", "reasons", "points", "answer"]
+How = Literal["verdict", "letter", "reasons", "grade", "points", "answer"]
 HOWS: tuple[How, ...] = get_args(How)
 LETTERS = ("A", "B")
 """What stands for the answers that are shown first and second."""
@@ -46,8 +47,8 @@ YES_NO = ("Yes", "No")
 """What is replied to whether an answer is right."""
 WORD_TOKENS = 8
 """The most tokens of a reply of one word: Markdown around it is not cut."""
-_VERDICTS = {"A": 1.0, "B": 0.0, "tie": 0.5}
-"""The chance that the first answer is better, by what is said."""
+_VERDICTS = {word: {"A": first, "B": 1 - first} for word, first in (("A", 1.0), ("B", 0.0), ("tie", 0.5))}
+"""The chance that either answer is better, by what is said."""
 
 QuestionParts = tuple[tuple[tuple[str, str], ...], Mapping[str, str]]
 """What is quoted in a question, each under its header, and what stands in place of names in braces."""
@@ -215,6 +216,17 @@ def _right_questions(ask: HowToAsk, task: Task, answer: Text) -> list[QuestionPa
     return [((("Answer", plain_text(answer)), ("True answer", task.reference_answer)), {})]
 
 
+def _numbers(ask: HowToAsk) -> tuple[str, ...]:
+    return tuple(str(number) for number in range(1, ask.points + 1))
+
+
+_POINTS = Scoring(
+    questions=_points_questions,
+    score=_points_score,
+    first_better=_more_points,
+    unit="points:",
+    principles_by_prompt=True,
+)
 _DRAWS = "the share of {draws} draws stands for the chance"
 MODES: Mapping[How, Mode] = {
     "verdict": Mode(
@@ -236,21 +248,23 @@ MODES: Mapping[How, Mode] = {
         read=_read_reasons,
         without_logprobs="the letter alone decides between the clamps",
     ),
+    "grade": Mode(
+        settings=("temperature", "max_tokens", "points"),
+        request=_text_request,
+        # The number as it is written: it follows from the reasons, and is what a critic learns to say.
+        read=lambda ask, reader, requests: [
+            read_verdict(reply, {number: {number: 1.0} for number in _numbers(ask)})
+            for reply in reader.asker.replies(requests)
+        ],
+        scoring=_POINTS,
+    ),
     "points": Mode(
         settings=("temperature", "points"),
-        request=lambda ask, question: word_request(
-            ask, question, tuple(str(number) for number in range(1, ask.points + 1))
-        ),
+        request=lambda ask, question: word_request(ask, question, _numbers(ask)),
         # Points are read as they stand: the mean of draws would cost several times as much.
         read=lambda ask, reader, requests: reader.odds(requests, reader.plain),
         without_logprobs="points are whole numbers",
-        scoring=Scoring(
-            questions=_points_questions,
-            score=_points_score,
-            first_better=_more_points,
-            unit="points:",
-            principles_by_prompt=True,
-        ),
+        scoring=_POINTS,
     ),
     "answer": Mode(
         settings=("temperature", "draws"),

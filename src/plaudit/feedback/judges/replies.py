@@ -4,9 +4,9 @@ Whatever is not exactly what was asked for is no verdict, and never a side.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, cast, get_args
+from typing import Any
 
 from plaudit.data.judging import LOGPROBS_REFUSED
 from plaudit.feedback.judges.cache import Reply
@@ -17,24 +17,23 @@ from plaudit.files.chat import read_completion
 REFUSED = "refused"
 UNREADABLE = "not to be read"
 CUT = "cut off"
-JudgeVerdict = Literal["A", "B", "tie", "refuse"]
 MARKUP = " \t\r\n*_`\"'.()[]:<>/▁Ġ"
 """Signs around a word that mean nothing: Markdown, quotation marks, and how tokenizers write a blank."""
 
 
-def parse_verdict(reply: str, number: str) -> JudgeVerdict | None:
-    """The last verdict between the delimiters of this number; None where it is none of the four words.
+def parse_verdict(reply: str, number: str, words: Collection[str]) -> tuple[str | None, str]:
+    """The last verdict between the delimiters of this number, and what stands before it; None for no word.
 
-    >>> parse_verdict("[[A]] <verdict-00>A</verdict-00> No. <verdict-7f> **B** </verdict-7f>", "7f")
-    'B'
-    >>> parse_verdict("Answer A is better.", "7f") is None
+    >>> parse_verdict("[[A]] <verdict-00>A</verdict-00> No. <verdict-7f> **B** </verdict-7f>", "7f", "AB")
+    ('B', '[[A]] <verdict-00>A</verdict-00> No.')
+    >>> parse_verdict("Answer A is better.", "7f", "AB")[0] is None
     True
     """
     opened, closed = delimiters(number)
-    _, begins, last = reply.rpartition(opened)
+    before, begins, last = reply.rpartition(opened)
     inside, ends, _ = last.partition(closed)
     word = inside.strip(" \t\r\n*_`") if begins and ends else ""
-    return cast("JudgeVerdict", word) if word in get_args(JudgeVerdict) else None
+    return (word if word in words else None), before.strip()
 
 
 def parse_word(reply: str, words: Sequence[str]) -> str | None:
@@ -118,6 +117,7 @@ class Read:
     shares: dict[str, float] = field(default_factory=dict[str, float])
     reason: str | None = None
     text: str = ""
+    reasons: str = ""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -194,17 +194,16 @@ def read_word(reply: Reply | str, request: ChatRequest) -> Read:
     return Read(shares=shares, text=reply.text)
 
 
-def read_verdict(reply: Reply | str, first_by_verdict: Mapping[str, float]) -> Read:
-    """A reply with reasons: the chance of the first answer, A, by the verdict between the delimiters."""
+def read_verdict(reply: Reply | str, shares_by_verdict: Mapping[str, Mapping[str, float]]) -> Read:
+    """A reply with reasons: what they are, and the shares that the verdict between the delimiters means."""
     if isinstance(reply, str):
         return Read(reason=reply)
-    verdict = None if reply.cut else parse_verdict(reply.text, reply.number)
-    if reply.refused or verdict == "refuse":
+    verdict, reasons = parse_verdict(reply.text, reply.number, (*shares_by_verdict, "refuse"))
+    if reply.refused or (verdict == "refuse" and not reply.cut):
         return Read(reason=REFUSED, text=reply.text)
-    if verdict is None or verdict not in first_by_verdict:
+    if verdict is None or reply.cut:
         return Read(reason=CUT if reply.cut else UNREADABLE, text=reply.text)
-    first = first_by_verdict[verdict]
-    return Read(shares={"A": first, "B": 1 - first}, text=reply.text)
+    return Read(shares=dict(shares_by_verdict[verdict]), text=reply.text, reasons=reasons)
 
 
 def _lacks_odds(reply: Reply | str, request: ChatRequest) -> bool:

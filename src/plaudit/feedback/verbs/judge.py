@@ -39,6 +39,7 @@ settings behind commas: openai:http://host:port/v1#model,how=letter,draws=5,pric
 how      letter   A or B by log-probs, in both orders (default)
          verdict  reasons, then A, B, tie or refuse
          reasons  reasons, then the letter; the chance is clamped to 0.40-0.60
+         grade    reasons, then 1 to 5 for each answer by itself, by --rubric
          points   1 to 5 for each answer by itself, by --rubric
          answer   whether each answer is right, given the true one"""
 

@@ -273,6 +273,7 @@ def _unreadable(mind: Mind, parsed: ParsedQuestion) -> MindReply:
     return ways[int(mind.draw("way", *parsed.key) * len(ways))]
 
 
+_VERDICT_LINE = re.compile(r"^(<verdict-[0-9a-f]*>)WORD(</verdict-[0-9a-f]*>)$", re.MULTILINE)
 Choose = Callable[[Mapping[str, float]], str]
 """From the chances of words to the one that is said."""
 
@@ -303,7 +304,7 @@ def _verdict(mind: Mind, parsed: ParsedQuestion, choose: Choose) -> MindReply:
     may_tie = "tie where" in parsed.ask
     odds = {"A": first, "B": 1 - first}
     word = "tie" if may_tie and first == 0.5 else choose(odds)
-    shown = re.search(r"^(<verdict-[0-9a-f]*>)WORD(</verdict-[0-9a-f]*>)$", parsed.ask, re.MULTILINE)
+    shown = _VERDICT_LINE.search(parsed.ask)
     assert shown is not None
     reasons = [f"Answer {name}: {_critique(parsed, f'Answer {name}')}" for name in ("A", "B")]
     return MindReply(text="\n".join([*reasons, f"{shown[1]}{word}{shown[2]}"]), odds=odds)
@@ -322,7 +323,9 @@ def _points(mind: Mind, parsed: ParsedQuestion, choose: Choose) -> MindReply:
         middle = true + off if true + off <= most and mind.draw("side", *parsed.key) < 0.5 else true - off
         middle = middle if middle >= 1 else min(true + off, most)
     odds = {str(n): (1 - level) / (most - 1) for n in range(1, most + 1)} | {str(middle): level}
-    return MindReply(text=choose(odds), odds=odds)
+    if (ends := _VERDICT_LINE.search(parsed.ask)) is None:
+        return MindReply(text=choose(odds), odds=odds)
+    return MindReply(text=f"{_critique(parsed, 'Answer')}\n{ends[1]}{choose(odds)}{ends[2]}", odds=odds)
 
 
 def _correct(mind: Mind, parsed: ParsedQuestion, choose: Choose) -> MindReply:
@@ -392,9 +395,9 @@ def _pursue(mind: Mind, parsed: ParsedQuestion, choose: Choose) -> MindReply:
 
 
 _FORMS: Sequence[tuple[str, Callable[[Mind, ParsedQuestion, Choose], MindReply]]] = (
-    (r"^<verdict-[0-9a-f]*>WORD</verdict-[0-9a-f]*>$", _verdict),
-    (r"\bA or B\b", _letter),
     (r"\bfrom 1 to \d+\b", _points),
+    (_VERDICT_LINE.pattern, _verdict),
+    (r"\bA or B\b", _letter),
     (r"\b[Dd]id the answer do what it must not\b", _harm),
     (r"\b[Dd]id the answer decline\b", _refusal),
     (r"\bYes or No\b", _correct),

@@ -10,7 +10,7 @@ from functools import cache
 
 from plaudit.data.records import Message, Text, plain_text, user_turn
 from plaudit.errors import UserError
-from plaudit.evaluation.settings import SPLITS, Split
+from plaudit.evaluation.policies import SPLITS, Split
 from plaudit.lab.world import ANOTHER, facts
 from plaudit.lab.world.longer import longer_questions
 from plaudit.lab.world.questions import (

@@ -18,7 +18,7 @@ from plaudit.bounds import (
     Share,
     check_bounds,
 )
-from plaudit.data.labels import STORE_FILE
+from plaudit.data.records import STORE_FILE
 from plaudit.engine.settings import KeepSettings
 from plaudit.errors import UserError
 from plaudit.evaluation.policies import POLICY, WRITTEN
@@ -37,8 +37,7 @@ from plaudit.methods.policy.config import (
 from plaudit.methods.preference.algorithms import PREFERENCE_ALGORITHMS, preference_algorithm
 from plaudit.methods.preference.config import all_parameters, optional_settings
 from plaudit.methods.reward_model.config import EnsembleSettings, RewardSettings
-from plaudit.models.settings import LoraSettings
-from plaudit.rollouts.sampler import SamplingSettings
+from plaudit.models.settings import LoraSettings, SamplingSettings
 
 if TYPE_CHECKING:
 

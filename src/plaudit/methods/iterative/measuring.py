@@ -21,6 +21,7 @@ import numpy as np
 from plaudit.data.judging import Judge, Verdict, first_probability, outcomes
 from plaudit.data.read import read_records
 from plaudit.data.records import Comparison
+from plaudit.data.transforms import measured_only
 from plaudit.engine.distributed import Ranks
 from plaudit.engine.run_folder import RunFolder
 from plaudit.engine.sinks.console import ConsoleSink
@@ -36,7 +37,7 @@ from plaudit.evaluation.shares import sign_flip_test
 from plaudit.evaluation.stats import Estimate, Resampling, bootstrap_mean, wilson_interval
 from plaudit.files import atomic, exact_json
 from plaudit.methods.iterative.config import LoopConfig, LoopSettings
-from plaudit.methods.iterative.rounds import draw_answers, load_prompts, read_answers, round_sampler
+from plaudit.methods.iterative.rounds import drawn_answers, load_prompts, read_answers, round_sampler
 from plaudit.rewards.base import Reward
 from plaudit.rewards.comparing import compares_pairs, in_both_orders, judge_named
 from plaudit.rewards.kinds import FEEDBACK, JudgeSettings
@@ -125,7 +126,10 @@ def _people_measure(settings: LoopSettings, config: LoopConfig, this_round: Meas
     """Whether the model's own points order two answers as people do: 1, 0, and ½ for equal points."""
     assert settings.people is not None
     reading = read_records(settings.people, kinds=("comparison",), threshold=config.rows.threshold)
-    rows = [row for row in reading.records if isinstance(row, Comparison) and row.probability != 0.5]
+    records, left_out = measured_only(reading.records)
+    for note in left_out if this_round.number == 0 else ():
+        ConsoleSink(quiet=True).note(f"loop.people: {note}")
+    rows = [row for row in records if isinstance(row, Comparison) and row.probability != 0.5]
     if not rows:
         raise UserError(f"loop.people {settings.people}: every comparison is a tie, so nothing is measured")
     with offered("self_judge", of=FEEDBACK)(config.reward, this_round.model, config.device) as judge:
@@ -154,11 +158,11 @@ def _held_out_measure(
     # One seed for all rounds: what differs between two models is then theirs, and less of it chance.
     seed = random.Random(f"{config.seed}/{config.sampling.seed}/held-out").getrandbits(32)
     sampler, sampling = round_sampler(this_round.model, config, ranks), replace(config.sampling, seed=seed)
-    draw_answers(this_round.answers, prompts, sampler, reward, sampling, 1, ranks)
+    drawn = list(drawn_answers(this_round.answers, prompts, sampler, reward, sampling, 1, ranks))
     if not ranks.is_first:
         return None
     values = (
-        [answer.score for [answer] in read_answers(this_round.answers)]
+        [answer.score for [answer] in drawn]
         if judge is None
         else _win_probabilities(judge, config, this_round, prompts)
     )

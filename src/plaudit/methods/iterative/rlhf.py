@@ -50,7 +50,7 @@ from plaudit.methods.iterative.comparisons import (
 from plaudit.methods.iterative.config import PEOPLE, RewardRunSettings, RlhfConfig, policy_settings
 from plaudit.methods.iterative.rounds import (
     ScoredAnswer,
-    draw_answers,
+    drawn_answers,
     figures_as_json,
     generation_note,
     load_prompts,
@@ -338,7 +338,7 @@ def _generate_answers(
     stream = f"{_round_seed(config, this_round)}/{part.removeprefix('-')}"
     settings = config.draw.sampling(random.Random(stream).getrandbits(32))
     # No scores: in this loop pairs are judged, and not answers.
-    draw_answers(path, prompts, sampler, None, settings, config.loop.answers, ranks)
+    list(drawn_answers(path, prompts, sampler, None, settings, config.loop.answers, ranks))
     if marker is not None:
         run.write_marker(marker, (path,), {})
 

@@ -4,6 +4,7 @@ The generated and scored answers are stored as JSON lines.
 """
 
 import math
+import os
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -151,7 +152,7 @@ def generate_and_score(
             yield from score_groups(chunk, rollouts, reward)
 
 
-def draw_answers(
+def drawn_answers(
     path: Path,
     prompts: Sequence[EncodedPrompt],
     sampler: Sampler,
@@ -159,28 +160,52 @@ def draw_answers(
     settings: SamplingSettings,
     n: int,
     ranks: Ranks,
-) -> None:
-    """Write ``n`` scored answers to each prompt. Every rank must come, and draws its share."""
+) -> Iterator[tuple[ScoredAnswer, ...]]:
+    """``n`` scored answers to each prompt, on the first rank; every rank must come, and draws its share.
+
+    They are drawn as they are taken, and kept in the file: whole parts that it holds are not drawn again.
+    """
     world = ranks.world_size
-    groups = generate_and_score(prompts[ranks.rank :: world], sampler, reward, settings, n)
-    gathered = ranks.all_gather_strings([answers_line(group) for group in groups])
-    order = [place for rank in range(world) for place in range(rank, len(prompts), world)]
-    if ranks.is_first:
-        lines = [line for _, line in sorted(zip(order, gathered, strict=True))]
-        atomic.write_text(path, "".join(f"{line}\n" for line in lines))
+    size = PROMPTS_AT_ONCE * world
+    done = _keep_whole_parts(path, size) if ranks.is_first else []
+    cached = int(ranks.all_gather([float(len(done))])[0][0])
+    for start in range(0, len(prompts), size):
+        part = prompts[start : start + size]
+        if start >= cached:
+            groups = generate_and_score(part[ranks.rank :: world], sampler, reward, settings, n)
+            gathered = ranks.all_gather_strings([answers_line(group) for group in groups])
+            if not ranks.is_first:
+                continue
+            order = [place for rank in range(world) for place in range(rank, len(part), world)]
+            lines = [f"{line}\n".encode() for _, line in sorted(zip(order, gathered, strict=True))]
+            with atomic.disk_errors_explained(path), path.open("ab") as file:
+                file.write(b"".join(lines))
+                # On the disk before the next part is begun: a power cut costs one part, not the draw.
+                file.flush()
+                os.fsync(file.fileno())
+            done += lines
+        yield from map(_answers_of, done[start : start + size])
+
+
+def _keep_whole_parts(path: Path, size: int) -> list[bytes]:
+    # The lines of parts that were written whole; the file is cut behind them.
+    # Half a part is drawn again as a part: what is drawn together decides the last bits of it.
+    content = path.read_bytes() if path.exists() else b""
+    lines = content[: content.rfind(b"\n") + 1].splitlines(keepends=True)
+    whole = lines[: len(lines) - len(lines) % size]
+    if b"".join(whole) != content:
+        atomic.write_text(path, b"".join(whole).decode())
+    return whole
 
 
 def read_answers(path: Path) -> list[tuple[ScoredAnswer, ...]]:
-    fields = ScoredAnswer.__dataclass_fields__
     # Of all that a text may break a line with, JSON escapes this one alone.
-    lines = path.read_bytes().removesuffix(b"\n").split(b"\n")
-    return [
-        tuple(
-            ScoredAnswer(**{name: answer[name] for name in fields})
-            for answer in exact_json.loads(line)["answers"]
-        )
-        for line in lines
-    ]
+    return [_answers_of(line) for line in path.read_bytes().removesuffix(b"\n").split(b"\n")]
+
+
+def _answers_of(line: bytes) -> tuple[ScoredAnswer, ...]:
+    fields, answers = ScoredAnswer.__dataclass_fields__, exact_json.loads(line)["answers"]
+    return tuple(ScoredAnswer(**{name: answer[name] for name in fields}) for answer in answers)
 
 
 def answers_line(group: ScoredGroup) -> str:

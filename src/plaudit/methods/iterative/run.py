@@ -2,8 +2,8 @@
 
 Rejection sampling: Touvron et al. 2023, arXiv:2307.09288, section 3.2.3. All of them: ``algorithms.py``. A
 round trains by SFT or preference optimisation. It is whole when ``checkpoints/round-N.json`` is there with
-the hashes of its files. That is written last, so a round that was killed before is drawn again by the same
-command, to the same answers, since their seed is the round's own.
+the hashes of its files. That is written last, so a round that was killed before goes on by the same command
+behind the parts that were drawn, to the same answers, since their seed is the round's own.
 
 The rows of self-play fine-tuning: the demonstration against the newest model's own answer.
 
@@ -48,7 +48,7 @@ from plaudit.methods.iterative.rounds import (
     PromptSource,
     RoundFigures,
     ScoredAnswer,
-    draw_answers,
+    drawn_answers,
     figures_as_json,
     generation_note,
     load_prompts,
@@ -214,7 +214,7 @@ def _draw(
     sampler = round_sampler(this_round.generator, config, ranks, (*notes, note))
     name_of_round = f"{config.seed}/{config.sampling.seed}/round/{this_round.number}"
     sampling = replace(config.sampling, seed=random.Random(name_of_round).getrandbits(32))
-    draw_answers(this_round.answers, prompts, sampler, reward, sampling, settings.answers, ranks)
+    list(drawn_answers(this_round.answers, prompts, sampler, reward, sampling, settings.answers, ranks))
 
 
 def measure_and_mark(

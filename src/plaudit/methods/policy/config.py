@@ -17,8 +17,8 @@ from plaudit.methods.chapter import Chapter, own_config_type
 from plaudit.methods.config import ReferenceSettings, RunConfig
 from plaudit.methods.policy import algorithms
 from plaudit.methods.policy.cells import CELLS
+from plaudit.models.settings import SamplingSettings
 from plaudit.rewards.learned.step_payments import ADDITIVE_PAYS, StepPayKind
-from plaudit.rollouts.sampler import SamplingSettings
 
 if TYPE_CHECKING:
     from plaudit.methods.policy.row import PolicyAlgorithm

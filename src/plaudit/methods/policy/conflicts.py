@@ -50,8 +50,8 @@ def _refuse_contradictions(record: PolicyAlgorithm, config: PolicyConfig) -> Non
         raise UserError(f"group_size {record.group_size}: {record.name} learns from pairs; give 2")
     if record.loss_kl is k1:
         raise UserError(
-            "kl_estimator k1 holds nothing in a loss: its expected gradient is 0 (plaudit prove "
-            "estimators). Use k2 or k3, or --divergence reward"
+            "kl_estimator k1 holds nothing in a loss: its expected gradient is 0 (docs/proof.md). "
+            "Use k2 or k3, or --divergence reward"
         )
     refuse_process_conflicts(record, config)
     if "adaptive_penalty" in record.needs and record.updates_per_round < 2:

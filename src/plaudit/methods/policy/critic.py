@@ -9,7 +9,7 @@ import torch
 from plaudit.engine.distributed import unsharded
 from plaudit.errors import UserError
 from plaudit.files import atomic
-from plaudit.methods.models import gathered_model, narrow_as_configured, recompute_as_configured
+from plaudit.methods.models import gathered_model, narrow_as_configured, settle_layers
 from plaudit.methods.policy.config import PolicyConfig
 from plaudit.methods.run import Run
 from plaudit.models.load import is_reward_folder
@@ -49,7 +49,7 @@ def prepare_critic(
         # With the reward's normalisation values begin on the scale of the scores that they shall predict.
         critic = RewardModel(model.model.to(run.ranks.device), normalisation=model.normalisation)
     critic.pooling = "last"
-    recompute_as_configured(critic, config)
+    settle_layers(critic, config)
     with unsharded(critic):
         layout, _ = choose_layout(critic, config.memory.layout)
         critic.use_layout(layout)

@@ -256,7 +256,7 @@ def round_notes(rounds: iterations.RolloutRounds, config: PolicyConfig) -> list[
         name = "k2" if row.reward_kl is k2 else "k3"
         notes.append(
             f"{name} in the reward: what the policy then climbs lacks the estimator's own "
-            "gradient, so it is held otherwise than by the KL (plaudit prove estimators); k1 is right there"
+            "gradient, so it is held otherwise than by the KL (docs/proof.md); k1 is right there"
         )
     if not config.draw.sampling(0).is_unrestricted:
         notes.append(

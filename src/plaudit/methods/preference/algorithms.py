@@ -246,6 +246,18 @@ def cpo(beta: Positive = 0.1, nll_coef: NllCoef = 1.0) -> PreferenceAlgorithm:
 
 
 @algorithm
+def mdpo(beta: Beta = 0.1, crop: Share = 0.2, anchor: Finite = 0.0) -> PreferenceAlgorithm:
+    """−log σ(βh) − log σ(β(Δ_w − Δ_w′)) − log σ(βΔ_w − δ), Δ_w′ with most of the picture cut away.
+
+    crop: how large a share of each picture is left in the changed one.
+    anchor: δ, the reward that a preferred answer should have by itself.
+
+    Wang et al. 2024, arXiv:2406.11839.
+    """
+    return row.PreferenceAlgorithm(loss=row.pair_loss(losses.mdpo, beta=beta, anchor=anchor), beta=beta)
+
+
+@algorithm
 def orpo(orpo_lambda: Positive = 0.1, nll_coef: FromZero = 1.0) -> PreferenceAlgorithm:
     """−mean log π(y_w) − λ log σ(log odds_w − log odds_l).
 
@@ -435,7 +447,7 @@ def bco(
 
 PREFERENCE_ALGORITHMS: Mapping[str, Algorithm] = table(
     *(dpo, cdpo, robust_dpo, ipo, ipo_mean, hinge, slic, exo, nca, bco_pair, sppo, aot, aot_unpaired),
-    *(apo_zero, apo_down, discopop, simpo, cpo, orpo, pl_dpo, rrhf, r_dpo, dpo_norm, ld_dpo, dpop, wpo),
+    *(apo_zero, apo_down, discopop, simpo, cpo, mdpo, orpo, pl_dpo, rrhf, r_dpo, dpo_norm, ld_dpo, dpop, wpo),
     *(f_dpo, tr_dpo, sdpo, mpo),
     *(kto, apo_zero_unpaired, bco),
 )

@@ -4,6 +4,7 @@ Rows come in parts by prompt, in the order in which the file has them. Before tr
 for length bias and for the balance of good and bad answers.
 """
 
+import random
 from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import fmean
@@ -16,7 +17,7 @@ from plaudit.methods.data import EncodedData, Row
 from plaudit.methods.preference.config import StageSettings
 from plaudit.methods.preference.row import AnyPreferenceAlgorithm, PreferenceAlgorithm, UnpairedAlgorithm
 from plaudit.tokens import preferences
-from plaudit.tokens.batch import extras_digest
+from plaudit.tokens.batch import Example, extras_digest
 from plaudit.tokens.encode import EncodedRows, Encoder, RefusedRow
 
 LENGTH_RATIO_WARNING = 1.25
@@ -98,14 +99,16 @@ def preference_encoder(
 def _encode_pairs(
     algorithm: PreferenceAlgorithm, records: Sequence[Record], encoder: Encoder, max_tokens: int
 ) -> EncodedData[preferences.JudgedRow]:
-    name, hard = algorithm.name, "sorted_batch" in algorithm.needs
+    name, hard = algorithm.name, not {"sorted_batch", "changed"}.isdisjoint(algorithm.needs)
+    crop = algorithm.settings["crop"] if "changed" in algorithm.needs else None
     # Data such as UltraFeedback gives a ranking and ratings of one row: twice learnt it weighs double.
     rated = any(isinstance(record, Rating) for record in records)
     compared = {record.origin for record in records if rated and isinstance(record, Comparison | Ranking)}
     used = filtered(records, lambda record: not (isinstance(record, Rating) and record.origin in compared))
     # A tie has no place in an order of gaps, and is no fault of the rows.
     sorts = filtered(used, lambda record: not (hard and prefers_nothing(record)))
-    encoded = preferences.encode_judged(mapped(sorts, partial(_require_pair, name)), encoder, max_tokens)
+    required = mapped(sorts, partial(_require_pair, name))
+    encoded = preferences.encode_judged(required, encoder, max_tokens, crop)
     encoding = _refuse_uninformative(encoded, hard=hard)
     rankings = sum(isinstance(row.judgement, preferences.RankingLabel) for row in encoding.examples)
     notes: list[str] = []
@@ -114,6 +117,10 @@ def _encode_pairs(
     if len(sorts) < len(used):
         notes.append(
             f"{len(used) - len(sorts):,} ties left out: {name} sorts pairs by which answer is better"
+        )
+    if crop is not None and (words := sum(row.changed is None for row in encoding.examples)):
+        notes.append(
+            f"{words:,} rows show no picture, or rank answers: of them {name} learns as DPO with an anchor"
         )
     if rankings:
         taken = "each is learnt whole, and counts"
@@ -199,10 +206,35 @@ def _refusal_reason(row: preferences.JudgedRow, *, hard: bool) -> str | None:
     label = row.judgement
     if hard and isinstance(label, preferences.PairLabel) and 0 < label.probability < 1:
         return (
-            f"the label is {label.probability:g}, and this loss compares sorted batches, for which "
-            "a label is certain: leave such rows out, or use dpo"
+            f"the label is {label.probability:g}, and this loss compares answers in a way for which labels "
+            "are certain: leave such rows out, or use dpo"
         )
     return None
+
+
+def mismatched_examples(
+    rows: Sequence[preferences.JudgedRow],
+    donors: Sequence[preferences.JudgedRow],
+    seed: int,
+    truncate: Callable[[Example], Example] = lambda example: example,
+) -> dict[Example, Example]:
+    """For each row one completion of another row whose prompt differs; deterministic in the seed.
+    ``truncate`` makes room where a long prompt meets a long answer."""
+    rng = random.Random(f"{seed}/strangers")
+    if len({donor.prompt_id for donor in donors}) < 2:
+        raise UserError(
+            "all rows have the same prompt, and the loss measures from answers to other prompts: give rows "
+            "of several prompts, or use apo-zero-unpaired or bco, which do not"
+        )
+    mismatched: dict[Example, Example] = {}
+    for row in rows:
+        other = rng.choice(donors)
+        # This ends, because at least two prompts were found above.
+        while other.prompt_id == row.prompt_id:
+            other = rng.choice(donors)
+        answer = rng.choice(range(len(other.example.completions)))
+        mismatched[row.example] = truncate(row.example.with_completions_of(other.example, [answer]))
+    return mismatched
 
 
 def rows_of_part(rows: Sequence[Row], stages: StageSettings) -> Sequence[Row]:

@@ -72,7 +72,8 @@ def check_initial_loss(
         )
     if max_log_ratio > log_ratio_tolerance(batches.models.policy):
         raise UserError(_diagnosis(batches.models, shortest_rows, scored, max_log_ratio))
-    expected = _expected_loss(batches.row, scored)
+    changed = sum(row.changed is not None for row in shortest_rows) / len(shortest_rows)
+    expected = _expected_loss(batches.row, scored, changed)
     if expected is not None and not expected[0] <= loss <= expected[-1]:
         raise UserError(
             f"before the first step the loss is {loss:.4f} and should be {expected[1]:.4f}, though "
@@ -88,8 +89,11 @@ def _log_ratios(scored: ScoredBatch) -> Tensor:
     return (scored.logp_NT - scored.ref_logp_NT).masked_fill(~scored.batch.mask_NT, 0.0).abs()
 
 
-def _expected_loss(row: AnyPreferenceAlgorithm, scored: ScoredBatch) -> tuple[float, float, float] | None:
-    """The loss where every log-ratio is 0, between the least and the most that it is for rounding.
+def _expected_loss(
+    row: AnyPreferenceAlgorithm, scored: ScoredBatch, changed: float
+) -> tuple[float, float, float] | None:
+    """The loss where every log-ratio is 0, between the least and the most that it is for rounding, in rows of
+    which a share also come with changed pictures.
     None where the loss depends on more than two Δ: on lengths, labels, likelihood or whole rankings."""
     if (
         isinstance(row, UnpairedAlgorithm)
@@ -110,7 +114,10 @@ def _expected_loss(row: AnyPreferenceAlgorithm, scored: ScoredBatch) -> tuple[fl
     sides = row.penalised_sides(
         row.completion_logps(chosen_B, zero_B, zero_B), row.completion_logps(rejected_B, zero_B, zero_B)
     )
-    losses = row.loss(*sides, BatchContext()).tolist()
+    zeros = row.completion_logps(zero_B, zero_B, zero_B)
+    shares = ((changed, BatchContext(changed=zeros)), (1 - changed, BatchContext()))
+    by_share = [share * row.loss(*sides, context) for share, context in shares if share]
+    losses = torch.stack(by_share).sum(0).tolist()
     rounding = 1e-5 * max(1.0, *map(abs, losses))
     return min(losses) - rounding, losses[0], max(losses) + rounding
 

@@ -10,9 +10,8 @@ both sides are sorted, the mean Δ of answers to other prompts) is found before,
 """
 
 import math
-import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
 import torch
@@ -23,7 +22,6 @@ from plaudit.engine.checkpoint.state import RunningMean
 from plaudit.engine.distributed import Ranks
 from plaudit.engine.metrics import Metric, length_metrics, mean_metric, sum_metric
 from plaudit.engine.step import ObjectiveResult
-from plaudit.errors import UserError
 from plaudit.losses.preference import CompletionLogps, SortedPartners, completion_logps, match_sorted
 from plaudit.methods.algorithm import usable
 from plaudit.methods.preference.row import (
@@ -184,7 +182,8 @@ def pair_objective(
         pairs = index_pairs(microbatch.judged, scored.logp_NT, ties=ties)
         chosen, rejected = pair_sides(row, scored, pairs)
         if row.ranking_loss is None:
-            loss_B = _pair_losses(row, scored, (chosen, rejected), pairs, microbatch.context)
+            context = _with_changed(row, models, microbatch, pairs)
+            loss_B = _pair_losses(row, scored, (chosen, rejected), pairs, context)
             origins = pairs.origins
         else:
             loss_B = _ranking_losses(row, row.ranking_loss, scored, microbatch.judged)
@@ -202,6 +201,25 @@ def pair_objective(
         return _objective_result(microbatch, scored, loss_B, row_metrics, weight=rows, origins=origins)
 
     return objective
+
+
+def _with_changed(
+    row: PreferenceAlgorithm, models: ScoringModels, microbatch: PreferenceMicrobatch, pairs: PairIndex
+) -> BatchContext:
+    """What the loss reads of the whole batch, with the preferred answers to changed pictures."""
+    changed = [judged.changed for judged in microbatch.judged for _ in row_pairs(judged)]
+    at = [b for b, example in enumerate(changed) if example is not None]
+    if "changed" not in row.needs or not at:
+        return microbatch.context
+    scored = score_rows(models, [example for example in changed if example is not None])
+    sides = _answer_scores(row, scored)
+    [at_D] = move_columns([(at, torch.int64)], sides.delta_B.device)
+
+    def spread(values: Tensor) -> Tensor:
+        return values.new_full(pairs.weight_B.shape, -math.inf).index_copy(0, at_D, values)
+
+    spread_out = {part.name: spread(getattr(sides, part.name)) for part in fields(sides)}
+    return replace(microbatch.context, changed=CompletionLogps(**spread_out))
 
 
 def unpaired_objective(row: UnpairedAlgorithm, models: ScoringModels) -> PreferenceObjective:
@@ -492,31 +510,6 @@ class PreferenceBatcher:
         )
         # NaN for what does not count: a 0 would take a place in the order.
         return figures_4B.masked_fill(pairs.weight_B == 0, math.nan)
-
-
-def mismatched_examples(
-    rows: Sequence[JudgedRow],
-    donors: Sequence[JudgedRow],
-    seed: int,
-    truncate: Callable[[Example], Example] = lambda example: example,
-) -> MismatchedExamples:
-    """For each row one completion of another row whose prompt differs; deterministic in the seed.
-    ``truncate`` makes room where a long prompt meets a long answer."""
-    rng = random.Random(f"{seed}/strangers")
-    if len({donor.prompt_id for donor in donors}) < 2:
-        raise UserError(
-            "all rows have the same prompt, and the loss measures from answers to other prompts: give rows "
-            "of several prompts, or use apo-zero-unpaired or bco, which do not"
-        )
-    mismatched: dict[Example, Example] = {}
-    for row in rows:
-        other = rng.choice(donors)
-        # This ends, because at least two prompts were found above.
-        while other.prompt_id == row.prompt_id:
-            other = rng.choice(donors)
-        answer = rng.choice(range(len(other.example.completions)))
-        mismatched[row.example] = truncate(row.example.with_completions_of(other.example, [answer]))
-    return mismatched
 
 
 def _match_sorted_pairs(figures_4B: Tensor) -> SortedPartners:

@@ -45,6 +45,8 @@ class BatchContext:
     """A reference point that the trainer keeps: KTO's z₀, BCO's δ."""
     matched: SortedPartners | None = None
     """The matched partners of a sorted batch; None where no cell needs them."""
+    changed: CompletionLogps | None = None
+    """The preferred answers to changed pictures, Δ = −∞ of rows without; None where nothing is changed."""
 
 
 PairLoss = Callable[[CompletionLogps, CompletionLogps, BatchContext], Float[Tensor, " B"]]
@@ -128,7 +130,7 @@ class PreferenceAlgorithm(_SharedCells):
 
     @property
     def needs(self) -> frozenset[str]:
-        """What its cells need: reference, running_mean, sorted_batch (labels are then hard), repeat."""
+        """What its cells need: reference, running_mean, sorted_batch or changed (labels are hard), repeat."""
         return needs_of(self.loss, self.link, self.weight, with_dpop_penalty if self.dpop_lambda else None)
 
     def pair_weight(self, chosen_B: Float[Tensor, " B"], rejected_B: Float[Tensor, " B"]) -> Tensor:
@@ -181,6 +183,8 @@ def pair_loss(loss: Callable[..., Tensor], **settings: float) -> PairLoss:
             return loss(chosen, rejected, context.matched, **settings)
         if "running_mean" in wanted:
             return loss(chosen, rejected, baseline=context.baseline, **settings)
+        if "changed" in wanted:
+            return loss(chosen, rejected, changed=context.changed, **settings)
         return loss(chosen, rejected, **settings)
 
     return bound

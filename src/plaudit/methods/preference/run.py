@@ -25,7 +25,12 @@ from plaudit.methods.preference.config import (
     configured_algorithm,
     with_algorithm_settings,
 )
-from plaudit.methods.preference.data import data_diagnostics, preference_encoder, rows_of_part
+from plaudit.methods.preference.data import (
+    data_diagnostics,
+    mismatched_examples,
+    preference_encoder,
+    rows_of_part,
+)
 from plaudit.methods.preference.diagnostics import check_initial_loss, diagnostics
 from plaudit.methods.preference.objective import (
     HELD_OUT_METRICS,
@@ -33,7 +38,6 @@ from plaudit.methods.preference.objective import (
     PreferenceMicrobatch,
     PreferenceObjective,
     ScoringModels,
-    mismatched_examples,
     pair_objective,
     unpaired_objective,
 )
@@ -76,7 +80,8 @@ def load_models(
     policy, notes = prepare_policy(run.config, run.precision, run.ranks, by_parts=by_parts)
     # Mismatched answers are scored by the reference too, so a cache has to hold them.
     own_examples = [mapped(part, attrgetter("example")) for part in (rows.train, rows.held_out)]
-    reference_examples = joined([*own_examples, tuple(mismatched.values())])
+    changed = [row.changed for part in (rows.train, rows.held_out) for row in part if row.changed is not None]
+    reference_examples = joined([*own_examples, tuple(mismatched.values()), changed])
     reference = (
         prepare_reference(reference_config, policy, run, reference_examples)
         if "reference" in row.needs

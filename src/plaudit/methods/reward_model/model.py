@@ -63,7 +63,7 @@ def prepare_reward_model(
         model = _with_adapters(model, config, ranks.device)
     else:
         model, notes = divided, _head_notes(divided, config)
-    models.recompute_as_configured(model, config)
+    models.settle_layers(model, config)
     with unsharded(model):
         layout, note = choose_layout(model, config.memory.layout)
         model.use_layout(layout)

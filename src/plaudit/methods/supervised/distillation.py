@@ -26,8 +26,8 @@ from plaudit.models.policy import Policy, read_equally_weighted, scatter_to_mask
 from plaudit.tensors.divergences import Divergence, Readout, divergence_between
 from plaudit.tensors.masked import masked_sum, masked_sum_rows
 from plaudit.tokens.batch import Example, TokenBatch, batch_of
+from plaudit.tokens.chat_template import check_turns
 from plaudit.tokens.encode import EncodedRows, Encoder, RefusedRow, encode_record_with_notes
-from plaudit.tokens.rendering import check_turns
 from plaudit.tokens.tokenizer import TokenizerInfo
 
 DIVERGENCES: Mapping[str, Divergence] = {"forward": forward_kl, "reverse": reverse_kl, "js": jensen_shannon}

@@ -34,6 +34,7 @@ from plaudit.runs.pipeline.spec import (
     Stage,
     absolute_word,
     flatten,
+    is_shipped,
     names_helper,
     reference_in,
     with_helper,
@@ -43,7 +44,10 @@ from plaudit.runs.pipeline.stages import stage_kinds
 
 DEFAULT_CONFIG = Path(__file__).with_name("default.yaml")
 """The YAML file of the pipeline that runs without a CONFIG."""
-SHIPPED = {"default": DEFAULT_CONFIG, "constitutional": Path(__file__).with_name("constitutional.yaml")}
+SHIPPED = {
+    "default": DEFAULT_CONFIG,
+    **{name: Path(__file__).with_name(f"{name}.yaml") for name in ("constitutional", "pictures")},
+}
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _STAGES_EXAMPLE = "stages: [{sft: {do: sft, model: $model, data: rows.jsonl}}, …]"
 _ARTICLES = {"rows": "rows", "groups": "groups", "evaluation": "an evaluation"}
@@ -101,7 +105,7 @@ def read_pipeline(
         reader.read(name, body, places[name])
     if head.helper is not None and not reader.helped:
         raise UserError(f"{path}: helper {head.helper}: no stage has by: ${HELPER}, so it would do nothing")
-    model = head.model if head.model in (None, WORLD) else str(Path(head.model).absolute())
+    model = head.model if head.model is None or is_shipped(head.model) else str(Path(head.model).absolute())
     values = asdict(head) | {"name": head.name or path.stem, "model": model}
     return Pipeline(**values, stages=tuple(reader.stages.values()), hub_names=names.used)
 
@@ -193,7 +197,7 @@ def _read_head(head_values: Mapping[str, Any], path: Path, names: HubNames) -> P
             raise UserError(f"{path}: {name} must be at least 1, not {value}")
     if head.name and not _NAME.fullmatch(head.name):
         raise UserError(f"{path}: name {head.name!r}: use letters, digits, - and _")
-    if head.model not in (None, WORLD):
+    if head.model is not None and not is_shipped(head.model):
         head = replace(head, model=names.local_word(str(head.model), "model"))
         if not word_path(str(head.model)).is_dir():
             raise UserError(f"{path}: model: {head.model}: there is no such folder; {WORLD} is plaudit's own")

@@ -17,7 +17,7 @@ from plaudit.evaluation.policies import WRITTEN
 from plaudit.files import hub
 from plaudit.rewards.word_files import refuse_circle, word_from
 from plaudit.runs.pipeline.kinds import MODEL, ROWS, Accepted, StageKind
-from plaudit.wings import offered
+from plaudit.wings import everything, load, offered
 
 WORLD = "world"
 """The word for the model that comes with plaudit."""
@@ -212,8 +212,15 @@ def flatten(settings: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str
 
 
 def word_path(word: str) -> Path:
-    """The folder or file of a word; world is the shipped model, unless a folder is called so."""
-    return offered("base_model_folder")() if word == WORLD and not Path(word).exists() else Path(word)
+    """The folder or file of a word; world and other models that come along, unless a folder is called so."""
+    if not is_shipped(word) or Path(word).exists():
+        return Path(word)
+    return offered("base_model_folder")() if word == WORLD else load(everything("models")[word])
+
+
+def is_shipped(word: object) -> bool:
+    """Whether a word means a model that comes along with a wing."""
+    return word == WORLD or word in everything("models")
 
 
 def file_in_word(word: str) -> Path | None:

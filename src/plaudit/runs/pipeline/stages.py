@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -10,14 +10,22 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from plaudit.config import all_settings
-from plaudit.data.write import RowsSettings, convert_rows
+from plaudit.data.formats.layout import ReadOptions
+from plaudit.data.read import read_records
+from plaudit.data.records import Record
+from plaudit.data.transforms import preferred_demonstration, some_of
+from plaudit.data.write import write_records
 from plaudit.errors import UserError, located
 from plaudit.evaluation.policies import WRITTEN, PolicyWord
-from plaudit.evaluation.settings import EvaluateSettings, JudgeRewardSettings
 from plaudit.files import exact_json
 from plaudit.methods.registry import TABLES, TRAINING_INPUTS, config_types, preflight_methods, run_method
-from plaudit.rewards.combine.request import CombineSettings, write_combination, write_implicit
 from plaudit.runs.pipeline.kinds import MODEL, REWARD, ROWS, StageKind, StageResult, command_line, options_of
+from plaudit.runs.pipeline.settings import (
+    CombineSettings,
+    EvaluateSettings,
+    JudgeRewardSettings,
+    RowsSettings,
+)
 from plaudit.wings import everything, load
 
 if TYPE_CHECKING:
@@ -150,20 +158,51 @@ def _check_rlhf(config: RlhfConfig) -> None:
 
 
 def _import_rows(settings: RowsSettings, out: Path, *_: object) -> StageResult:
-    sentences = convert_rows(settings, out)
+    result = read_records(
+        settings.data,
+        format=settings.format,
+        threshold=settings.threshold,
+        quarantine=out / "quarantine.jsonl",
+        options=ReadOptions(
+            ties=settings.ties,
+            split=settings.split,
+            columns=settings.columns,
+            leave_out=settings.leave_out,
+            safety=settings.safety,
+            unsafe=settings.unsafe,
+        ),
+    )
+    sentences = [f"{count} × {reason} left out" for reason, count in result.left_out.items()]
+    if result.quarantine is not None:
+        sentences.append(
+            f"{len(result.problems)} of {result.rows} rows are bad; they are in {result.quarantine}"
+        )
+    records: Sequence[Record] = result.records
+    if settings.preferred:
+        records = tuple(filter(None, map(preferred_demonstration, records)))
+        missing = len(result.records) - len(records)
+        sentences.append(f"{missing} of {len(result.records)} records prefer nothing")
+    output = write_records(some_of(records, settings.n, f"rows {settings.seed}"), out / "rows.jsonl")
+    sentences = [f"{output.rows} rows", result.format_sentence, *sentences]
     options = options_of(settings, "data", "n", "seed")
     command = command_line("plaudit data convert", settings.data, out / "rows.jsonl", **options)
-    return StageResult(sentences=sentences, command=command)
+    return StageResult(sentences=tuple(sentences), command=command)
 
 
 def _combine(settings: CombineSettings, out: Path, stage: Stage, context: PipelineContext) -> StageResult:
+    from plaudit.rewards.combine.manifest import ImplicitManifest, save_manifest
+    from plaudit.rewards.load import check_implicit
+
     names = {key: [*map(context.display_name, words)] for key, words in stage.inputs.items()}
     if settings.policy is not None:
-        sentence = write_implicit(settings, out, (*names["policy"], *names.get("reference", ())))
+        policies = ImplicitManifest(policy=settings.policy, reference=settings.reference, beta=settings.scale)
+        check_implicit(policies)
+        save_manifest(out, policies)
+        sentence = policies.describe(*names["policy"], *names.get("reference", ()))
         options = {"policy": settings.policy, "reference": settings.reference, "beta": settings.scale}
         command = command_line("plaudit combine implicit", **options, out=out)
     else:
-        write_combination(settings, out)
+        _write_combination(settings, out)
         sentence = f"{settings.how} of {', '.join(names['members'])}"
         options = {"how": settings.how, "weights": [*settings.weights], "k": settings.deviations}
         options |= {
@@ -177,10 +216,30 @@ def _combine(settings: CombineSettings, out: Path, stage: Stage, context: Pipeli
     return StageResult(sentences=(sentence,), command=command)
 
 
+def _write_combination(settings: CombineSettings, folder: Path) -> None:
+    from plaudit.rewards.combine.aggregate import Combination
+    from plaudit.rewards.combine.manifest import save_combination
+    from plaudit.rewards.load import check_reward, fit_reward_normalisations
+
+    assert settings.how != "implicit", "that one has no members"
+    members = [Path(member) for member in settings.members]
+    for member in members:
+        check_reward(member)
+    normalise, weights = settings.normalise, settings.weights or None
+    normal = None
+    if normalise is not None:
+        normal = fit_reward_normalisations(members, normalise, device=settings.device)
+    k = settings.deviations
+    combination = Combination(
+        how=settings.how, weights=weights, k=k, gate=settings.gate, below=settings.below, normal=normal
+    )
+    save_combination(folder, members, combination)
+
+
 def _evaluate(settings: EvaluateSettings, out: Path, stage: Stage, context: PipelineContext) -> StageResult:
     from plaudit.evaluation.policies.generate import Contestant, prompted_policy
     from plaudit.evaluation.policies.result import write_policy_evaluation
-    from plaudit.evaluation.run import evaluate_requested_policies
+    from plaudit.runs.pipeline.evaluating import evaluate_requested_policies
 
     names = context.display_names(stage.inputs.get("policies", ()))
     folders = (None if word == WRITTEN else Path(word) for word in settings.policies)
@@ -221,7 +280,7 @@ def _judge_rewards(
     settings: JudgeRewardSettings, out: Path, stage: Stage, context: PipelineContext
 ) -> StageResult:
     from plaudit.evaluation.policies.result import write_agreements
-    from plaudit.evaluation.run import evaluate_requested_rewards
+    from plaudit.runs.pipeline.evaluating import evaluate_requested_rewards
     from plaudit.runs.report.reward_models.page import write_reward_evaluations
 
     found = evaluate_requested_rewards(settings, context.display_names(stage.inputs["models"]))

@@ -9,13 +9,13 @@ from typing import Any, TypeVar
 
 import torch
 from torch import nn
-from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
+from transformers import AutoModelForSequenceClassification
 
 from plaudit.engine.optimizer import make_optimizer
 from plaudit.engine.settings import OptimizerSettings
 from plaudit.files.model_folder import read_json_object
 from plaudit.methods.config import RunConfig
-from plaudit.methods.models import matrix_sizes, recompute_as_configured
+from plaudit.methods.models import matrix_sizes, settle_layers
 from plaudit.methods.policy.config import POLICY, PolicyConfig
 from plaudit.methods.preference.config import PreferenceConfig, configured_algorithm
 from plaudit.methods.reference import settled_reference
@@ -27,6 +27,7 @@ from plaudit.models.reward_model import RewardModel, keep_first_layers
 from plaudit.rewards.kinds import names_function
 from plaudit.rewards.load import loaded_model_folders, model_folder
 from plaudit.runs.planner.machine import Machine
+from plaudit.tokens.microbatch import Layout
 
 LIVE, CACHED, ADAPTER_OFF, NONE = "live", "kept", "beneath", "none"
 """A reference beside the policy, its log-probs alone, the model beneath the adapters, or none."""
@@ -82,10 +83,8 @@ def load_run_models(method: str, config: RunConfig, machine: Machine, rows: Sequ
     reference_model = None
     if kind == LIVE:
         assert isinstance(config, PreferenceConfig | PolicyConfig)
-        reference_model = Policy(
-            load.empty_model(AutoModelForCausalLM, config.reference.model or config.model)
-        )
-        reference_model.use_layout(config.memory.layout)
+        reference_model = Policy(load.empty_model(config.reference.model or config.model))
+        reference_model.use_layout(_layout_of(reference_model, config))
         reference_model.requires_grad_(False).eval()
         if config.reference.kind == "average":
             reference_model.to(run_precision.weights)
@@ -162,14 +161,18 @@ def reference_kind(method: str, config: RunConfig, rows: Sequence[object]) -> st
 
 def _meta_policy(config: RunConfig) -> Policy:
     # The policy as ``prepare_policy`` makes it, without verifying its layout, which needs weights.
-    model = load.empty_model(AutoModelForCausalLM, config.model)
+    model = load.empty_model(config.model)
     if config.lora.rank:
         with torch.device("meta"):
             model = load.with_lora(model, config.lora)
     policy = Policy(model, attention=config.memory.attention)
-    recompute_as_configured(policy, config)
-    policy.use_layout(config.memory.layout)
+    settle_layers(policy, config)
+    policy.use_layout(_layout_of(policy, config))
     return policy
+
+
+def _layout_of(model: Policy | RewardModel, config: RunConfig) -> Layout:
+    return config.memory.layout if model.backbone.can_replace_attention else "right"
 
 
 def _meta_reward_model(config: RewardConfig) -> RewardModel:
@@ -177,14 +180,14 @@ def _meta_reward_model(config: RewardConfig) -> RewardModel:
     if config.lora.rank:
         with torch.device("meta"):
             model = model.with_adapters(config.lora)
-    recompute_as_configured(model, config)
-    model.use_layout(config.memory.layout)
+    settle_layers(model, config)
+    model.use_layout(_layout_of(model, config))
     return model
 
 
 def _meta_classifier(folder: Path, config: RunConfig) -> RewardModel:
     pooling = config.reward.pooling if isinstance(config, RewardConfig) else "last"
-    base = load.empty_model(AutoModelForSequenceClassification, folder, num_labels=1)
+    base = load.empty_model(folder, AutoModelForSequenceClassification, num_labels=1)
     if isinstance(config, RewardConfig) and config.reward.layer is not None:
         keep_first_layers(base, config.reward.layer)
     return RewardModel(
@@ -204,8 +207,8 @@ def _meta_critic(method: str, config: RunConfig) -> RewardModel | None:
     if config.critic.model is None and reward is not None and reward.is_dir():
         folder = model_folder(reward) if load.is_reward_folder(model_folder(reward)) else folder
     model = _meta_classifier(model_folder(folder), config)
-    recompute_as_configured(model, config)
-    model.use_layout(config.memory.layout)
+    settle_layers(model, config)
+    model.use_layout(_layout_of(model, config))
     return model
 
 
@@ -232,9 +235,9 @@ def _scorer_models(config: RunConfig, machine: Machine) -> tuple[tuple[ScorerMod
 
 def _folder_size(folder: Path, dtype: torch.dtype) -> ModelSize:
     if load.is_reward_folder(folder):
-        model: Any = load.empty_model(AutoModelForSequenceClassification, folder, num_labels=1)
+        model: Any = load.empty_model(folder, AutoModelForSequenceClassification, num_labels=1)
     else:
-        model = load.empty_model(AutoModelForCausalLM, folder)
+        model = load.empty_model(folder)
     return model_size(model.to(dtype))
 
 

@@ -8,7 +8,7 @@ models, and a model of 70 billion weights takes a few seconds and next to no mem
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -96,6 +96,9 @@ class EmulateDevice(TorchFunctionMode):
     ) -> Any:
         if func is scaled_dot_product_attention:
             return self._attend(*args, **(kwargs or {}))
+        if func in (Tensor.item, Tensor.__bool__) and args[0].is_meta:
+            # Asked whether places of pictures are as many as features, and a row one text: they are.
+            return True
         return func(*args, **(kwargs or {}))
 
     def _attend(
@@ -257,7 +260,15 @@ def _hidden_states(
     inputs = layout_batch(batch, backbone.layout, share_prompts=backbone.share_prompts)
     wanted = where(inputs, batch)
     meta = torch.device("meta")
-    return backbone.all_states(inputs.to(meta), wanted.unique().to(meta))[wanted.to(meta)]
+    selected = wanted.unique().to(meta)
+    try:
+        states = backbone.all_states(inputs.to(meta), selected)
+    except (RuntimeError, NotImplementedError):
+        if not inputs.extras:
+            raise
+        # Some towers choose by the values of pictures, which are not known here: words alone are counted.
+        states = backbone.all_states(replace(inputs, extras={}).to(meta), selected)
+    return states[wanted.to(meta)]
 
 
 def _last_token(inputs: ForwardInputs, batch: TokenBatch) -> Tensor:

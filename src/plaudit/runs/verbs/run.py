@@ -73,7 +73,9 @@ settings or something above it changes; the same command goes on where it was st
 Pipelines that come with plaudit are named by a word, where no such file exists:
   default          the above
   constitutional   from a base model, prompts and a constitution alone: revisions, fine-tuning on them,
-                   comparisons by the constitution, a reward, a policy; docs/constitutional.md"""
+                   comparisons by the constitution, a reward, a policy; docs/constitutional.md
+  pictures         a small model that sees, and what fine-tuning, a reward, DPO, mDPO and GRPO make of what
+                   it invents; docs/pictures.md"""
 
 
 def add_parser(subparsers: Subparsers) -> None:

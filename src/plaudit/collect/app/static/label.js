@@ -78,6 +78,7 @@ const commands = {
   u: () => document.getElementById("undo")?.requestSubmit(),
   d: () => document.getElementById("differ")?.click(),
   g: guide,
+  z: () => [...document.querySelectorAll("a.picture")].find((link) => link.checkVisibility())?.click(),
   "?": help,
   arrowleft: () => move(rtl ? 1 : -1),
   arrowright: () => move(rtl ? -1 : 1),

@@ -1,0 +1,171 @@
+"""What policies say of unseen pictures: what it is worth, what they invent, and what a page shows of it."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from plaudit.bounds import FromOne, FromZero, check_bounds
+from plaudit.data.records import Prompt
+from plaudit.evaluation.policies import Split
+from plaudit.evaluation.policies.generate import (
+    GenerationSettings,
+    evaluation_prompts,
+    generate_rollouts,
+    load_policy_folder,
+)
+from plaudit.evaluation.stats import Estimate
+from plaudit.files.atomic import write_json
+from plaudit.models.settings import SamplingSettings
+from plaudit.pictures.world.making import PICTURES, prompt_of
+from plaudit.pictures.world.measure import Measures, measure
+from plaudit.pictures.world.questions import KINDS, TRAPS, Kind, Question, questions
+from plaudit.pictures.world.scenes import render
+from plaudit.runs import (
+    Cell,
+    PageSection,
+    PipelineContext,
+    Stage,
+    StageFindings,
+    StageKind,
+    StageResult,
+    Table,
+    command_line,
+    estimate_cell,
+    interval_text,
+    percent,
+    short_name,
+)
+
+EXAM_FILE = "picture-exam.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PictureExam:
+    policies: tuple[str, ...]
+    """Who answers: folders of models."""
+    n: FromOne = 360
+    """How many questions, each about a scene of its own."""
+    questions: tuple[Kind, ...] = ()
+    """Kinds of questions, in turn; none: all of them."""
+    split: Split = "test"
+    """Whose scenes: no scene is in two splits."""
+    max_tokens: FromOne = 48
+    """The longest answer."""
+    temperature: FromZero = 0.7
+    """Of the sampler; 0 takes the likeliest token."""
+    seed: int = 0
+    """The seed of scenes, questions and answers."""
+    device: str = "auto"
+    """auto, cpu, cuda."""
+
+    def __post_init__(self) -> None:
+        check_bounds(self)
+
+
+def take_exam(request: PictureExam, folder: Path) -> dict[str, Measures]:
+    """Ask each policy all questions; their pictures are put into the folder."""
+    kinds = request.questions or KINDS
+    asked = list(islice(questions(request.split, seed=request.seed, kinds=kinds), request.n))
+    (folder / PICTURES).mkdir(parents=True, exist_ok=True)
+    prompts = evaluation_prompts(_prompt(question, folder) for question in asked)
+    sampling = SamplingSettings(
+        max_tokens=request.max_tokens, temperature=request.temperature, seed=request.seed
+    )
+    settings = GenerationSettings(sampling=sampling, device=request.device)
+    results: dict[str, Measures] = {}
+    for name in request.policies:
+        rollouts = generate_rollouts(load_policy_folder(Path(name), settings), prompts, settings)
+        answers = [group[0].answer.text for group in rollouts]
+        results[name] = measure(asked, answers, seed=request.seed)
+    return results
+
+
+def _prompt(question: Question, folder: Path) -> Prompt:
+    render(question.scene).save(folder / PICTURES / f"{question.scene.name}.png", optimize=True)
+    turn, *rest = prompt_of(question)
+    parts = [
+        part if part.source is None else replace(part, source=str((folder / part.source).absolute()))
+        for part in turn.content
+        if not isinstance(part, str)
+    ]
+    return Prompt(prompt=(replace(turn, content=tuple(parts)), *rest), metadata=question.metadata)
+
+
+def _run_stage(settings: PictureExam, out: Path, stage: Stage, context: PipelineContext) -> StageResult:
+    names = context.display_names(stage.inputs["policies"])
+    results = dict(zip(names, take_exam(settings, out).values(), strict=True))
+    write_json(out / EXAM_FILE, {name: asdict(measures) for name, measures in results.items()})
+    sentences = tuple(_sentence(name, asdict(measures)) for name, measures in results.items())
+    return StageResult(sentences=sentences, command=command_line("plaudit run", "pictures", stage=stage.name))
+
+
+def _estimate(values: Mapping[str, Any] | None) -> Estimate | None:
+    return None if values is None else Estimate(**values)
+
+
+def _columns(measures: Mapping[str, Any]) -> dict[str, Estimate | None]:
+    """The figures that a page shows, by what stands above them."""
+    columns = {
+        "worth": measures["score"],
+        "descriptions that invent": measures["chair_s"],
+        "named things that are not there": measures["chair_i"],
+        **{f"right: {kind}": value for kind, value in measures["right"].items()},
+    }
+    for trap in TRAPS:
+        pope = measures["pope"].get(trap) or {}
+        columns |= {f"there or not, {trap}": pope.get("accuracy"), f"says yes, {trap}": pope.get("yes_share")}
+    return {name: _estimate(value) for name, value in columns.items() if value is not None}
+
+
+def _sentence(name: str, measures: Mapping[str, Any]) -> str:
+    columns = _columns(measures)
+
+    def said(column: str, write: Callable[[Any], str] = percent) -> str:
+        estimate = columns.get(column)
+        if estimate is None:
+            return "not measured"
+        return f"{write(estimate.value)} ({interval_text(estimate, share=write is percent)})"
+
+    return (
+        f"{short_name(name)} is worth {said('worth', lambda value: f'{value:.2f}')}; of its descriptions "
+        f"{said('descriptions that invent')} invent something, and of the things that they name "
+        f"{said('named things that are not there')} are not there"
+    )
+
+
+def _read(folder: Path) -> StageFindings:
+    results = json.loads((folder / EXAM_FILE).read_text("utf-8"))
+    by_policy = {name: _columns(measures) for name, measures in results.items()}
+    heads = list(dict.fromkeys(head for columns in by_policy.values() for head in columns))
+
+    def cells(columns: Mapping[str, Estimate | None]) -> list[Cell]:
+        return [estimate_cell(columns.get(head), *(() if head == "worth" else (percent,))) for head in heads]
+
+    table = Table(
+        caption="Questions about unseen pictures, each with its 95 % interval",
+        columns=[short_name(name) for name in by_policy],
+        rows=[(head, [cells(columns)[n] for columns in by_policy.values()]) for n, head in enumerate(heads)],
+    )
+    sentences = tuple(f"{_sentence(name, measures)}." for name, measures in results.items())
+    return StageFindings(sentences=sentences, tables=(table,))
+
+
+PICTURE_SECTION = PageSection(
+    title="What policies say of pictures",
+    note="The scene is known, so every claim of an answer is right, wrong or invented. Whether "
+    "something is there is asked as often of what is there as of what is not (POPE); what descriptions "
+    "invent is counted as CHAIR does.",
+    file=EXAM_FILE,
+    read=_read,
+)
+PICTURE_EXAM = StageKind(
+    name="picture-exam",
+    produces="evaluation",
+    settings=PictureExam,
+    accepts={"policies": ("model",)},
+    run=_run_stage,
+    weight=20,
+)
