@@ -19,9 +19,7 @@ from pathlib import Path
 
 import torch
 
-from plaudit.files.atomic import write_text
-from plaudit.files.pictures import pillow
-from plaudit.pictures.diffusion.config import (
+from examples.diffusion.config import (
     DdpoConfig,
     DiffusionConfig,
     DpoConfig,
@@ -31,10 +29,12 @@ from plaudit.pictures.diffusion.config import (
     RewardConfig,
     SftConfig,
 )
-from plaudit.pictures.diffusion.data import pixels_of, read_rows
-from plaudit.pictures.diffusion.evaluation import draw_all, evaluate, sample
-from plaudit.pictures.diffusion.run import train
-from plaudit.pictures.world.facts import fidelity
+from examples.diffusion.data import pixels_of, read_rows
+from examples.diffusion.evaluation import draw_all, evaluate, sample
+from examples.diffusion.facts import fidelity
+from examples.diffusion.run import train
+from plaudit.files.atomic import write_text
+from plaudit.files.pictures import pillow
 from plaudit.pictures.world.scenes import Scene, caption, render, scenes
 
 SIDE = 24
@@ -42,7 +42,7 @@ NEW = NewModel(size=SIDE, patch=4, width=64, layers=3, prediction="flow")
 SFT_STEPS, BATCH = 700, 64
 CERTAINTY = 6.0
 GUIDANCE = 1.0
-SHOWN = 12
+GRID_CAPTIONS = 12
 
 
 def rows_of(split: str, most: int) -> list[Scene]:
@@ -92,8 +92,8 @@ def save_grid(out: Path, models: list[Path], exam: DrawSettings) -> None:
     """What captions mean, and below it what each model draws for them, from the same noise."""
     read, _ = read_rows(exam.data, "pictures", threshold=0.0)
     drawn = [draw_all(model, exam)[1][:: exam.each] for model in models]
-    rows = [torch.stack([pixels_of(row.pictures[0], SIDE) for row in read[:SHOWN]]), *drawn]
-    grid = torch.cat([torch.cat([*row[:SHOWN]], 2) for row in rows], 1).permute(1, 2, 0).numpy()
+    rows = [torch.stack([pixels_of(row.pictures[0], SIDE) for row in read[:GRID_CAPTIONS]]), *drawn]
+    grid = torch.cat([torch.cat([*row[:GRID_CAPTIONS]], 2) for row in rows], 1).permute(1, 2, 0).numpy()
     picture = pillow().fromarray(grid)
     picture.resize((picture.width * 3, picture.height * 3), 0).save(out / "grid.png")
 
@@ -131,7 +131,7 @@ def study(out: Path, *, ddpo: bool, device: str) -> None:
     models = [sft, *(out / name / "model" for name in runs)]
     for worth in evaluate(models, exam_how):
         print(worth.line(), flush=True)
-    save_grid(out, models, replace(exam_how, n=SHOWN, each=1))
+    save_grid(out, models, replace(exam_how, n=GRID_CAPTIONS, each=1))
 
 
 if __name__ == "__main__":

@@ -21,11 +21,11 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn.functional import interpolate, normalize
 
+from examples.diffusion.config import DdpoConfig, DrawSettings, NewModel
+from examples.diffusion.formulas import Levels, ddpm_levels, drawn_levels, flow_levels, step_logp
 from plaudit.engine.checkpoint.tensors import write_tensors
 from plaudit.errors import UserError, first_line
 from plaudit.files import atomic
-from plaudit.pictures.diffusion.config import DdpoConfig, DrawSettings, NewModel
-from plaudit.pictures.diffusion.formulas import Levels, ddpm_levels, drawn_levels, flow_levels, step_logp
 
 LEVELS = 1000
 """Noise levels of a new model."""
@@ -226,7 +226,7 @@ def load_model(folder: Path, kind: str, device: torch.device) -> Any:
         raise UserError(
             f"{folder}: a {kind} of pictures is needed, which this is not ({_FILE} of plaudit"
             f"{', or ' + _PIPELINE + ' of diffusers,' if kind == 'drawer' else ''} would say so): give the "
-            "model/ of a run of plaudit diffusion"
+            "model/ of a run of python -m examples.diffusion"
         )
     if kind == "drawer":
         model: Any = PixelDrawer(NewModel(**about["new"]), about["words"])

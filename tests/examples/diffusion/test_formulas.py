@@ -6,10 +6,16 @@ import pytest
 import torch
 from torch.distributions import Normal
 
+from examples.diffusion.formulas import (
+    Levels,
+    ddpm_levels,
+    diffusion_dpo,
+    error_logps,
+    flow_levels,
+    step_logp,
+)
 from plaudit.losses.preference import completion_logps, dpo
 from plaudit.losses.unpaired import kto
-from plaudit.pictures.diffusion import formulas
-from plaudit.pictures.diffusion.formulas import Levels, ddpm_levels, diffusion_dpo, error_logps, flow_levels
 
 
 def draw(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -36,11 +42,8 @@ def test_diffusion_dpo_is_that_of_the_authors_program() -> None:
 
 def test_diffusion_kto_is_that_of_the_authors_program() -> None:
     """jacklishufan/diffusion-kto: w (1 − σ(±β (g − z₀))), g the reference's error less ours; Δ is ½ g."""
-    errors, refs, label = (
-        draw(6).exp().requires_grad_(),
-        draw(6, seed=1).exp(),
-        (draw(6, seed=2) > 0).double(),
-    )
+    errors, refs, label = draw(6).exp(), draw(6, seed=1).exp(), (draw(6, seed=2) > 0).double()
+    errors.requires_grad_()
     logps, g = error_logps(errors, refs), refs - errors
     baseline = max(0.0, logps.delta_B.mean().item())
     scaled = (2 * label - 1) * (g - g.mean().clamp(min=0).detach())
@@ -82,11 +85,8 @@ def test_the_loss_rests_at_the_tilted_gaussian() -> None:
 
 @pytest.mark.parametrize("levels", [ddpm_levels(100), flow_levels(100)], ids=["ddpm", "flow"])
 def test_a_perfect_model_is_taken_at_its_word(levels: Levels) -> None:
-    clean, noise, level = (
-        draw(4, 3, 2, 2).clamp(-1, 1),
-        draw(4, 3, 2, 2, seed=1),
-        torch.tensor([0, 30, 60, 97]),
-    )
+    clean, noise = draw(4, 3, 2, 2).clamp(-1, 1), draw(4, 3, 2, 2, seed=1)
+    level = torch.tensor([0, 30, 60, 97])
     noisy, target = levels.noisy(clean, noise, level), levels.target(clean, noise, level)
     for part, true in zip(levels.parts(noisy, target, level, math.inf), (clean, noise), strict=True):
         torch.testing.assert_close(part, true, rtol=1e-4, atol=1e-4)
@@ -98,29 +98,17 @@ def test_a_perfect_model_is_taken_at_its_word(levels: Levels) -> None:
 
 
 def test_steps_of_ddpm_have_the_posteriors_mean_and_spread_and_torchs_density() -> None:
-    schedule = {
-        "num_train_timesteps": 1000,
-        "beta_schedule": "squaredcos_cap_v2",
-        "variance_type": "fixed_small",
-    }
-    scheduler, levels = pytest.importorskip("diffusers").DDPMScheduler(**schedule), ddpm_levels(1000)
-    bars = scheduler.alphas_cumprod
-    torch.testing.assert_close(levels.alpha_T**2, bars, rtol=1e-3, atol=1e-6)
-    noisy, output = draw(2, 3, 4, 4).float(), draw(2, 3, 4, 4, seed=1).float()
+    levels, (noisy, output) = ddpm_levels(1000), (draw(2, 3, 4, 4, seed=seed) for seed in (0, 1))
+    bars = levels.alpha_T.double() ** 2
     for now, after in ((799, 699), (500, 499), (99, 19)):
         level, to = torch.full((2,), now), torch.full((2,), after)
         mean, std = levels.step(levels.parts(noisy, output, level, 1.0), level, to)
         bar, bar_to, left = bars[now], bars[after], bars[now] / bars[after]
         clean = ((noisy - (1 - bar).sqrt() * output) / bar.sqrt()).clamp(-1, 1)
         posterior = (bar_to.sqrt() * (1 - left) * clean + left.sqrt() * (1 - bar_to) * noisy) / (1 - bar)
-        torch.testing.assert_close(mean, posterior, rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(mean, posterior, rtol=1e-4, atol=1e-5)
         spread = ((1 - bar_to) / (1 - bar) * (1 - left)).sqrt()
-        torch.testing.assert_close(std.flatten()[0], spread, rtol=1e-3, atol=1e-4)
-        if now - after == 1:
-            # diffusers' own step, of which noise is the only other part.
-            step = scheduler.step(output, now, noisy, generator=torch.Generator().manual_seed(0)).prev_sample
-            noise = torch.randn(2, 3, 4, 4, generator=torch.Generator().manual_seed(0))
-            torch.testing.assert_close(mean + std * noise, step, rtol=1e-3, atol=1e-3)
-        drawn = mean + std * draw(2, 3, 4, 4, seed=2).float()
-        density = Normal(mean, std).log_prob(drawn).mean((1, 2, 3))
-        torch.testing.assert_close(formulas.step_logp(drawn, mean, std), density)
+        torch.testing.assert_close(std.flatten()[0], spread, rtol=1e-4, atol=1e-5)
+        # The log-ratio of a step and its gradient, as DDPO learns from them.
+        drawn, mean = mean + std * draw(2, 3, 4, 4, seed=2), mean.detach().requires_grad_()
+        same(step_logp(drawn, mean, std), Normal(mean, std).log_prob(drawn).mean((1, 2, 3)), mean)

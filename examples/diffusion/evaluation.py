@@ -13,20 +13,20 @@ from jaxtyping import UInt8
 from torch import Tensor
 from torch.nn.functional import interpolate
 
+from examples.diffusion.config import DrawSettings
+from examples.diffusion.data import read_rows
+from examples.diffusion.facts import fidelity
+from examples.diffusion.models import drawn, load_model
+from examples.diffusion.objective import Reward
 from plaudit.evaluation.stats import Estimate, Resampling, bootstrap_mean
 from plaudit.files import atomic, exact_json
 from plaudit.files.pictures import data_url, pillow
 from plaudit.methods.algorithm import load_object
 from plaudit.models.load import device_of
-from plaudit.pictures.diffusion.config import DrawSettings
-from plaudit.pictures.diffusion.data import read_rows
-from plaudit.pictures.diffusion.models import drawn, load_model
-from plaudit.pictures.diffusion.objective import Reward
-from plaudit.pictures.world.facts import fidelity
 
 SCENE = "scene"
 """The reward that knows the picture world."""
-MOST_SHOWN = 12
+PAGE_CAPTIONS = 12
 """Captions whose pictures the page shows."""
 _STYLE = (
     "body{font:16px/1.5 system-ui;margin:2rem auto;max-width:60rem;padding:0 1rem}img{width:96px}"
@@ -153,7 +153,7 @@ def _page(worths: Sequence[Worth], drawings: Mapping[str, Any], settings: DrawSe
     """Figures, and the pictures of the first captions, a column for each model."""
     names, rows = [html.escape(short_name(worth.model)) for worth in worths], list[str]()
     captions = next(iter(drawings.values()))[0]
-    for number in range(0, len(captions), settings.each)[:MOST_SHOWN]:
+    for number in range(0, len(captions), settings.each)[:PAGE_CAPTIONS]:
         text = html.escape(captions[number])
         urls = [data_url(_png(pictures[number], 4)) for _, pictures in drawings.values()]
         cells = [

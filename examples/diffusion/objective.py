@@ -12,6 +12,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from examples.diffusion.config import DdpoConfig, DiffusionConfig, DpoConfig, KtoConfig
+from examples.diffusion.data import PictureRow, pixels_of
+from examples.diffusion.formulas import diffusion_dpo, error_logps, pick_loss, step_logp
+from examples.diffusion.models import Drawer, PreferenceModel, density, drawn, seeded
 from plaudit.advantages.group import z_score
 from plaudit.engine.loop import BatchRows, row_batches
 from plaudit.engine.metrics import mean_metric, sum_metric
@@ -20,10 +24,6 @@ from plaudit.engine.step_report import Number
 from plaudit.losses.policy import clipped
 from plaudit.losses.preference import CompletionLogps
 from plaudit.losses.unpaired import kto
-from plaudit.pictures.diffusion.config import DdpoConfig, DiffusionConfig, DpoConfig, KtoConfig
-from plaudit.pictures.diffusion.data import PictureRow, pixels_of
-from plaudit.pictures.diffusion.formulas import diffusion_dpo, error_logps, pick_loss, step_logp
-from plaudit.pictures.diffusion.models import Drawer, PreferenceModel, density, drawn, seeded
 
 Reward = Callable[[Sequence[str], Tensor], Sequence[float]]
 """From captions and pictures (N 3 H W, bytes) to how good each is."""

@@ -7,6 +7,18 @@ from typing import Any
 
 import torch
 
+from examples.diffusion import objective as steps_of
+from examples.diffusion.config import (
+    DdpoConfig,
+    DiffusionConfig,
+    DpoConfig,
+    KtoConfig,
+    RewardConfig,
+    SftConfig,
+)
+from examples.diffusion.data import PictureRow, pictures_digest, read_rows
+from examples.diffusion.evaluation import reward_of
+from examples.diffusion.models import PixelDrawer, PreferenceModel, load_model, vocabulary
 from plaudit.config import to_plain_data
 from plaudit.engine import run_folder
 from plaudit.engine.checkpoint.state import seed_everything
@@ -18,18 +30,6 @@ from plaudit.engine.sinks.files import read_notes, read_reports, sinks_for
 from plaudit.engine.step import InterruptedRunError
 from plaudit.errors import UserError
 from plaudit.models.load import device_of
-from plaudit.pictures.diffusion import objective as steps_of
-from plaudit.pictures.diffusion.config import (
-    DdpoConfig,
-    DiffusionConfig,
-    DpoConfig,
-    KtoConfig,
-    RewardConfig,
-    SftConfig,
-)
-from plaudit.pictures.diffusion.data import PictureRow, pictures_digest, read_rows
-from plaudit.pictures.diffusion.evaluation import reward_of
-from plaudit.pictures.diffusion.models import PixelDrawer, PreferenceModel, load_model, vocabulary
 
 MAY_CHANGE = frozenset({"sinks", "device", "save_every", "at_once"})
 """What may differ when a run goes on."""
@@ -38,7 +38,7 @@ MAY_CHANGE = frozenset({"sinks", "device", "save_every", "at_once"})
 def train(config: DiffusionConfig) -> bool:
     """Train, or go on; False where the result is there already."""
     if config.model is None and not isinstance(config, SftConfig | RewardConfig):
-        raise UserError("--model is missing: the model/ of a run of plaudit diffusion sft, or a pipeline")
+        raise UserError("--model is missing: the model/ of a run of sft, or a pipeline")
     rows, notes = read_rows(config.data, config.reads, threshold=config.threshold)
     method, stop = f"diffusion {type(config).__name__}", None
     settings = {"method": method, **to_plain_data(config)}

@@ -1,1 +1,0 @@
-"""Text to image: from captioned pictures, and from people's preferences among pictures, to a better model."""
