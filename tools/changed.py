@@ -12,7 +12,7 @@ from tools.tree import FOLDERS, Source, name_of, sources
 
 EVERYWHERE = ("pyproject.toml", "constraints.txt", "tests/conftest.py")
 """Files on which every test rests."""
-DOCTESTED = ("src/", "examples/proofs/")
+DOCTESTED = ("src/", "examples/proofs/", "examples/diffusion/")
 """Where a module's docstrings are tests too."""
 
 
