@@ -36,7 +36,9 @@ NUMBER = st.floats(-1e6, 1e6)
 NAME = st.none() | FILLED
 WHO = st.fixed_dictionaries({"annotator": NAME, "group": NAME, "category": NAME, "origin": FILLED})
 PARTS = st.tuples(
-    st.builds(Part, kind=st.just("text"), text=FILLED), st.builds(Part, kind=st.just("image"), source=FILLED)
+    st.builds(Part, kind=st.just("text"), text=FILLED),
+    # Of rows, so whole paths: others are named from the folder of their file.
+    st.builds(Part, kind=st.just("image"), source=FILLED.map(lambda name: f"data:image/png;base64,{name}")),
 )
 
 

@@ -178,7 +178,9 @@ def test_parts_of_text_are_the_text_and_a_picture_is_refused(tmp_path: Path) -> 
     parts = Message(role="user", content=(Part(kind="text", text="Name "), Part(kind="text", text="three.")))
     assert encoder.encode_prompt((parts,)) == encoder.encode_prompt(user_turn("Name three."))
     picture = Message(role="user", content=(Part(kind="image", source="cat.png"),))
-    with pytest.raises(UserError, match="a turn of the user holds an image part; only text parts"):
+    with pytest.raises(
+        UserError, match="a turn of the user holds a picture, and this model takes words alone"
+    ):
         encoder.encode_prompt((picture,))
 
 

@@ -17,7 +17,6 @@ from plaudit.releases import untried_releases_named
 from plaudit.wings import Verb, everything, verbs_in
 
 _CORE = {
-    "chat": "hold a conversation with one model, or the same one with several",
     "check": "prove, before a run, that rows, model, reward and sampler are what you think",
     "completion": "complete verbs and options in bash, zsh or fish",
     "data": "look at a file of feedback, or write it in another layout",

@@ -4,7 +4,7 @@ import csv
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -95,8 +95,10 @@ def object_rows(rows: Iterable[object], name: str, limit: int, *, split: str | N
         rows = pick_split(rows, split, name)
     is_table = hasattr(rows, "features")
     for number, value in enumerate(rows, start=1):
-        named = with_texts(value)
-        row = row_from_value(_unpadded(named) if is_table else named, f"{name}:{number}")
+        # An object that holds itself comes back as it is, and is a bad row.
+        with suppress(RecursionError):
+            value = with_texts(value)  # noqa: PLW2901
+        row = row_from_value(_unpadded(value) if is_table else value, f"{name}:{number}")
         yield too_large_row(row.origin, limit, row.text) if len(row.text) > limit else row
 
 

@@ -96,7 +96,7 @@ class EmulateDevice(TorchFunctionMode):
     ) -> Any:
         if func is scaled_dot_product_attention:
             return self._attend(*args, **(kwargs or {}))
-        if func in (Tensor.item, Tensor.__bool__) and args[0].is_meta:
+        if func in (Tensor.item, Tensor.__bool__) and args[0].is_meta and args[0].dtype == torch.bool:
             # Asked whether places of pictures are as many as features, and a row one text: they are.
             return True
         return func(*args, **(kwargs or {}))
