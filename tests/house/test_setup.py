@@ -133,7 +133,7 @@ COLLECT = {"anyio", "argon2", "h11", "latex2mathml", "markdown_it", "nh3", "pygm
 COLLECT |= {"starlette", "uvicorn"}
 """What the store of labels needs, and nothing else."""
 OPTIONAL = COLLECT | {
-    *("deepspeed", "peft", "pg8000", "datasets", "pandas", "tensorboard"),
+    *("deepspeed", "peft", "pg8000", "datasets", "pandas", "tensorboard", "PIL"),
     *("wandb", "mlflow", "trackio", "lm_eval", "readline"),
 }
 """What is imported only where a user asks for it, and is said in words where it is not there."""

@@ -5,7 +5,8 @@ and of models never mix silently.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from plaudit.collect.desk import task_of
 from plaudit.collect.export import Filters, Snapshot, export
 from plaudit.collect.log import Entry
 from plaudit.collect.project import Project
-from plaudit.collect.store import LabelStore, Transaction
+from plaudit.collect.store import LabelStore, Transaction, open_store
 from plaudit.data.judging import PASSING, Judging, NoVerdict, Task, Verdict, first_probability
 from plaudit.data.records import text_to_json
 
@@ -98,6 +99,19 @@ def export_judgements(
     """The rows of one judge's judgements of these tasks, with their snapshot."""
     filters = Filters(group="ai", annotator=judging.actor)
     return export(store, project, out, filters=filters, tasks=tasks, actor=judging.actor)
+
+
+def store_judgements(
+    place: str, project: str, judging: Judging, judged: Iterable[tuple[Task, Any, Any]], out: Path
+) -> Iterator[str]:
+    """Write tasks with outcomes and costs into a store, and their rows out of it; says what came of it."""
+    items = [Judged(task=task, outcome=outcome, cost=cost) for task, outcome, cost in judged]
+    with closing(open_store(place, create=True)) as store:
+        recorded = record_judgements(store, project, judging, items)
+        there = f", {recorded.repeated} were there already" if recorded.repeated else ""
+        yield f"{store.where}: {recorded.added} judgements by {judging.actor} in {project}{there}"
+        snapshot = export_judgements(store, project, judging, recorded.tasks, out)
+    yield f"{out}: {snapshot.rows} rows by {judging.actor}, as of event {snapshot.seq}"
 
 
 def _label(verdict: Verdict) -> dict[str, Any]:

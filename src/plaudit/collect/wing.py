@@ -17,6 +17,7 @@ WING = Wing(
         "refuse_without_database": "plaudit.collect.waiting:refuse_without_database",
         "LabelClient": "plaudit.collect.client:LabelClient",
         "RefusedError": "plaudit.collect.client:RefusedError",
+        "store_judgements": "plaudit.collect.judging:store_judgements",
         "ask_people": "plaudit.collect.rounds:ask_people",
         "check_people": "plaudit.collect.rounds:check_people",
     },

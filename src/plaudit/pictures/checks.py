@@ -50,7 +50,7 @@ def _places_fault(subject: check.PreflightSubject, processor: Any, row: EncodedR
     )
 
 
-def check_seen(subject: check.PreflightSubject) -> check.Result:
+def check_matters(subject: check.PreflightSubject) -> check.Result:
     """Whether another row's pictures change what the model says of answers."""
     model = subject.policy or subject.scorer
     pairs = list(_swapped(subject.trained[: check.SAMPLE_SIZE * 4]))[: check.SAMPLE_SIZE]

@@ -11,7 +11,7 @@ WING = Wing(
     offers={
         "picture_reader": "plaudit.pictures.reading:PictureReader",
         "picture_places": "plaudit.pictures.checks:check_places",
-        "picture_seen": "plaudit.pictures.checks:check_seen",
+        "picture_seen": "plaudit.pictures.checks:check_matters",
         "placed_pictures": "plaudit.pictures.rows:placed",
         "with_part_of_pictures": "plaudit.pictures.rows:with_part_of_pictures",
     },

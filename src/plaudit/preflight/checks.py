@@ -92,7 +92,7 @@ def check_picture_places(subject: PreflightSubject) -> Result:
     return _of_pictures("picture_places", subject)
 
 
-def check_picture_seen(subject: PreflightSubject) -> Result:
+def check_picture_matters(subject: PreflightSubject) -> Result:
     """What the model says of the answers of a few rows, with their own pictures and with those of another
     row. Were it the same, the model would not see them."""
     return _of_pictures("picture_seen", subject)
@@ -105,7 +105,7 @@ def _of_pictures(name: str, subject: PreflightSubject) -> Result:
 
 PICTURES = (
     Check(name="picture-places", run=check_picture_places, at_start=True),
-    Check(name="picture-seen", run=check_picture_seen, at_start=True),
+    Check(name="picture-seen", run=check_picture_matters, at_start=True),
 )
 CHECKS: Mapping[str, Check] = {
     check.name: check

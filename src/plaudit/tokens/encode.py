@@ -354,8 +354,7 @@ def make_encoder(
     """
     info = model if isinstance(model, tokenizer.TokenizerInfo) else tokenizer.load_tokenizer(model)
     trained_turns = chat_template.parse_turns(turns)
-    if read_extras is None and not isinstance(model, tokenizer.TokenizerInfo) and sees_pictures(Path(model)):
-        read_extras = offered("picture_reader", of="pictures")(Path(model), info)
+    read_extras = read_extras or _picture_reader(model, info)
     source = info.template if template is None else template
     # What was asked for, kept with the tokenizer that is saved; else what the model was trained with.
     settings = info.tokenizer.init_kwargs
@@ -384,6 +383,14 @@ def make_encoder(
         read_extras=read_extras,
         text=text_use,
     )
+
+
+def _picture_reader(
+    model: str | Path | tokenizer.TokenizerInfo, info: tokenizer.TokenizerInfo
+) -> ExtrasReader | None:
+    if isinstance(model, tokenizer.TokenizerInfo) or not sees_pictures(Path(model)):
+        return None
+    return offered("picture_reader", of="pictures")(Path(model), info)
 
 
 def read_template(path: Path) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,6 +18,7 @@ from plaudit.cli.parser import (
 )
 from plaudit.errors import UserError
 from plaudit.feedback.judges.modes import HOWS
+from plaudit.wings import offered
 
 Settings = TypeVar("Settings", bound="AskingSettings | InstructSettings")
 
@@ -156,19 +156,13 @@ def _judge_rows(args: argparse.Namespace) -> None:
 
 
 def _store(args: argparse.Namespace, ready: RowJudging, found: Sequence[Verdict | NoVerdict]) -> None:
-    from plaudit.collect.judging import Judged, export_judgements, record_judgements
-    from plaudit.collect.store import open_store
     from plaudit.feedback.row_judging import cost_of
 
-    judging, judged = ready.judging, list[Judged]()
-    for task, outcome in zip(ready.tasks, found, strict=True):
-        judged.append(Judged(task=task, outcome=outcome, cost=cost_of(ready.judge, task, args.seed)))
-    with closing(open_store(args.store, create=True)) as store:
-        recorded = record_judgements(store, args.project, judging, judged)
-        there = f", {recorded.repeated} were there already" if recorded.repeated else ""
-        print(f"{store.where}: {recorded.added} judgements by {judging.actor} in {args.project}{there}")
-        snapshot = export_judgements(store, args.project, judging, recorded.tasks, args.out)
-    print(f"{args.out}: {snapshot.rows} rows by {judging.actor}, as of event {snapshot.seq}")
+    costs = (cost_of(ready.judge, task, args.seed) for task in ready.tasks)
+    judged = zip(ready.tasks, found, costs, strict=True)
+    store_judgements = offered("store_judgements", of="collect")
+    for sentence in store_judgements(args.store, args.project, ready.judging, judged, args.out):
+        print(sentence)
 
 
 def _make_card(args: argparse.Namespace) -> None:

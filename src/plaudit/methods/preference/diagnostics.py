@@ -72,8 +72,7 @@ def check_initial_loss(
         )
     if max_log_ratio > log_ratio_tolerance(batches.models.policy):
         raise UserError(_diagnosis(batches.models, shortest_rows, scored, max_log_ratio))
-    changed = sum(row.changed is not None for row in shortest_rows) / len(shortest_rows)
-    expected = _expected_loss(batches.row, scored, changed)
+    expected = _expected_loss(batches.row, scored, fmean(row.changed is not None for row in shortest_rows))
     if expected is not None and not expected[0] <= loss <= expected[-1]:
         raise UserError(
             f"before the first step the loss is {loss:.4f} and should be {expected[1]:.4f}, though "

@@ -68,9 +68,9 @@ class PictureExam:
 def take_exam(request: PictureExam, folder: Path) -> dict[str, Measures]:
     """Ask each policy all questions; their pictures are put into the folder."""
     kinds = request.questions or KINDS
-    asked = list(islice(questions(request.split, seed=request.seed, kinds=kinds), request.n))
+    drawn_questions = list(islice(questions(request.split, seed=request.seed, kinds=kinds), request.n))
     (folder / PICTURES).mkdir(parents=True, exist_ok=True)
-    prompts = evaluation_prompts(_prompt(question, folder) for question in asked)
+    prompts = evaluation_prompts(_prompt(question, folder) for question in drawn_questions)
     sampling = SamplingSettings(
         max_tokens=request.max_tokens, temperature=request.temperature, seed=request.seed
     )
@@ -79,7 +79,7 @@ def take_exam(request: PictureExam, folder: Path) -> dict[str, Measures]:
     for name in request.policies:
         rollouts = generate_rollouts(load_policy_folder(Path(name), settings), prompts, settings)
         answers = [group[0].answer.text for group in rollouts]
-        results[name] = measure(asked, answers, seed=request.seed)
+        results[name] = measure(drawn_questions, answers, seed=request.seed)
     return results
 
 
@@ -123,16 +123,16 @@ def _columns(measures: Mapping[str, Any]) -> dict[str, Estimate | None]:
 def _sentence(name: str, measures: Mapping[str, Any]) -> str:
     columns = _columns(measures)
 
-    def said(column: str, write: Callable[[Any], str] = percent) -> str:
+    def figure(column: str, write: Callable[[Any], str] = percent) -> str:
         estimate = columns.get(column)
         if estimate is None:
             return "not measured"
         return f"{write(estimate.value)} ({interval_text(estimate, share=write is percent)})"
 
     return (
-        f"{short_name(name)} is worth {said('worth', lambda value: f'{value:.2f}')}; of its descriptions "
-        f"{said('descriptions that invent')} invent something, and of the things that they name "
-        f"{said('named things that are not there')} are not there"
+        f"{short_name(name)} is worth {figure('worth', lambda value: f'{value:.2f}')}; of its descriptions "
+        f"{figure('descriptions that invent')} invent something, and of the things that they name "
+        f"{figure('named things that are not there')} are not there"
     )
 
 
