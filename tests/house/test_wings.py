@@ -17,7 +17,10 @@ from tools.targets import WINGS
 from tools.tree import sources
 
 ROOT = Path(__file__).resolve().parents[2]
-OF_PIPELINES = ("collect.stage", "feedback.attack_page", "feedback.stages")
+OF_PIPELINES = (
+    *("collect.stage", "feedback.attack_page", "feedback.stages", "pictures.world.exam"),
+    "pictures.world.making",
+)
 """Modules of other wings that pipelines alone load: they are made of what `plaudit.runs` lists for stages."""
 APART = ("lab", "runs", "serving")
 """Wings of which no other wing needs anything to be imported."""
