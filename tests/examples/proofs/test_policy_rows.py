@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from examples.proofs.__main__ import main
 from examples.proofs.claim import measure_claim, proof_setup
 from examples.proofs.claims.policy import (
     POLICY_CLAIMS,
@@ -296,12 +295,3 @@ def test_the_loss_is_the_one_of_the_trainer(name):
     mine = torch.autograd.grad(found / longest, weights, retain_graph=True)
     for own, other in zip(mine, torch.autograd.grad(trained, weights), strict=True):
         assert (own - other).abs().max() < 1e-12
-
-
-def test_the_command_knows_rows_of_policy_optimisation_by_name(capsys):
-    assert main(["rloo", "dr-grpo"]) == 0
-    said = capsys.readouterr().out
-    assert "KL in the reward: reaches π*" in said
-    assert "3 claims, all hold" in said
-    assert main(["gropo"]) == 2
-    assert "did you mean grpo?" in capsys.readouterr().err
