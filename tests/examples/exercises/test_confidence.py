@@ -70,9 +70,3 @@ def test_a_temperature_is_judged_on_other_sums_than_it_was_fitted_on() -> None:
     assert found.calibration.ece_change.high < -0.2
     with pytest.raises(UserError, match="cannot be halved"):
         temperature_scaled(rows[:1])
-
-
-def test_an_evaluation_without_closed_questions_is_named(tmp_path: Path) -> None:
-    folder = made(tmp_path, {name: Habit() for name in NAMES}, {})
-    with pytest.raises(UserError, match="not every policy was asked sums"):
-        EXERCISE.analyse(folder)

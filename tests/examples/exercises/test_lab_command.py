@@ -66,17 +66,6 @@ def test_what_nothing_would_come_of_is_refused_before_anything_runs(words, messa
     assert not [*tmp_path.iterdir()]
 
 
-def test_a_config_is_written_to_be_changed_and_never_over_something(tmp_path):
-    mine = tmp_path / "mine.yaml"
-    went = lab("pooling", "--write", mine)
-    assert went.code == 0
-    assert mine.read_text("utf-8") == EXERCISES[0].config.read_text("utf-8")
-    assert f"plaudit run {mine} --out runs/lab/pooling" in went.out
-    assert "python -m examples.exercises pooling --look --out runs/lab" in went.out
-    again = lab("pooling", "--write", mine)
-    assert (again.code, "something is there already" in again.err) == (2, True)
-
-
 @pytest.mark.slow
 def test_an_exercise_goes_from_the_command_to_its_page(out):
     page = read_page(out / "pooling" / "lab.html")

@@ -5,13 +5,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from examples.exercises.labelling import EXERCISE
 from examples.exercises.page import ExerciseResult
 from plaudit.data.records import Comparison, plain_text, preference_probability
 from plaudit.data.write import write_records
-from plaudit.errors import UserError
 from plaudit.lab.world.annotators import TRUE_ANNOTATOR
 from plaudit.lab.world.making import comparisons
 from plaudit.runs.pipeline.store import MANIFEST_FILE, PipelineFolder
@@ -65,14 +62,3 @@ def test_who_likes_length_and_is_wrong_is_told_so(tmp_path: Path) -> None:
     wrong = EXERCISE.analyse(folder_of(tmp_path / "wrong", [turned(row) for row in PAIRS]))
     assert [claim.holds for claim in wrong.claims] == [True, False, False]
     assert cells(wrong, "own labels")[1:3] == ["0.0 %", "0.0 %"]
-
-
-def test_ties_and_rows_of_other_pairs_are_passed_over(tmp_path: Path) -> None:
-    own = [
-        replace(DECIDED[0], probability=0.5),
-        Comparison(prompt="Hi", chosen="a", rejected="b"),
-        *DECIDED[1:6],
-    ]
-    assert cells(EXERCISE.analyse(folder_of(tmp_path / "some", own)), "own labels")[0] == "5"
-    with pytest.raises(UserError, match="no answer to any of the 20 pairs is preferred there; label"):
-        EXERCISE.analyse(folder_of(tmp_path / "none", own[:2]))

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from examples.exercises.exercise import Exercise
-from examples.exercises.page import CaptionedChart, Claim, ExerciseResult, Table, exercise_page
+from examples.exercises.page import CaptionedChart, Claim, ExerciseResult, Table, exercise_page, overview_page
+from examples.exercises.registry import EXERCISES
 from plaudit.runs.report.charts.axes import element
 from plaudit.runs.report.pipeline.data import read_pipeline_folder
 from tests.runs.report.pipeline.pipelines import write_pipeline
@@ -81,3 +82,6 @@ def test_words_from_outside_are_shown_and_not_obeyed(attack: str, tmp_path: Path
     harmless(page, *LINKS)
     if attack is MARKUP:
         assert page.sections["What was seen"].count("<script>alert(1)</script>") >= 8
+    both = [(EXERCISE, attacked(SEEN, attack)), (replace(EXERCISE, name="collapse"), attack)]
+    (tmp_path / "lab.html").write_text(overview_page(both, EXERCISES), "utf-8")
+    harmless(read_page(tmp_path / "lab.html"), *LINKS)
