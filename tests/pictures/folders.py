@@ -39,7 +39,7 @@ TEMPLATE = (
 
 def _tokenizer(*tokens: str, **named: str) -> Any:
     tokenizer = hf.AutoTokenizer.from_pretrained(SHIPPED_MODEL_FOLDER, extra_special_tokens=named)
-    tokenizer.add_tokens(["\n\n", "\n"])
+    tokenizer.add_tokens(["\n\n", "\n", "A", "B"])
     tokenizer.add_special_tokens(
         {"additional_special_tokens": list(tokens)}, replace_extra_special_tokens=False
     )
@@ -158,15 +158,19 @@ def make_folder(family: str, folder: Path) -> Path:
     return folder
 
 
+def picture(path: Path, colour: str, size: tuple[int, int] = (40, 30), **saved: Any) -> Path:
+    """A picture of one colour, in a file."""
+    Image.new("RGB", size, colour).save(path, **saved)
+    return path
+
+
 COLOURS = ("red", "blue", "green", "white")
 
 
 def write_pictures(folder: Path) -> list[Path]:
     """Four pictures of one colour each, in two sizes."""
-    paths = [folder / f"{colour}.png" for colour in COLOURS]
-    for n, (path, colour) in enumerate(zip(paths, COLOURS, strict=True)):
-        Image.new("RGB", (60, 40) if n % 2 else (40, 40), colour).save(path)
-    return paths
+    sizes = [(60, 40) if n % 2 else (40, 40) for n in range(len(COLOURS))]
+    return [picture(folder / f"{name}.png", name, size) for name, size in zip(COLOURS, sizes, strict=True)]
 
 
 def pair(

@@ -11,13 +11,13 @@ import pytest
 
 from plaudit.files.pictures import data_url
 from tests.engine.toy import make_toy
-from tests.models.seeing import make_seeing, picture
+from tests.pictures.folders import make_folder, picture
 from tests.serving.servers import serving
 
 
 @pytest.fixture(scope="module")
 def seeing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with serving(make_seeing(tmp_path_factory.mktemp("seeing"))) as url:
+    with serving(make_folder("llava", tmp_path_factory.mktemp("seeing"))) as url:
         yield url
 
 

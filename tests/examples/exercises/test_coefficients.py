@@ -29,10 +29,3 @@ def test_a_reward_that_keeps_its_promise_is_not_said_to_be_hacked(tmp_path: Path
     found = holds(EXERCISE.analyse(made(tmp_path, good, RUNS)))
     assert found["β 0.001 gets more of the reward than at the start."] is False
     assert found["β 0.001 holds nothing here: answers are worth less than at the start."] is False
-
-
-def test_a_leash_that_holds_nothing_is_said_to_hold_nothing(tmp_path: Path) -> None:
-    far = HABITS | {"high": replace(HABITS["high"], kl=9.0, worth=0.2)}
-    found = holds(EXERCISE.analyse(made(tmp_path, far, RUNS)))
-    assert found["β 0.02 goes further than β 0.5."] is False
-    assert found["With β 0.5 answers are worth more than with β 0.02."] is False

@@ -45,15 +45,6 @@ def test_where_all_is_as_expected_every_claim_holds(tmp_path: Path) -> None:
     assert "8 × It is number 0." in seen.charts[2].chart
 
 
-def test_variety_that_is_kept_is_not_said_to_be_lost(tmp_path: Path) -> None:
-    kept = HABITS | {"free": replace(HABITS["free"], says=of_kinds(7), wide=0.4)}
-    found = holds(EXERCISE.analyse(made(tmp_path, kept, RUNS, answers=8)))
-    assert found["Its answers to one prompt become alike."] is False
-    assert found["With β 2 less of the variety is lost."] is False
-    assert found["Asking several times gains less: the best answer is nearer to the mean one."] is False
-    assert found["What is optimised is worth more."] is True
-
-
 def test_what_a_model_said_is_text_and_no_markup(tmp_path: Path) -> None:
     rude = HABITS | {"free": replace(HABITS["free"], says=lambda prompt, draw: "<img src=x>")}
     drawn = EXERCISE.analyse(made(tmp_path, rude, RUNS, answers=8)).charts[2].chart

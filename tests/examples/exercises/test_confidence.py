@@ -60,16 +60,6 @@ def test_where_calibration_is_lost_every_claim_holds(tmp_path: Path) -> None:
     assert [one.title for one in seen.charts] == ["Sure and right", "Reliability on sums"]
 
 
-@pytest.mark.slow
-def test_calibration_that_is_kept_is_not_said_to_be_lost(tmp_path: Path) -> None:
-    kept = LOST | {"free": (0.7, 0.95), "sharp": (0.85, 0.85)}
-    found = holds(EXERCISE.analyse(folder_of(tmp_path, **kept)))
-    assert found["Without a leash GRPO makes the policy surer beside how often it is right."] is False
-    assert found["With a small β DPO makes the policy surer beside how often it is right."] is None
-    assert found["Of sums it is then surer than right."] is False
-    assert found["A leash keeps some of it."] is False
-
-
 def test_a_temperature_is_judged_on_other_sums_than_it_was_fitted_on() -> None:
     rows = [one for one in sure("free", 0.95, 0.5) if one.category == "arithmetic"]
     found = temperature_scaled(rows)
@@ -80,9 +70,3 @@ def test_a_temperature_is_judged_on_other_sums_than_it_was_fitted_on() -> None:
     assert found.calibration.ece_change.high < -0.2
     with pytest.raises(UserError, match="cannot be halved"):
         temperature_scaled(rows[:1])
-
-
-def test_an_evaluation_without_closed_questions_is_named(tmp_path: Path) -> None:
-    folder = made(tmp_path, {name: Habit() for name in NAMES}, {})
-    with pytest.raises(UserError, match="not every policy was asked sums"):
-        EXERCISE.analyse(folder)

@@ -2,30 +2,15 @@
 
 import json
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from examples.exercises.labelling import EXERCISE
 from examples.exercises.page import ExerciseResult
-from plaudit.collect.adding import add_tasks, set_project
-from plaudit.collect.answering import submit_answer
-from plaudit.collect.desk import Lease, next_task
-from plaudit.collect.export import export
-from plaudit.collect.intake import read_intake
-from plaudit.collect.people import join_project, make_invite
-from plaudit.collect.project import Project
-from plaudit.collect.store import open_store
-from plaudit.data.read import read_records
 from plaudit.data.records import Comparison, plain_text, preference_probability
 from plaudit.data.write import write_records
-from plaudit.errors import UserError
 from plaudit.lab.world.annotators import TRUE_ANNOTATOR
-from plaudit.lab.world.gold import gold_of
 from plaudit.lab.world.making import comparisons
-from plaudit.runs.pipeline.read import read_pipeline
 from plaudit.runs.pipeline.store import MANIFEST_FILE, PipelineFolder
 
 PAIRS = comparisons(20, [TRUE_ANNOTATOR], split="test", seed=0)
@@ -77,54 +62,3 @@ def test_who_likes_length_and_is_wrong_is_told_so(tmp_path: Path) -> None:
     wrong = EXERCISE.analyse(folder_of(tmp_path / "wrong", [turned(row) for row in PAIRS]))
     assert [claim.holds for claim in wrong.claims] == [True, False, False]
     assert cells(wrong, "own labels")[1:3] == ["0.0 %", "0.0 %"]
-
-
-def test_ties_and_rows_of_other_pairs_are_passed_over(tmp_path: Path) -> None:
-    own = [
-        replace(DECIDED[0], probability=0.5),
-        Comparison(prompt="Hi", chosen="a", rejected="b"),
-        *DECIDED[1:6],
-    ]
-    assert cells(EXERCISE.analyse(folder_of(tmp_path / "some", own)), "own labels")[0] == "5"
-    with pytest.raises(UserError, match="no answer to any of the 20 pairs is preferred there; label"):
-        EXERCISE.analyse(folder_of(tmp_path / "none", own[:2]))
-
-
-def labelled_alone(path: Path, strengths: Sequence[int]) -> Path:
-    """The pairs answered in a store of one's own, by whether the first shown is preferred, and exported."""
-    project = Project(name="own")
-    write_records(PAIRS, path / "pairs.jsonl")
-    with closing(open_store(path / "mine.db", create=True)) as store:
-        store.write(set_project, project, actor="o1")
-        store.write(add_tasks, "own", read_intake(path / "pairs.jsonl", project).bodies, actor="o1")
-        me = join_project(store, store.write(make_invite, "own", actor="o1"), "me").pseudonym
-        for number, strength in enumerate(strengths):
-            lease = store.write(next_task, "own", me, f"n{number}")
-            assert isinstance(lease, Lease)
-            store.write(submit_answer, "own", me, lease.assignment, f"k{number}", {"strength": strength})
-        export(store, "own", path / "mine.jsonl")
-    return path / "mine.jsonl"
-
-
-def test_where_rows_say_where_answers_stood_the_first_is_known(tmp_path: Path) -> None:
-    mine = labelled_alone(tmp_path, [-1] * 15 + [2] * 4 + [0])
-    own = [row for row in read_records(mine).records if isinstance(row, Comparison)]
-    told = cells(EXERCISE.analyse(folder_of(tmp_path / "lab", own, data=str(mine))), "own labels")
-    assert told[0] == "19"
-    assert told[4] == f"{100 * 15 / 19:.1f} %"
-    gaps = [
-        gold_of(row.prompt, plain_text(row.chosen)).utility
-        - gold_of(row.prompt, plain_text(row.rejected)).utility
-        for row in own
-        if preference_probability(row) != 0.5
-    ]
-    told_apart = [gap > 0 for gap in gaps if gap]
-    assert told[1] == f"{100 * sum(told_apart) / len(told_apart):.1f} %"
-    silent = [replace(row, places=()) for row in own]
-    assert cells(EXERCISE.analyse(folder_of(tmp_path / "silent", silent)), "own labels")[4] == "–"
-
-
-def test_the_readers_own_file_takes_the_place_of_who_stands_in(tmp_path: Path) -> None:
-    write_records(PAIRS, tmp_path / "mine.jsonl")
-    pipeline = read_pipeline(EXERCISE.config, changes=[f"own.data={tmp_path / 'mine.jsonl'}"])
-    assert pipeline.stage("own").raw_settings["data"] == str(tmp_path / "mine.jsonl")

@@ -3,12 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from examples.exercises.leash import EXERCISE
-from examples.exercises.registry import long
-from plaudit.errors import UserError
-from plaudit.rewards.registry import resolve_reward
 from tests.examples.exercises.made import Habit, Run, holds, made
 
 RUNS = {"free": Run(beta=0.0), "loose": Run(beta=0.1), "tight": Run(beta=0.5)}
@@ -19,12 +14,6 @@ HABITS = {
     "loose": Habit(worth=0.6, tokens=13, kl=1.0),
     "tight": Habit(worth=0.7, tokens=10),
 }
-
-
-def test_letters_are_paid_and_nothing_else() -> None:
-    assert long("") == 0.0
-    assert long("x" * 250) == 2.5
-    assert resolve_reward("examples.exercises.registry:long").name == "examples.exercises.registry:long"
 
 
 def test_where_all_is_as_expected_every_claim_holds(tmp_path: Path) -> None:
@@ -45,38 +34,3 @@ def test_what_is_not_so_is_said_not_to_hold(tmp_path: Path) -> None:
     assert found["They say the same again and again."] is False
     assert found["With β 0.5 answers stay below 1.25 times their length at the start."] is False
     assert found["With β 0.1 answers stay below 1.5 times their length at the start."] is True
-
-
-def test_what_the_interval_does_not_decide_is_left_open(tmp_path: Path) -> None:
-    near = HABITS | {"free": Habit(worth=0.69, kl=8.0)}
-    found = holds(EXERCISE.analyse(made(tmp_path, near, RUNS, prompts=6)))
-    assert found["They are worth less for it."] is None
-
-
-@pytest.mark.parametrize(
-    ("loose", "tight", "names"),
-    [(0.2, None, ["β 0.2", "β 0.05"]), (0.1, 0.1, ["β 0.1 (loose)", "β 0.1 (tight)"])],
-)
-def test_a_changed_leash_is_called_by_its_price_and_two_of_one_price_are_told_apart(
-    tmp_path: Path, loose: float, tight: float | None, names: list[str]
-) -> None:
-    changed = RUNS | {"loose": Run(beta=loose), "tight": Run(beta=tight)}
-    seen = EXERCISE.analyse(made(tmp_path, HABITS, changed))
-    assert seen.table is not None
-    assert [row[0] for row in seen.table.rows[2:]] == names
-    assert seen.charts[0].chart.count('class="line') == 3
-
-
-def test_what_a_model_said_is_text_and_no_markup(tmp_path: Path) -> None:
-    rude = HABITS | {"free": replace(HABITS["free"], says=lambda prompt, draw: "<script>alert(1)</script>")}
-    seen = EXERCISE.analyse(made(tmp_path, rude, RUNS))
-    assert "&lt;script&gt;" in seen.charts[2].chart
-    assert "<script" not in seen.charts[2].chart
-
-
-def test_a_run_that_has_not_ended_and_a_policy_that_is_not_there_are_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="tight: this stage has not ended"):
-        EXERCISE.analyse(made(tmp_path, HABITS, {name: RUNS[name] for name in ("free", "loose")}))
-    rest = {name: habit for name, habit in HABITS.items() if name != "tight"}
-    with pytest.raises(UserError, match="'tight'"):
-        EXERCISE.analyse(made(tmp_path / "rest", rest, RUNS))

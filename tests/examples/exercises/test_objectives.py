@@ -54,20 +54,6 @@ def test_where_help_alone_grows_wordy_every_claim_holds(tmp_path: Path) -> None:
     assert "There is much to say" in seen.charts[1].chart
 
 
-def test_where_nobody_grows_wordy_it_is_said(tmp_path: Path) -> None:
-    found = holds(EXERCISE.analyse(folder_of(tmp_path, base="{}", follows_help="{}", follows_both=WORDY)))
-    assert found["It wastes words."] is False
-    assert found["They waste fewer words."] is False
-    assert found["They are worth more."] is False
-
-
-def test_brevity_that_costs_help_is_said(tmp_path: Path) -> None:
-    said = {"base": "{}", "follows_help": WORDY, "follows_both": "I do not know."}
-    found = holds(EXERCISE.analyse(folder_of(tmp_path, **said)))
-    assert found["They waste fewer words."] is True
-    assert found["They keep four fifths of the help."] is False
-
-
 def test_a_part_of_the_worth_is_that_of_the_very_answers(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, base="{}", follows_help=WORDY, follows_both="{}")
     found = read_policy_results(folder, "evaluation")

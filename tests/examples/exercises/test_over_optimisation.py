@@ -4,9 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from examples.exercises.over_optimisation import EXERCISE, POLICIES_BY_OPTIMISER
-from plaudit.evaluation.policies.over_optimisation import OverOptimisation
-from plaudit.evaluation.policies.result import read_policy_evaluation, write_policy_evaluation
-from plaudit.evaluation.stats import Estimate
 from tests.examples.exercises.made import Habit, holds, made
 
 STEPS = [step for steps in POLICIES_BY_OPTIMISER.values() for step in steps]
@@ -35,36 +32,3 @@ def test_worth_that_goes_on_rising_is_not_said_to_turn(tmp_path: Path) -> None:
     assert found["PPO: pressed hard its answers are worth less than pressed a little."] is True
     promise = "A reward without faults keeps its promise: by the truth itself GRPO's answers are worth more."
     assert found[promise] is False
-
-
-def test_the_best_of_n_is_said_to_bend_only_where_its_interval_does(tmp_path: Path) -> None:
-    folder = made(tmp_path, HABITS, {})
-    here = folder.stage("evaluation")
-    curve = of_shape(alpha=(0.3, 0.2, 0.4), beta=(-0.1, -0.2, 0.1))
-    write_policy_evaluation(replace(read_policy_evaluation(here), over_optimisation=curve), here)
-    found = holds(EXERCISE.analyse(folder))
-    assert found["Best of n: of few answers the reward chooses well."] is True
-    assert found["Best of n: of many it chooses by its own mistakes."] is None
-
-
-def of_shape(alpha: tuple[float, float, float], beta: tuple[float, float, float]) -> OverOptimisation:
-    rise, bend = (
-        Estimate(value=value, low=low, high=high, n=40, prompts=40) for value, low, high in (alpha, beta)
-    )
-    return OverOptimisation(
-        form="best-of-n",
-        alpha=rise,
-        beta=bend,
-        peak=None,
-        height=None,
-        furthest=1.3,
-        error=0.01,
-        note="the gain has not turned",
-    )
-
-
-def test_policies_that_went_nowhere_have_no_curve(tmp_path: Path) -> None:
-    still = HABITS | {step: replace(HABITS["sft"], reward=0.1) for step in STEPS}
-    seen = EXERCISE.analyse(made(tmp_path, still, {}))
-    assert seen.table is not None
-    assert "GRPO: too few distances for a curve." in seen.table.note

@@ -4,20 +4,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from markupsafe import Markup
 
 from examples.exercises.exercise import Exercise
 from examples.exercises.page import CaptionedChart, Claim, ExerciseResult, Table, exercise_page, overview_page
 from examples.exercises.registry import EXERCISES
 from plaudit.runs.report.charts.axes import element
 from plaudit.runs.report.pipeline.data import read_pipeline_folder
-from tests.runs.report.in_browser import CHROMIUM, keeps_to_its_width
 from tests.runs.report.pipeline.pipelines import write_pipeline
 from tests.runs.report.pipeline.test_page_safety import (
     ATTACKS,
-    LONG,
     MARKUP,
-    WIDE,
     harmless,
     hostile,
     poisoned,
@@ -80,36 +76,12 @@ def test_claims_tables_and_pictures_stand_on_the_page(tmp_path: Path) -> None:
     assert "1 of 3 claims holds, 1 not decided" in page.sections["head"]
 
 
-@pytest.mark.parametrize(
-    ("held", "said"), [(0, "0 of 2 claims hold"), (1, "1 of 2 claims holds"), (2, "2 of 2")]
-)
-def test_claims_are_counted_in_words(held: int, said: str) -> None:
-    claims = tuple(Claim(statement="So.", holds=at < held, evidence="") for at in range(2))
-    assert ExerciseResult(claims=claims).summary.startswith(said)
-
-
 @pytest.mark.parametrize("attack", ATTACKS, ids=NAMES)
 def test_words_from_outside_are_shown_and_not_obeyed(attack: str, tmp_path: Path) -> None:
     page = read_page(written(tmp_path, attack))
     harmless(page, *LINKS)
     if attack is MARKUP:
         assert page.sections["What was seen"].count("<script>alert(1)</script>") >= 8
-
-
-@pytest.mark.parametrize("attack", ATTACKS, ids=NAMES)
-def test_words_from_outside_are_not_obeyed_where_all_exercises_stand(attack: str, tmp_path: Path) -> None:
-    other = replace(EXERCISE, name="collapse")
-    text = overview_page([(EXERCISE, attacked(SEEN, attack)), (other, attack)], EXERCISES)
-    (tmp_path / "lab.html").write_text(text, "utf-8")
+    both = [(EXERCISE, attacked(SEEN, attack)), (replace(EXERCISE, name="collapse"), attack)]
+    (tmp_path / "lab.html").write_text(overview_page(both, EXERCISES), "utf-8")
     harmless(read_page(tmp_path / "lab.html"), *LINKS)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")
-@pytest.mark.parametrize("attack", [MARKUP, LONG, WIDE], ids=["markup", "long", "wide"])
-def test_no_word_is_so_long_that_the_page_becomes_wider(attack: str, tmp_path: Path) -> None:
-    keeps_to_its_width(written(tmp_path, attack).read_text("utf-8"), tmp_path)
-
-
-def test_a_picture_is_the_only_markup_that_is_taken_as_it_is() -> None:
-    assert isinstance(SEEN.charts[0].chart, Markup)

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from examples.proofs import estimators, exact
-from examples.proofs.__main__ import main
 from examples.proofs.claim import measure_claim, proof_setup
 from examples.proofs.claims import policy
 from examples.proofs.claims.estimators import kl_penalised_claim, same_gradient_claim, unbiased_claim
@@ -161,9 +160,3 @@ def test_an_ascent_on_another_leash_ends_elsewhere(row):
     assert exact.total_variation(end_PY, exact.optimum(SPOKEN, 1.0)) < 0.01
     assert exact.total_variation(end_PY, exact.optimum(SPOKEN, 0.5)) > 0.05
     assert exact.objective(end_PY, SPOKEN, 0.5) < exact.objective(exact.optimum(SPOKEN, 0.5), SPOKEN, 0.5)
-
-
-@pytest.mark.slow
-def test_the_command_knows_them_by_name(capsys, tmp_path):
-    assert main(["estimators", "--out", str(tmp_path)]) == 0
-    assert f"{len(ESTIMATORS)} claims, all hold" in capsys.readouterr().out

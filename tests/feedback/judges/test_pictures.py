@@ -29,7 +29,7 @@ from plaudit.rewards.comparing import judge_named
 from tests.commands import commands
 from tests.engine.toy import make_toy, write_rows
 from tests.feedback.judges.judges import completion, delimiters, judge, quoted
-from tests.models.seeing import make_seeing, picture
+from tests.pictures.folders import make_folder, picture
 from tests.rewards.server import serving
 
 well, _ = commands("judge")
@@ -107,7 +107,7 @@ def test_what_cannot_be_seen_is_refused_before_anything_is_asked(tmp_path: Path)
 def test_a_local_judge_sees_them_where_its_model_does(tmp_path: Path) -> None:
     red, blue = (task(picture(tmp_path / f"{each}.png", each)) for each in ("red", "blue"))
     settings = ModelJudgeSettings(device="cpu", cache=tmp_path / "cache", soft=True, ask=HowToAsk())
-    by = judge_named(f"model:{make_seeing(tmp_path / 'seeing')},how=letter", settings)
+    by = judge_named(f"model:{make_folder('llava', tmp_path / 'seeing')},how=letter", settings)
     first, second = (getattr(found, "orders", None) for found in outcomes(by, [red, blue], 0))
     assert first is not None
     assert first != second
