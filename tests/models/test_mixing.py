@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from plaudit.errors import UserError
+from plaudit.models.adapters import with_lora
 from plaudit.models.decode import (
     CachedDecoder,
     Decoder,
@@ -14,7 +15,6 @@ from plaudit.models.decode import (
     SharedDecoder,
     mixture_decoder,
 )
-from plaudit.models.load import with_lora
 from plaudit.models.policy import AdapterOffReference, GeneratingReference, ModelReference, Policy
 from plaudit.models.settings import LoraSettings
 from tests.models.test_decoding import ANSWERS, PROMPTS, TURN, predicted, token_for
