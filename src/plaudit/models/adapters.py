@@ -1,4 +1,4 @@
-"""Which weights of a model learn: LoRA adapters beside frozen ones, or all but the parts that stay as they are.
+"""Which weights of a model learn: LoRA adapters beside frozen ones, or all but some parts.
 
 LoRA is PEFT's: small matrices learn beside frozen weights, and can be merged into them.
 """
