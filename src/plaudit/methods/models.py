@@ -124,9 +124,8 @@ def prepare_policy(
     if not whole:
         from plaudit.methods.parts import read_by_parts
 
-        adapted = (
-            partial(adapters.with_lora, settings=config.lora) if config.lora.rank else lambda model: model
-        )
+        lora = config.lora
+        adapted = partial(adapters.with_lora, settings=lora) if lora.rank else lambda model: model
         policy = read_by_parts(config.model, precision.weights, compute, ranks, attention, adapted)
     if policy is None:
         device = loading_device(config, ranks)

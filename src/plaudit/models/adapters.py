@@ -16,9 +16,9 @@ from transformers.pytorch_utils import Conv1D
 
 from plaudit.errors import UserError
 from plaudit.files.hub import name_on_hub
+from plaudit.files.model_folder import LOADING_FAULTS, first_lines
 from plaudit.models.backbone import language_of
 from plaudit.models.four_bits import quantise_linears
-from plaudit.models.load import LOADING_FAULTS, first_lines
 from plaudit.models.settings import LoraSettings
 
 ADAPTABLE = (nn.Linear, nn.Embedding, Conv1D)

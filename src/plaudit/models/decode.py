@@ -1,4 +1,4 @@
-"""What predicts the next token of completions that grow side by side, for one model; mixtures are in ``mixture.py``.
+"""What predicts the next token of completions that grow side by side (of a mixture: ``mixture.py``).
 
     decoder = SharedDecoder(policy, prompts, (8, 8))     every prompt is read once
     decoder.logits_NV                                    what predicts each completion's first token

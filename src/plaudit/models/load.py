@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import torch
-from huggingface_hub.errors import StrictDataclassError
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 from transformers import (
@@ -37,10 +36,12 @@ from transformers import (
 from plaudit.errors import UserError
 from plaudit.files.hub import ADAPTER_FOLDER
 from plaudit.files.model_folder import (
+    LOADING_FAULTS,
     PROCESSOR_FILES,
     WeightPlaces,
     check_model_folder,
     check_weight_files,
+    first_lines,
     read_json_object,
     sees_pictures,
 )
@@ -79,13 +80,6 @@ DtypeName = Literal["auto", "float32", "bfloat16", "float64"]
 
 REWARD_FILE = "plaudit_reward.json"
 """The file that makes a folder a reward model of plaudit's."""
-
-LOADING_FAULTS = (
-    *(OSError, ValueError, TypeError, RuntimeError, ImportError, LookupError, ArithmeticError),
-    *(AttributeError, AssertionError, MemoryError, SafetensorError, StrictDataclassError),
-)
-"""What the libraries raise at a folder that is damaged, or that needs a library which is not there."""
-
 
 # transformers takes `tie_weights` off its class while it builds a model; two threads that give it back out
 # of order would leave every later model of the process untied.
@@ -411,10 +405,3 @@ def _refuse_unknown_architecture(folder: Path, auto: Any) -> None:
             f"{path}: its model_type is {kind!r}, of which transformers makes no {wanted}; give another "
             "model (one that sees pictures needs its processor's files)"
         )
-
-
-def first_lines(error: BaseException) -> str:
-    # A KeyError is nothing but the key.
-    text = f"{error} is not known" if isinstance(error, KeyError) else str(error).strip()
-    lines = text.splitlines()[:2] or [type(error).__name__]
-    return " ".join(line.strip() for line in lines)
