@@ -23,7 +23,8 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from plaudit.errors import UserError
-from plaudit.models.load import merge_adapters, save_adapter, save_model, with_adapter, with_lora
+from plaudit.models.adapters import merge_adapters, save_adapter, with_adapter, with_lora
+from plaudit.models.load import save_model
 from plaudit.models.padding import padding_for, set_padding
 from plaudit.models.policy import Policy
 from plaudit.models.reward_model import (

@@ -13,7 +13,8 @@ from transformers import AutoModelForCausalLM
 from plaudit.cli.main import main
 from plaudit.engine.sinks.files import read_reports
 from plaudit.errors import UserError
-from plaudit.models.load import load_model, with_lora
+from plaudit.models.adapters import with_lora
+from plaudit.models.load import load_model
 from plaudit.models.settings import LoraSettings
 from plaudit.runs.planner.machine import parse_bytes
 from plaudit.runs.planner.memory import ALWAYS, LOAD, MemoryLedger, MemoryLine

@@ -10,7 +10,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from plaudit.models.load import load_model, merge_adapters, with_adapter
+from plaudit.models.adapters import merge_adapters, with_adapter
+from plaudit.models.load import load_model
 from plaudit.models.reward_model import load_reward_model
 from tests.engine.test_exact_resume import at_random, during_a_save, same
 from tests.engine.toy import Toy, make_toy

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from plaudit.models.load import save_adapter, with_lora
+from plaudit.models.adapters import save_adapter, with_lora
 from plaudit.models.settings import LoraSettings
 from tests.models.zoo import build
 from tests.rollouts.talkers import write_tokenizer

@@ -11,7 +11,7 @@ from torch._dynamo.utils import counters
 from transformers import PreTrainedModel
 
 from plaudit.methods.models import uncompiled_notes
-from plaudit.models.load import with_lora
+from plaudit.models.adapters import with_lora
 from plaudit.models.policy import AdapterOffReference, Policy
 from plaudit.models.settings import LoraSettings
 from plaudit.models.verify import choose_layout, compile_layers, largest_difference

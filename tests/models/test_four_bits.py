@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from plaudit.errors import UserError
+from plaudit.models.adapters import merge_adapters, save_adapter, with_adapter, with_lora
 from plaudit.models.four_bits import (
     BLOCK,
     LEVELS,
@@ -22,7 +23,6 @@ from plaudit.models.four_bits import (
     quantise,
     quantise_linears,
 )
-from plaudit.models.load import merge_adapters, save_adapter, with_adapter, with_lora
 from plaudit.models.policy import Policy
 from plaudit.models.settings import LoraSettings
 from plaudit.models.verify import choose_layout

@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from plaudit.models.decode import MixtureDecoder, PagedDecoder, SharedDecoder, mixture_decoder, mixture_logits
+from plaudit.models.decode import PagedDecoder, SharedDecoder
 from plaudit.models.kv_cache import ROOM_STEP
+from plaudit.models.mixture import MixtureDecoder, mixture_decoder, mixture_logits
 from plaudit.models.policy import ModelReference, Policy
 from tests.models.test_decoding import PROMPTS, predicted, token_for
 from tests.models.zoo import EAGER, SDPA, WINDOW, build

@@ -11,7 +11,8 @@ from torch.nn.functional import dropout
 from transformers import AutoModelForCausalLM
 
 from plaudit.errors import UserError
-from plaudit.models.load import merge_adapters, save_adapter, save_model, with_adapter, with_lora
+from plaudit.models.adapters import merge_adapters, save_adapter, with_adapter, with_lora
+from plaudit.models.load import save_model
 from plaudit.models.policy import Policy
 from plaudit.models.settings import LoraSettings
 from plaudit.models.verify import choose_layout

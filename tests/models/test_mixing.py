@@ -7,14 +7,9 @@ import torch
 from torch import Tensor
 
 from plaudit.errors import UserError
-from plaudit.models.decode import (
-    CachedDecoder,
-    Decoder,
-    MixtureDecoderFactory,
-    SharedDecoder,
-    mixture_decoder,
-)
-from plaudit.models.load import with_lora
+from plaudit.models.adapters import with_lora
+from plaudit.models.decode import CachedDecoder, Decoder, SharedDecoder
+from plaudit.models.mixture import MixtureDecoderFactory, mixture_decoder
 from plaudit.models.policy import AdapterOffReference, GeneratingReference, ModelReference, Policy
 from plaudit.models.settings import LoraSettings
 from tests.models.test_decoding import ANSWERS, PROMPTS, TURN, predicted, token_for

@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from plaudit.models.adapters import with_lora
 from plaudit.models.decode import CachedDecoder, SharedDecoder
-from plaudit.models.load import with_lora
 from plaudit.models.policy import Policy
 from plaudit.models.reward_model import new_reward_model
 from plaudit.models.settings import LoraSettings

@@ -7,7 +7,7 @@ from torch.nn.functional import logsigmoid
 from transformers import AutoModelForSequenceClassification
 
 from plaudit.errors import UserError
-from plaudit.models.load import save_adapter
+from plaudit.models.adapters import save_adapter
 from plaudit.models.reward_model import FreshHead, RewardModel, load_reward_model, save_reward_model
 from plaudit.models.settings import LoraSettings
 from plaudit.tokens.batch import Completion, Example, TokenBatch, batch_of

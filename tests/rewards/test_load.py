@@ -12,7 +12,8 @@ from plaudit.cli.main import main
 from plaudit.data.judging import Task
 from plaudit.data.records import assistant_turn, user_turn
 from plaudit.errors import UserError
-from plaudit.models.load import REWARD_FILE, save_adapter
+from plaudit.models.adapters import save_adapter
+from plaudit.models.load import REWARD_FILE
 from plaudit.models.settings import LoraSettings
 from plaudit.rewards.combine.aggregate import Combination
 from plaudit.rewards.combine.manifest import ProcessManifest, save_combination, save_manifest

@@ -5,13 +5,13 @@ import torch
 
 from plaudit.errors import UserError
 from plaudit.methods.policy.shaping import (
-    RunningScale,
     clipped,
     length_penalty,
     overlong_filter_mask,
     replace_unfinished,
     soft_overlong,
 )
+from plaudit.rewards.combine.aggregate import RunningScale
 
 NAN = float("nan")
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from plaudit.methods.policy.experience import MixtureScorer
 from plaudit.models.load import load_model
+from plaudit.models.mixture import MixtureScorer
 from plaudit.models.policy import ModelReference, Policy
 from plaudit.rollouts.drawing import uniform_numbers
 from plaudit.rollouts.local import LocalSampler

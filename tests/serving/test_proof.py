@@ -13,8 +13,9 @@ from safetensors.torch import load_file, save_file
 
 from plaudit.engine.distributed import single_process
 from plaudit.errors import UserError
-from plaudit.models.load import LoraSettings, with_lora
+from plaudit.models.adapters import with_lora
 from plaudit.models.policy import Policy
+from plaudit.models.settings import LoraSettings
 from plaudit.rollouts.sampler import WeightsVersion
 from plaudit.serving import weights as served
 from plaudit.serving.fleet import Fleet, Keeper

@@ -3,7 +3,7 @@
 Gradient checkpointing, sharding, narrowing and gathering serve any model of a run.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -16,8 +16,8 @@ from plaudit.errors import UserError
 from plaudit.files import atomic
 from plaudit.files.hub import ADAPTER_FOLDER
 from plaudit.methods.config import RunConfig
-from plaudit.models import load
-from plaudit.models.backbone import Backbone, head_of, language_of
+from plaudit.models import adapters, load
+from plaudit.models.backbone import Backbone, head_of
 from plaudit.models.four_bits import FourBitLinear, four_bit_note, numbers_in_four_bits
 from plaudit.models.policy import Policy
 from plaudit.models.reward_model import RewardModel
@@ -57,35 +57,10 @@ def uncompiled_notes(module: nn.Module) -> list[str]:
     ]
 
 
-PARTS = {"tower": ("vision", "visual"), "projector": ("projector", "connector", "merger")}
-"""By what a part of a model that sees is known, and what the names of its weights hold."""
-
-
-def freeze_parts(model: nn.Module, names: Sequence[str]) -> None:
-    """Let weights, and adapters on them, stay as they are: those of a part, or whose names hold a word."""
-    others = {id(weight) for weight in language_of(model).parameters()} if names else set[int]()
-    for name in names:
-        held = PARTS.get(name, (name,))
-        weights = {
-            path: weight for path, weight in model.named_parameters() if any(word in path for word in held)
-        }
-        if name in PARTS:
-            weights = {path: weight for path, weight in weights.items() if id(weight) not in others}
-        if name == "tower":
-            weights = {
-                path: w for path, w in weights.items() if not any(word in path for word in PARTS["projector"])
-            }
-        if not weights:
-            raise UserError(
-                f"freeze {name}: no weight of {type(model).__name__} is of it, or has it in its name"
-            )
-        for weight in weights.values():
-            weight.requires_grad_(False)
-
-
 def settle_layers(model: Policy | RewardModel, config: RunConfig) -> None:
     """Let parts stay as they are, and layers be computed again in the backward pass, as the run wants it."""
-    freeze_parts(model.base, config.freeze)
+    if config.freeze:
+        adapters.freeze_parts(model.base, config.freeze)
     if config.memory.checkpointing:
         model.backbone.recompute_layers(keep_products=config.memory.keep_products)
 
@@ -149,7 +124,8 @@ def prepare_policy(
     if not whole:
         from plaudit.methods.parts import read_by_parts
 
-        adapted = partial(load.with_lora, settings=config.lora) if config.lora.rank else lambda model: model
+        lora = config.lora
+        adapted = partial(adapters.with_lora, settings=lora) if lora.rank else lambda model: model
         policy = read_by_parts(config.model, precision.weights, compute, ranks, attention, adapted)
     if policy is None:
         device = loading_device(config, ranks)
@@ -171,8 +147,8 @@ def _load_with_adapters(
 ) -> Any:
     model = load.load_model(config.model, dtype=dtype, device=device, merge=not config.lora.keep)
     if config.lora.keep:
-        return load.with_adapter(model, config.model / ADAPTER_FOLDER, config.lora.dropout)
-    return load.with_lora(model, config.lora, adapter_device) if config.lora.rank else model
+        return adapters.with_adapter(model, config.model / ADAPTER_FOLDER, config.lora.dropout)
+    return adapters.with_lora(model, config.lora, adapter_device) if config.lora.rank else model
 
 
 def loading_device(config: RunConfig, ranks: Ranks) -> torch.device:
@@ -231,11 +207,11 @@ def write_model(policy: Policy, config: RunConfig, encoder: Encoder, ranks: Rank
     policy = whole
     if config.lora.rank:
         with atomic.atomic_folder(config.out / "adapter") as partial:
-            load.save_adapter(policy.model, partial)
+            adapters.save_adapter(policy.model, partial)
         if base_is_rounded(policy):
             policy = Policy(_on_its_own_base(config, policy.logp_dtype))
     with policy.as_plain_model() as model, atomic.atomic_folder(config.out / "model") as partial:
-        whole_model = load.merge_adapters(model) if config.lora.rank else model
+        whole_model = adapters.merge_adapters(model) if config.lora.rank else model
         load.save_model(whole_model, partial, template_of=config.model, stop_ids=encoder.stop_ids)
         write_tokenizer(encoder, partial)
 
@@ -244,7 +220,7 @@ def _on_its_own_base(config: RunConfig, dtype: torch.dtype) -> Any:
     """The adapter that was just saved, on the model of the folder, which nothing has rounded."""
     cpu = torch.device("cpu")
     base = load.load_model(config.model, dtype=dtype, device=cpu, merge=not config.lora.keep)
-    return load.with_adapter(base, config.out / "adapter")
+    return adapters.with_adapter(base, config.out / "adapter")
 
 
 def matrix_sizes(policy: Policy) -> tuple[int, int]:

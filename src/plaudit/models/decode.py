@@ -1,4 +1,4 @@
-"""What predicts the next token of completions that grow side by side, for one model or a mixture of two.
+"""What predicts the next token of completions that grow side by side (of a mixture: ``mixture.py``).
 
     decoder = SharedDecoder(policy, prompts, (8, 8))     every prompt is read once
     decoder.logits_NV                                    what predicts each completion's first token
@@ -13,24 +13,15 @@ whose attention is their own or that keep a state beside it (Mamba, short convol
 together. `PagedDecoder` is the first with its keys and values in pages (``paged_cache.py``), for a GPU that
 repeats recorded steps. All give the same numbers: `fastest_decoder` compares them, on a few tokens of the
 model at hand, with `RereadingDecoder`, which keeps nothing, pads nothing, and serves where no other does.
-
-`MixtureDecoder` takes the geometric mixture of a policy and its reference, token by token:
-
-    π_m(· | s) ∝ π(· | s)^(1 − m) · π_ref(· | s)^m
-
-Both models are fed the same tokens and their scores are added up. Scores are log-probs but for one number at
-each place, which a softmax does not see; and a temperature divides those of both alike.
 """
 
 import inspect
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from plaudit.errors import UserError
@@ -38,7 +29,7 @@ from plaudit.models.attention import ACCELERATED, PackingError
 from plaudit.models.backbone import head_of, refuse_unknown_extras, token_types, without_head
 from plaudit.models.kv_cache import KV_CACHE_ATTENTION, KVCache
 from plaudit.models.paged_cache import PagedCache
-from plaudit.models.policy import GeneratingReference, Policy
+from plaudit.models.policy import Policy
 from plaudit.models.verify import has_half_digits, tolerance
 from plaudit.tensors.logprobs import wide_product
 from plaudit.tokens.batch import POSITIONS, move_together
@@ -414,114 +405,3 @@ def _last_position(policy: Policy) -> int | None:
 def _within(position: Tensor, last: int | None) -> Tensor:
     # A model that names no longest text has no last position either.
     return position if last is None else position.clamp(max=last)
-
-
-def mixture_logits(
-    policy_XV: Float[Tensor, "X V"], reference_XV: Float[Tensor, "X V"], *, share: int | float
-) -> Float[Tensor, "X V"]:
-    """(1 − m) · own + m · other; with a share of 0 or 1 exactly the one, whatever stands in the other.
-    Munos et al. 2023, arXiv:2312.00886.
-
-    >>> likely, rare = torch.tensor([[0.8, 0.2]]).log(), torch.tensor([[0.2, 0.8]]).log()
-    >>> mixture_logits(likely, rare, share=0.5).softmax(-1)
-    tensor([[0.5000, 0.5000]])
-    """
-    # 0 · (−∞) is NaN: a token that the model with no weight forbids would spoil the other's logits.
-    if share in (0, 1):
-        return reference_XV if share else policy_XV
-    wide = torch.promote_types(torch.promote_types(policy_XV.dtype, reference_XV.dtype), torch.float32)
-    return (1 - share) * policy_XV.to(wide) + share * reference_XV.to(wide)
-
-
-_MixtureMember = tuple[SharedDecoder | SlowDecoder, Callable[[], AbstractContextManager[object]]]
-"""The decoder of one of the two models of a mixture, and the context in which it decodes."""
-
-
-class MixtureDecoder:
-    """The decoder of a mixture: both models decode the same completions."""
-
-    def __init__(self, members: Sequence[_MixtureMember], share: int | float) -> None:
-        """The policy's half, then the reference's; only the one that counts where the share is 0 or 1."""
-        self._members, self._share = members, share
-
-    @property
-    def logits_NV(self) -> Float[Tensor, "N V"]:
-        (policy_half, _), (reference_half, _) = self._members[0], self._members[-1]
-        return mixture_logits(policy_half.logits_NV, reference_half.logits_NV, share=self._share)
-
-    def step(self, token_N: Int[Tensor, " N"]) -> None:
-        for decoder, activate in self._members:
-            with activate():
-                decoder.step(token_N)
-
-    def select_rows(self, row_n: Int[Tensor, " n"]) -> None:
-        for decoder, _ in self._members:
-            decoder.select_rows(row_n)
-
-    @property
-    def can_join(self) -> bool:
-        """Whether further answers can begin while others grow, in both models."""
-        return all(decoder.can_join for decoder, _ in self._members)
-
-    def join(self, prompts: PromptIds, answers: Sequence[int], extras: Items | None = None) -> None:
-        for decoder, activate in self._members:
-            assert isinstance(decoder, SharedDecoder)
-            with activate():
-                decoder.join(prompts, answers, extras)
-
-    def add_answers(self, count: int) -> None:
-        for decoder, _ in self._members:
-            assert isinstance(decoder, SharedDecoder)
-            decoder.add_answers(count)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MixtureDecoderFactory:
-    """Makes decoders of a mixture, as a `Decoder` class makes those of one policy."""
-
-    reference: GeneratingReference
-    share: int | float
-    """How much it counts: 0 is the policy, 1 the reference."""
-    policy_decoder: Decoder
-    reference_decoder: Decoder
-
-    @contextmanager
-    def attention_context(self, policy: Policy) -> Iterator[None]:
-        with (
-            self.policy_decoder.attention_context(policy),
-            self.reference_decoder.attention_context(self.reference.policy),
-        ):
-            yield
-
-    def __call__(
-        self, policy: Policy, prompts: PromptIds, answers: Sequence[int], extras: Items | None = None
-    ) -> MixtureDecoder:
-        members: list[_MixtureMember] = []
-        # A model that does not count reads nothing: at m = 0 a mixture costs what the policy alone does.
-        if self.share < 1:
-            decoder = self.policy_decoder(policy, prompts, answers, extras)
-            members.append((decoder, nullcontext))
-        if self.share > 0:
-            with self.reference.activate():
-                decoder = self.reference_decoder(self.reference.policy, prompts, answers, extras)
-            members.append((decoder, self.reference.activate))
-        return MixtureDecoder(members, self.share)
-
-
-def mixture_decoder(
-    policy: Policy, decoder: Decoder, reference: GeneratingReference, share: int | float
-) -> tuple[MixtureDecoderFactory, str | None]:
-    """The mixture of a policy and its reference, and why when the reference's half is not the fast one."""
-    reference_policy = reference.policy
-    sizes = [head_of(model.base).layer.weight.shape[0] for model in (policy, reference_policy)]
-    if sizes[0] != sizes[1]:
-        raise UserError(
-            f"mixture_coef: the policy scores {sizes[0]:,} tokens and its reference {sizes[1]:,}, so there "
-            "is nothing between the two; take a reference of the policy's own family"
-        )
-    # Beneath its own adapters a policy has the layers that were tried already.
-    other, reason = (decoder, None) if reference_policy is policy else fastest_decoder(reference_policy)
-    factory = MixtureDecoderFactory(
-        reference=reference, share=share, policy_decoder=decoder, reference_decoder=other
-    )
-    return factory, reason

@@ -29,7 +29,7 @@ from plaudit.bounds import Finite, FromZero, Positive, check_bounds
 from plaudit.errors import UserError
 from plaudit.files import atomic
 from plaudit.files.model_folder import read_json_object
-from plaudit.models import load
+from plaudit.models import adapters, load
 from plaudit.models.backbone import Head, LaidOutModel, StateSelector, register_classifier, without_head
 from plaudit.models.padding import padding_for, set_padding
 from plaudit.models.policy import Policy, scatter_to_mask
@@ -178,15 +178,15 @@ class RewardModel(LaidOutModel):
 
     def with_adapters(self, settings: LoraSettings, device: torch.device | None = None) -> "RewardModel":
         """The same with fresh adapters, which learn with the head while all else is frozen (`with_lora`)."""
-        return self._rewrap(load.with_lora(self.base, settings, device))
+        return self._rewrap(adapters.with_lora(self.base, settings, device))
 
     def with_adapter_of(self, folder: Path) -> "RewardModel":
         """The same with the adapter of a folder, and with the head that learnt beside it."""
-        return self._rewrap(load.with_adapter(self.base, folder))
+        return self._rewrap(adapters.with_adapter(self.base, folder))
 
     def merged(self) -> "RewardModel":
         """A plain one with the adapters added into its weights; this one is used up."""
-        return self._rewrap(load.merge_adapters(self.model))
+        return self._rewrap(adapters.merge_adapters(self.model))
 
     def _rewrap(self, model: nn.Module) -> "RewardModel":
         return RewardModel(

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from plaudit.data.records import Text, plain_text
 from plaudit.errors import UserError
-from plaudit.models import decode
+from plaudit.models import decode, mixture
 from plaudit.models.load import device_of, load_model, precision
 from plaudit.models.policy import GeneratingReference, Policy
 from plaudit.rollouts import drawing
@@ -76,7 +76,7 @@ class _Batch:
         self.rows: list[_PartialCompletion] = []
         """Those that grow, or have ended since the last `advance` that dropped some."""
         self._engine, self._settings, self._queue = engine, settings, deque(completions)
-        self._decoder: decode.SharedDecoder | decode.SlowDecoder | decode.MixtureDecoder | None = None
+        self._decoder: decode.SharedDecoder | decode.SlowDecoder | mixture.MixtureDecoder | None = None
         self._recorded: drawing.RecordedSteps | None = None
         self._last_prompt: str | None = None
         rows = min(engine.batch_size, len(completions))
@@ -176,9 +176,9 @@ class _Batch:
 
     def _read(
         self,
-        decoder: decode.SharedDecoder | decode.MixtureDecoder | None,
+        decoder: decode.SharedDecoder | mixture.MixtureDecoder | None,
         groups: Sequence[Sequence[GenerationRequest]],
-    ) -> decode.SharedDecoder | decode.SlowDecoder | decode.MixtureDecoder:
+    ) -> decode.SharedDecoder | decode.SlowDecoder | mixture.MixtureDecoder:
         """The decoder once it has read a prompt for each group; a new one where nothing grows."""
         prompts, answers = [group[0].prompt for group in groups], list(map(len, groups))
         policy = self._engine.policy
@@ -215,7 +215,7 @@ class GenerationEngine:
     policy: Policy
     """What answers; its weights at this moment, whatever trains them meanwhile."""
     encoder: Encoder
-    decoder: decode.Decoder | decode.MixtureDecoderFactory
+    decoder: decode.Decoder | mixture.MixtureDecoderFactory
     """How its next tokens are predicted: by the policy alone, or by a mixture with another one."""
     batch_size: int = MAX_BATCH_SIZE["cpu"]
     """The most completions that grow side by side; the others begin as soon as places get free."""
@@ -403,8 +403,8 @@ class LocalSampler:
         """A sampler of the mixture with a reference, which counts with this share (`mixture_logits`)."""
         # A shallow copy shares the counter of versions: the mixture moves when the policy does.
         engine, sampler = self._engine, copy(self)
-        assert not isinstance(engine.decoder, decode.MixtureDecoderFactory), "a mixture of a mixture"
-        decoder, fallback = decode.mixture_decoder(engine.policy, engine.decoder, reference, share)
+        assert not isinstance(engine.decoder, mixture.MixtureDecoderFactory), "a mixture of a mixture"
+        decoder, fallback = mixture.mixture_decoder(engine.policy, engine.decoder, reference, share)
         sampler._engine = replace(engine, decoder=decoder)
         sampler.fallback_reason = self.fallback_reason or fallback
         return sampler

@@ -17,7 +17,8 @@ from urllib.parse import urlsplit
 import torch
 
 from plaudit.errors import UserError
-from plaudit.models.load import ONE_MODEL_AT_A_TIME, with_adapter
+from plaudit.models.adapters import with_adapter
+from plaudit.models.load import ONE_MODEL_AT_A_TIME
 from plaudit.models.policy import Policy
 from plaudit.rollouts.local import LocalSampler
 from plaudit.rollouts.sampler import Answer, GenerationRequest, Rollout, SamplingSettings, prompt_tokens

@@ -12,9 +12,9 @@ from plaudit.errors import UserError
 from plaudit.methods.policy.collect import score_groups
 from plaudit.methods.policy.config import ProcessSettings, ShapeSettings
 from plaudit.methods.policy.held_out import MAX_ROLLOUT_TOKENS, RolloutTrial
-from plaudit.methods.policy.shaping import ProcessReward
 from plaudit.rewards.base import RewardTraits, TaskScores, compares_answers
 from plaudit.rewards.combine.cascade import ScoresWithParts
+from plaudit.rewards.learned.process import ProcessReward
 from plaudit.rollouts.sampler import Rollout, Sampler, SamplingSettings, TokenIds
 from plaudit.tensors.masked import moments
 from tests.methods.policy.commands import make_place, well

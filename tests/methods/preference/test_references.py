@@ -15,7 +15,7 @@ from plaudit.cli.main import main
 from plaudit.methods import reference
 from plaudit.methods.preference.config import StageSettings
 from plaudit.methods.preference.data import rows_of_part
-from plaudit.models.load import with_lora
+from plaudit.models.adapters import with_lora
 from plaudit.models.policy import AdapterOffReference, ModelReference, Policy
 from plaudit.models.settings import LoraSettings
 from plaudit.tokens.batch import Completion, Example, batch_of

@@ -20,9 +20,9 @@ from torch import Tensor
 from plaudit.advantages.temporal import step_rewards
 from plaudit.engine.distributed import Ranks
 from plaudit.errors import UserError
-from plaudit.methods.policy.shaping import ProcessReward
 from plaudit.rewards.base import Reward, TaskScores, refusal_counts
 from plaudit.rewards.combine.cascade import HasScoreParts, ScoresWithParts
+from plaudit.rewards.learned.process import ProcessReward
 from plaudit.rewards.learned.step_payments import StepPayments
 from plaudit.rollouts.environment import Environment
 from plaudit.rollouts.episodes import EpisodeSampler

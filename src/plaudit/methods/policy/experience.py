@@ -3,12 +3,6 @@
 All of it is found before the first move. The policy is asked by the very pieces of the first epoch's moves,
 so that at the first move its ratio to itself is 1. The first of these pieces is then computed once for both:
 its graph waits for the first move. Process rewards become payments at tokens.
-
-Where completions were sampled from a mixture of policy and reference, the sampler's log-probs are neither
-model's own, and what they should be needs both distributions over the whole vocabulary. `MixtureScorer`
-computes it for the first prompts only, as many as fit: stale weights in either model are stale for every
-completion, and show there. With a share of 1 the policy has no part in the mixture. Completions that are only
-compared against are not looked at: they come from the same modules as the policy's own.
 """
 
 import math
@@ -17,7 +11,6 @@ from dataclasses import MISSING, dataclass, fields, replace
 from functools import cache
 
 import torch
-from jaxtyping import Bool, Float
 from torch import Tensor
 
 from plaudit.advantages.group import mean_of_others
@@ -43,8 +36,7 @@ from plaudit.methods.policy.batch import (
 from plaudit.methods.policy.collect import CollectedRollouts, step_payments
 from plaudit.methods.policy.row import AdvantageInputs, PolicyAlgorithm
 from plaudit.methods.policy.shaping import ScoreShaper
-from plaudit.models.backbone import head_of
-from plaudit.models.decode import mixture_logits
+from plaudit.models.mixture import MixtureScorer
 from plaudit.models.policy import (
     FullDistributionReference,
     ModelReference,
@@ -52,58 +44,11 @@ from plaudit.models.policy import (
     Reference,
     StateReader,
     TokenScores,
-    scatter_to_mask,
 )
 from plaudit.models.reward_model import RewardModel, ValueHead
 from plaudit.rollouts.local import example_from_rollouts
 from plaudit.tensors.masked import broadcast_to_tokens, masked_mean, whiten
 from plaudit.tokens.batch import Example, TokenBatch, batch_of
-
-MAX_DISTRIBUTION_CELLS = 2**24
-"""Numbers of a distribution over tokens and vocabulary that are held at once."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MixtureScorer:
-    policy: ModelReference
-    reference: FullDistributionReference
-    reference_share: int | float
-
-    def logp(self, batch: TokenBatch) -> Float[Tensor, "N T"]:
-        """log π_m of the trained tokens, from both distributions over the whole vocabulary."""
-        policy_MV = self.policy.distributions(batch)
-        reference_MV = self.reference.distributions(batch).to(policy_MV.dtype)
-        # Over the whole vocabulary: the normaliser of a geometric mixture needs more than the drawn tokens.
-        mixed_MV = mixture_logits(policy_MV, reference_MV, share=self.reference_share).log_softmax(-1)
-        token_M1 = batch.completion_NT.flatten()[batch.trained_M][:, None]
-        return scatter_to_mask(mixed_MV.gather(-1, token_M1)[:, 0], batch)
-
-    def logp_of_first(
-        self, examples: Sequence[Example], batch: TokenBatch, *, least: int
-    ) -> tuple[Float[Tensor, "N T"], Bool[Tensor, "N T"]]:
-        """log π_m of the first examples of a batch, at least ``least``, and which tokens these are."""
-        first_examples = self._affordable_examples(examples, least)
-        dtype = torch.promote_types(self.policy.policy.logp_dtype, torch.float32)
-        mixture_logp_NT = torch.zeros(batch.mask_NT.shape, dtype=dtype)
-        computed_NT, start = torch.zeros_like(batch.mask_NT), 0
-        for example in first_examples:
-            # One prompt at a time: two tables of [M, V] are the largest tensors that a run ever holds.
-            logp_nt = self.logp(batch_of([example]).to(self.policy.policy.device)).cpu()
-            rows = slice(start, start + len(example.completions))
-            mixture_logp_NT[rows, : logp_nt.shape[1]] = logp_nt.to(mixture_logp_NT.dtype)
-            computed_NT[rows] = batch.mask_NT[rows]
-            start = rows.stop
-        return mixture_logp_NT, computed_NT
-
-    def _affordable_examples(self, examples: Sequence[Example], least: int) -> Sequence[Example]:
-        # [M, V] cells divided by V: from here on it counts tokens.
-        cells_left = MAX_DISTRIBUTION_CELLS // head_of(self.policy.policy.base).layer.weight.shape[0]
-        for index, example in enumerate(examples):
-            cells_left -= example.trained_tokens
-            if cells_left < 0:
-                return examples[: max(index, least)]
-        return examples
-
 
 RankMicrobatches = Sequence[Sequence[GroupRef]]
 """The micro-batches of this rank, each as the groups that are in it."""

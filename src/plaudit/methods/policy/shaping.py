@@ -5,8 +5,7 @@ score that is not a number is no verdict and stays one. A process reward scores 
 is paid at that step's last token; algorithms that cannot learn from such payments are refused.
 """
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,20 +13,18 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from plaudit.data.records import Task
 from plaudit.engine.step_report import Number
 from plaudit.errors import UserError
 from plaudit.methods.policy.algorithms import POLICY_ALGORITHMS
 from plaudit.methods.policy.cells import cell_name
 from plaudit.methods.policy.config import PolicyConfig, ShapeSettings
 from plaudit.methods.policy.row import PolicyAlgorithm
-from plaudit.rewards.base import Reward, TaskScores, refusal_counts
-from plaudit.rewards.combine.cascade import HasScoreParts, ScoresWithParts
-from plaudit.rewards.learned.process import step_ends
+from plaudit.rewards.base import Reward
+from plaudit.rewards.combine.aggregate import RunningScale
+from plaudit.rewards.learned.process import ProcessReward, step_ends
 from plaudit.rewards.learned.scalar import LearnedReward
-from plaudit.rewards.learned.step_payments import StepPayments, StepPayRule, StepScoringReward, step_lines
+from plaudit.rewards.learned.step_payments import StepPayRule, StepScoringReward
 from plaudit.rewards.registry import UserFunctionReward, resolve_reward
-from plaudit.rollouts.sampler import Rollout
 from plaudit.tensors.masked import last_token_mask
 from plaudit.tokens.batch import TokenBatch
 from plaudit.tokens.encode import Encoder
@@ -86,59 +83,6 @@ def length_penalty(
     if not per_token >= 0:
         raise UserError(f"a length penalty of {per_token} a token would reward length; 0 or more")
     return -per_token * (length_N - free).clamp(min=0).to(torch.get_default_dtype())
-
-
-class RunningScale:
-    """Brings scores to the mean 0 and the standard deviation 1 of all that were taken in so far.
-    Welford's recurrence, in float64; batches are merged as in Chan, Golub and LeVeque 1983. Reward scaling as
-    an unwritten part of PPO: Engstrom et al. 2020, arXiv:2005.12729.
-    Example: ``scale.update(score_N)``, then ``scale.of(score_N)``; a checkpoint keeps ``scale.tensors()``."""
-
-    def __init__(self, *, shift: bool = True, floor: float = 1e-6) -> None:
-        """Without ``shift`` only the scale changes, so that the sign of a score keeps its meaning."""
-        self._shift, self._floor = shift, floor
-        # Squared distances from the mean, not Σ r²: the latter cancels where the mean is far from 0.
-        self._count, self._mean, self._squares = 0, 0.0, 0.0
-
-    @property
-    def mean(self) -> float:
-        """Of all scores so far; 0 before the first."""
-        return self._mean
-
-    @property
-    def deviation(self) -> float:
-        """Of all scores so far, of those that there are (1/n); 1 before the second."""
-        return (self._squares / self._count) ** 0.5 if self._count > 1 else 1.0
-
-    def update(self, score_N: Float[Tensor, " N"]) -> None:
-        """Count these scores; every rank gives those of the whole batch, so that all stay alike."""
-        # One NaN or infinity would stay in the running moments for the rest of the run.
-        finite = score_N[score_N.isfinite()].double()
-        count = finite.numel()
-        if not count:
-            return
-        mean = float(finite.mean())
-        difference, total = mean - self._mean, self._count + count
-        # Chan's term δ² n_A n_B / n: what the distance of the two means adds to the squares within each.
-        self._squares += (
-            float((finite - mean).square().sum()) + difference * difference * self._count * count / total
-        )
-        self._mean += difference * count / total
-        self._count = total
-
-    def normalise(self, score_N: Float[Tensor, " N"]) -> Float[Tensor, " N"]:
-        """The scores in the running unit, (r − mean) / deviation."""
-        # While all scores are alike their deviation is 0; the floor keeps the quotient finite.
-        return (score_N - (self._mean if self._shift else 0.0)) / max(self.deviation, self._floor)
-
-    def tensors(self) -> Mapping[str, Tensor]:
-        """The count, mean and sum of squares, for a checkpoint."""
-        values = [float(self._count), self._mean, self._squares]
-        return {"scale": torch.tensor(values, dtype=torch.float64)}
-
-    def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        count, self._mean, self._squares = tensors["scale"].tolist()
-        self._count = int(count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,96 +169,6 @@ class ScoreShaper:
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         if self._scale is not None:
             self._scale.load_tensors(tensors)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessReward:
-    """A process reward, optionally with an outcome reward, which is paid at the last token."""
-
-    process_reward: StepScoringReward
-    tariff: StepPayRule
-    step_ends: Callable[[Rollout], tuple[int, ...]]
-    outcome_reward: Reward | None = None
-
-    @property
-    def name(self) -> str:
-        if self.outcome_reward is None:
-            return self.process_reward.name
-        return f"{self.outcome_reward.name} and {self.process_reward.name}"
-
-    @property
-    def refused(self) -> Mapping[str, int]:
-        return dict(
-            Counter(refusal_counts(self.process_reward)) + Counter(refusal_counts(self.outcome_reward))
-        )
-
-    def score_steps(
-        self, tasks: Sequence[Task], groups: Sequence[Sequence[Rollout]]
-    ) -> tuple[ScoresWithParts, tuple[tuple[StepPayments | None, ...], ...]]:
-        """The scores of whole answers and the payments of their steps; None without a verdict of either."""
-        outcome = self._outcome_scores(tasks)
-        # The reward itself gives log-odds: a chance that was rounded to 1 has lost them.
-        step_scores = self.process_reward.step_scores(tasks, odds=self.tariff.pay == "odds") if tasks else ()
-        self._refuse_count_mismatch(len(step_scores), len(tasks), "prompts")
-        steps = tuple(
-            self._pay_group(task, group, row_scores)
-            for task, group, row_scores in zip(tasks, groups, step_scores, strict=True)
-        )
-        row_scores = [
-            tuple(None if item is None else self.tariff.total(item.scores) for item in row) for row in steps
-        ]
-        rows = row_scores
-        if outcome is not None:
-            rows = [_sum_rows(*pair) for pair in zip(outcome.rows, row_scores, strict=True)]
-        parts = {} if outcome is None else {**outcome.parts, self.process_reward.name: tuple(row_scores)}
-        return ScoresWithParts(rows=tuple(rows), parts=parts), steps
-
-    def _outcome_scores(self, tasks: Sequence[Task]) -> ScoresWithParts | None:
-        if self.outcome_reward is None:
-            return None
-        if tasks and isinstance(self.outcome_reward, HasScoreParts):
-            scored = self.outcome_reward.scores_with_parts(tasks)
-        else:
-            scored = ScoresWithParts(rows=self.outcome_reward.scores(tasks) if tasks else (), parts={})
-        parts = {**scored.parts, self.outcome_reward.name: scored.rows}
-        return ScoresWithParts(rows=scored.rows, parts=parts)
-
-    def _pay_group(
-        self, task: Task, group: Sequence[Rollout], row: Sequence[tuple[float, ...] | None]
-    ) -> tuple[StepPayments | None, ...]:
-        self._refuse_count_mismatch(len(row), len(group), "answers")
-        payments: list[StepPayments | None] = []
-        for rollout, answer, scores in zip(group, task.answers, row, strict=True):
-            where = f"{self.process_reward.name}, answer {rollout.answer.text[:40]!r}"
-            # A reward that counts steps otherwise would have its scores paid at the wrong tokens.
-            line_count = len(step_lines(answer))
-            if scores is not None and len(scores) != line_count:
-                raise UserError(
-                    f"{where}: it scored {len(scores)} steps, and the answer has {line_count} (lines that "
-                    "hold a word)"
-                )
-            # None is no verdict; an empty row is an answer without any line that holds a word.
-            if not scores:
-                payments.append(None)
-                continue
-            self.tariff.check_scores(scores, where)
-            ends = self.step_ends(rollout)
-            payments.append(StepPayments(ends=ends, scores=scores, paid=self.tariff.payments(scores)))
-        return tuple(payments)
-
-    def _refuse_count_mismatch(self, returned: int, expected: int, unit: str) -> None:
-        if returned != expected:
-            raise UserError(
-                f"{self.process_reward.name} was asked about the steps of {expected} {unit} and scored "
-                f"{returned}"
-            )
-
-
-def _sum_rows(task_scores: TaskScores, other: TaskScores) -> TaskScores:
-    """The sums of both rows; None where either has no verdict."""
-    if len(task_scores) != len(other):
-        raise UserError(f"a reward gave {len(task_scores)} scores for {len(other)} answers")
-    return tuple(None if a is None or b is None else a + b for a, b in zip(task_scores, other, strict=True))
 
 
 def make_reward(config: PolicyConfig, encoder: Encoder, device: str) -> Reward | ProcessReward:

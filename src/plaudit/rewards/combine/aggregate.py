@@ -255,3 +255,56 @@ def _score_all(members: Sequence[Reward], tasks: Sequence[Task]) -> Float[Tensor
     # No verdict travels as NaN, which means, minima and sums hand on of themselves.
     flat = [[math.nan if v is None else v for row in rows for v in row] for rows in rows_by_member]
     return torch.tensor(flat, dtype=torch.float64)
+
+
+class RunningScale:
+    """Brings scores to the mean 0 and the standard deviation 1 of all that were taken in so far.
+    Welford's recurrence, in float64; batches are merged as in Chan, Golub and LeVeque 1983. Reward scaling as
+    an unwritten part of PPO: Engstrom et al. 2020, arXiv:2005.12729.
+    Example: ``scale.update(score_N)``, then ``scale.of(score_N)``; a checkpoint keeps ``scale.tensors()``."""
+
+    def __init__(self, *, shift: bool = True, floor: float = 1e-6) -> None:
+        """Without ``shift`` only the scale changes, so that the sign of a score keeps its meaning."""
+        self._shift, self._floor = shift, floor
+        # Squared distances from the mean, not Σ r²: the latter cancels where the mean is far from 0.
+        self._count, self._mean, self._squares = 0, 0.0, 0.0
+
+    @property
+    def mean(self) -> float:
+        """Of all scores so far; 0 before the first."""
+        return self._mean
+
+    @property
+    def deviation(self) -> float:
+        """Of all scores so far, of those that there are (1/n); 1 before the second."""
+        return (self._squares / self._count) ** 0.5 if self._count > 1 else 1.0
+
+    def update(self, score_N: Float[Tensor, " N"]) -> None:
+        """Count these scores; every rank gives those of the whole batch, so that all stay alike."""
+        # One NaN or infinity would stay in the running moments for the rest of the run.
+        finite = score_N[score_N.isfinite()].double()
+        count = finite.numel()
+        if not count:
+            return
+        mean = float(finite.mean())
+        difference, total = mean - self._mean, self._count + count
+        # Chan's term δ² n_A n_B / n: what the distance of the two means adds to the squares within each.
+        self._squares += (
+            float((finite - mean).square().sum()) + difference * difference * self._count * count / total
+        )
+        self._mean += difference * count / total
+        self._count = total
+
+    def normalise(self, score_N: Float[Tensor, " N"]) -> Float[Tensor, " N"]:
+        """The scores in the running unit, (r − mean) / deviation."""
+        # While all scores are alike their deviation is 0; the floor keeps the quotient finite.
+        return (score_N - (self._mean if self._shift else 0.0)) / max(self.deviation, self._floor)
+
+    def tensors(self) -> Mapping[str, Tensor]:
+        """The count, mean and sum of squares, for a checkpoint."""
+        values = [float(self._count), self._mean, self._squares]
+        return {"scale": torch.tensor(values, dtype=torch.float64)}
+
+    def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        count, self._mean, self._squares = tensors["scale"].tolist()
+        self._count = int(count)

@@ -7,14 +7,22 @@ were drawn. How scores become payments stands in ``step_payments.py``.
 
 import math
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
 from plaudit.data.records import Steps, Task, Text
 from plaudit.errors import UserError
-from plaudit.rewards.base import Reward, RewardTraits, TaskScores
-from plaudit.rewards.learned.step_payments import TaskStepScores, step_lines
+from plaudit.rewards.base import Reward, RewardTraits, TaskScores, refusal_counts
+from plaudit.rewards.combine.cascade import HasScoreParts, ScoresWithParts
+from plaudit.rewards.learned.step_payments import (
+    StepPayments,
+    StepPayRule,
+    StepScoringReward,
+    TaskStepScores,
+    step_lines,
+)
 from plaudit.rollouts.sampler import Rollout
 from plaudit.tokens.batch import Example
 from plaudit.tokens.chat_template import without_whitespace
@@ -159,3 +167,93 @@ def encode_steps(solution: Solution, encoder: Encoder) -> tuple[Example, tuple[i
 
 def _sigmoid(logit: float) -> float:
     return 1 / (1 + math.exp(-logit)) if logit > -700 else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessReward:
+    """A process reward, optionally with an outcome reward, which is paid at the last token."""
+
+    process_reward: StepScoringReward
+    tariff: StepPayRule
+    step_ends: Callable[[Rollout], tuple[int, ...]]
+    outcome_reward: Reward | None = None
+
+    @property
+    def name(self) -> str:
+        if self.outcome_reward is None:
+            return self.process_reward.name
+        return f"{self.outcome_reward.name} and {self.process_reward.name}"
+
+    @property
+    def refused(self) -> Mapping[str, int]:
+        return dict(
+            Counter(refusal_counts(self.process_reward)) + Counter(refusal_counts(self.outcome_reward))
+        )
+
+    def score_steps(
+        self, tasks: Sequence[Task], groups: Sequence[Sequence[Rollout]]
+    ) -> tuple[ScoresWithParts, tuple[tuple[StepPayments | None, ...], ...]]:
+        """The scores of whole answers and the payments of their steps; None without a verdict of either."""
+        outcome = self._outcome_scores(tasks)
+        # The reward itself gives log-odds: a chance that was rounded to 1 has lost them.
+        step_scores = self.process_reward.step_scores(tasks, odds=self.tariff.pay == "odds") if tasks else ()
+        self._refuse_count_mismatch(len(step_scores), len(tasks), "prompts")
+        steps = tuple(
+            self._pay_group(task, group, row_scores)
+            for task, group, row_scores in zip(tasks, groups, step_scores, strict=True)
+        )
+        row_scores = [
+            tuple(None if item is None else self.tariff.total(item.scores) for item in row) for row in steps
+        ]
+        rows = row_scores
+        if outcome is not None:
+            rows = [_sum_rows(*pair) for pair in zip(outcome.rows, row_scores, strict=True)]
+        parts = {} if outcome is None else {**outcome.parts, self.process_reward.name: tuple(row_scores)}
+        return ScoresWithParts(rows=tuple(rows), parts=parts), steps
+
+    def _outcome_scores(self, tasks: Sequence[Task]) -> ScoresWithParts | None:
+        if self.outcome_reward is None:
+            return None
+        if tasks and isinstance(self.outcome_reward, HasScoreParts):
+            scored = self.outcome_reward.scores_with_parts(tasks)
+        else:
+            scored = ScoresWithParts(rows=self.outcome_reward.scores(tasks) if tasks else (), parts={})
+        parts = {**scored.parts, self.outcome_reward.name: scored.rows}
+        return ScoresWithParts(rows=scored.rows, parts=parts)
+
+    def _pay_group(
+        self, task: Task, group: Sequence[Rollout], row: Sequence[tuple[float, ...] | None]
+    ) -> tuple[StepPayments | None, ...]:
+        self._refuse_count_mismatch(len(row), len(group), "answers")
+        payments: list[StepPayments | None] = []
+        for rollout, answer, scores in zip(group, task.answers, row, strict=True):
+            where = f"{self.process_reward.name}, answer {rollout.answer.text[:40]!r}"
+            # A reward that counts steps otherwise would have its scores paid at the wrong tokens.
+            line_count = len(step_lines(answer))
+            if scores is not None and len(scores) != line_count:
+                raise UserError(
+                    f"{where}: it scored {len(scores)} steps, and the answer has {line_count} (lines that "
+                    "hold a word)"
+                )
+            # None is no verdict; an empty row is an answer without any line that holds a word.
+            if not scores:
+                payments.append(None)
+                continue
+            self.tariff.check_scores(scores, where)
+            ends = self.step_ends(rollout)
+            payments.append(StepPayments(ends=ends, scores=scores, paid=self.tariff.payments(scores)))
+        return tuple(payments)
+
+    def _refuse_count_mismatch(self, returned: int, expected: int, unit: str) -> None:
+        if returned != expected:
+            raise UserError(
+                f"{self.process_reward.name} was asked about the steps of {expected} {unit} and scored "
+                f"{returned}"
+            )
+
+
+def _sum_rows(task_scores: TaskScores, other: TaskScores) -> TaskScores:
+    """The sums of both rows; None where either has no verdict."""
+    if len(task_scores) != len(other):
+        raise UserError(f"a reward gave {len(task_scores)} scores for {len(other)} answers")
+    return tuple(None if a is None or b is None else a + b for a, b in zip(task_scores, other, strict=True))

@@ -20,7 +20,7 @@ from plaudit.methods.policy.config import POLICY, PolicyConfig
 from plaudit.methods.preference.config import PreferenceConfig, configured_algorithm
 from plaudit.methods.reference import settled_reference
 from plaudit.methods.reward_model.config import RewardConfig
-from plaudit.models import load
+from plaudit.models import adapters, load
 from plaudit.models.four_bits import four_bit_layers, level_pairs, numbers_in_four_bits
 from plaudit.models.policy import Policy
 from plaudit.models.reward_model import RewardModel, keep_first_layers
@@ -164,7 +164,7 @@ def _meta_policy(config: RunConfig) -> Policy:
     model = load.empty_model(config.model)
     if config.lora.rank:
         with torch.device("meta"):
-            model = load.with_lora(model, config.lora)
+            model = adapters.with_lora(model, config.lora)
     policy = Policy(model, attention=config.memory.attention)
     settle_layers(policy, config)
     policy.use_layout(_layout_of(policy, config))
