@@ -150,7 +150,7 @@ def test_where_not_everything_fits_the_first_prompts_are_looked_at(pair, monkeyp
     examples = [example(group) for group in answered(mixed, (*PROMPTS, "w30 w31"), PLAIN, n=2)]
     blend = MixtureScorer(policy=ModelReference(own), reference=ModelReference(other), reference_share=SHARE)
     batch = batch_of(examples)
-    monkeypatch.setattr("plaudit.methods.policy.experience.MAX_DISTRIBUTION_CELLS", 0)
+    monkeypatch.setattr("plaudit.models.mixture.MAX_DISTRIBUTION_CELLS", 0)
     for least in (1, 2, 3):
         found_NT, known_NT = blend.logp_of_first(examples, batch, least=least)
         assert known_NT[: 2 * least].equal(batch.mask_NT[: 2 * least])

@@ -9,9 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub.errors import StrictDataclassError
-from safetensors import SafetensorError
-
 from plaudit.errors import UserError
 from plaudit.files.exact_json import object_of_pairs
 
@@ -43,12 +40,6 @@ _ABOVE_ZERO = (
 """What is divided by, raised to a power, or would make all scores alike."""
 _MOST = 1e12
 """A number of a config beyond this is no model's: what is divided by it vanishes without a word."""
-
-LOADING_FAULTS = (
-    *(OSError, ValueError, TypeError, RuntimeError, ImportError, LookupError, ArithmeticError),
-    *(AttributeError, AssertionError, MemoryError, SafetensorError, StrictDataclassError),
-)
-"""What the libraries raise at a folder that is damaged, or that needs a library which is not there."""
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
@@ -332,10 +323,3 @@ def _tensors_of(path: Path) -> Iterator[tuple[str, tuple[str, Sequence[int]]]]:
     if size != wanted:
         raise UserError(f"{path}: it has {size:,} bytes and should have {wanted:,}; copy it again")
     yield from tensors
-
-
-def first_lines(error: BaseException) -> str:
-    # A KeyError is nothing but the key.
-    text = f"{error} is not known" if isinstance(error, KeyError) else str(error).strip()
-    lines = text.splitlines()[:2] or [type(error).__name__]
-    return " ".join(line.strip() for line in lines)

@@ -10,16 +10,31 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
+from safetensors import SafetensorError
 from torch import nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from plaudit.errors import UserError
 from plaudit.files.hub import name_on_hub
-from plaudit.files.model_folder import LOADING_FAULTS, first_lines
 from plaudit.models.backbone import language_of
 from plaudit.models.four_bits import quantise_linears
 from plaudit.models.settings import LoraSettings
+
+LOADING_FAULTS = (
+    *(OSError, ValueError, TypeError, RuntimeError, ImportError, LookupError, ArithmeticError),
+    *(AttributeError, AssertionError, MemoryError, SafetensorError, StrictDataclassError),
+)
+"""What the libraries raise at a folder that is damaged, or that needs a library which is not there."""
+
+
+def first_lines(error: BaseException) -> str:
+    # A KeyError is nothing but the key.
+    text = f"{error} is not known" if isinstance(error, KeyError) else str(error).strip()
+    lines = text.splitlines()[:2] or [type(error).__name__]
+    return " ".join(line.strip() for line in lines)
+
 
 ADAPTABLE = (nn.Linear, nn.Embedding, Conv1D)
 

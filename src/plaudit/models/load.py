@@ -36,15 +36,14 @@ from transformers import (
 from plaudit.errors import UserError
 from plaudit.files.hub import ADAPTER_FOLDER
 from plaudit.files.model_folder import (
-    LOADING_FAULTS,
     PROCESSOR_FILES,
     WeightPlaces,
     check_model_folder,
     check_weight_files,
-    first_lines,
     read_json_object,
     sees_pictures,
 )
+from plaudit.models.adapters import LOADING_FAULTS, first_lines, merge_adapters, with_adapter
 from plaudit.models.attention import has_soft_caps
 from plaudit.models.backbone import register_classifier
 from plaudit.tokens.tokenizer import known_architecture, quiet_library
@@ -145,8 +144,6 @@ def load_model(
         )
     model = load_as(language_kind(folder), folder, dtype=dtype, device=device)
     if merge and (folder / ADAPTER_FOLDER).is_dir():
-        from plaudit.models.adapters import merge_adapters, with_adapter
-
         merged = merge_adapters(with_adapter(model, folder / ADAPTER_FOLDER))
         # Merged, the base's weights are as PEFT has left them: frozen.
         return merged.requires_grad_(True)

@@ -19,7 +19,8 @@ from plaudit.data.records import PICTURE, Message, Part, Text, pictures
 from plaudit.errors import UserError
 from plaudit.files.model_folder import check_model_folder
 from plaudit.files.pictures import open_picture, picture_id
-from plaudit.models.load import LOADING_FAULTS, first_lines, loading
+from plaudit.models.adapters import LOADING_FAULTS, first_lines
+from plaudit.models.load import loading
 from plaudit.tokens.batch import POSITIONS, Extra, Extras, LazyExtra, digest
 from plaudit.tokens.tokenizer import TokenizerInfo, quiet_library
 
