@@ -1,6 +1,5 @@
 """The exercise coefficients: what it says of folders whose truth is known."""
 
-from dataclasses import replace
 from pathlib import Path
 
 from examples.exercises.coefficients import EXERCISE
@@ -22,10 +21,3 @@ def test_where_all_is_as_expected_every_claim_holds(tmp_path: Path) -> None:
     assert [row[0] for row in seen.table.rows] == ["at the start", "β 0.001", "β 0.02", "β 0.5"]
     titles = ["What the reward says", "How far each went", "What the answers are worth"]
     assert [picture.title for picture in seen.charts] == titles
-
-
-def test_a_reward_that_keeps_its_promise_is_not_said_to_be_hacked(tmp_path: Path) -> None:
-    good = HABITS | {"low": replace(HABITS["low"], worth=0.9, reward=0.2)}
-    found = holds(EXERCISE.analyse(made(tmp_path, good, RUNS)))
-    assert found["β 0.001 gets more of the reward than at the start."] is False
-    assert found["β 0.001 holds nothing here: answers are worth less than at the start."] is False

@@ -47,8 +47,6 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["poolign"], "there is no exercise 'poolign'; did you mean pooling?; there are pooling, "),
         (["pooling", "xyzzy"], "there is no exercise 'xyzzy'; there are pooling, "),
         (["pooling", "unseen", "--set", "own.n=6"], "--set: every exercise has stages of its own; name one"),
-        (["all", "--write", "mine.yaml"], "--write: every exercise has stages of its own; name one exercise"),
-        (["--seed", "1"], "--seed: name an exercise"),
         (["pooling", "--look", "--fresh"], "--fresh: --look runs nothing"),
         (["pooling", "--set", "own.m=6"], "stage own: "),
         (["pooling", "--set", "onw.n=6"], "--set onw.n=6: there is no stage 'onw'; did you mean own?"),

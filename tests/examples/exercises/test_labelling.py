@@ -7,23 +7,13 @@ from pathlib import Path
 
 from examples.exercises.labelling import EXERCISE
 from examples.exercises.page import ExerciseResult
-from plaudit.data.records import Comparison, plain_text, preference_probability
+from plaudit.data.records import Comparison
 from plaudit.data.write import write_records
 from plaudit.lab.world.annotators import TRUE_ANNOTATOR
 from plaudit.lab.world.making import comparisons
 from plaudit.runs.pipeline.store import MANIFEST_FILE, PipelineFolder
 
 PAIRS = comparisons(20, [TRUE_ANNOTATOR], split="test", seed=0)
-DECIDED = [row for row in PAIRS if preference_probability(row) != 0.5]
-
-
-def turned(row: Comparison) -> Comparison:
-    return replace(row, chosen=row.rejected, rejected=row.chosen)
-
-
-def longer(row: Comparison) -> Comparison:
-    is_longer = len(plain_text(row.chosen).split()) > len(plain_text(row.rejected).split())
-    return row if is_longer else turned(row)
 
 
 def folder_of(path: Path, own: Sequence[Comparison], data: str = "$stand-in") -> PipelineFolder:
@@ -53,12 +43,3 @@ def test_who_is_right_agrees_with_a_crowd_that_is_and_every_claim_holds(tmp_path
     assert told[3] == cells(found, "the truth")[3]
     assert told[4] == "–"
     assert len(found.charts) == 1
-
-
-def test_who_likes_length_and_is_wrong_is_told_so(tmp_path: Path) -> None:
-    found = EXERCISE.analyse(folder_of(tmp_path / "long", [longer(row) for row in PAIRS]))
-    assert cells(found, "own labels")[3] == "100.0 %"
-    assert cells(found, "the truth")[3] != "100.0 %"
-    wrong = EXERCISE.analyse(folder_of(tmp_path / "wrong", [turned(row) for row in PAIRS]))
-    assert [claim.holds for claim in wrong.claims] == [True, False, False]
-    assert cells(wrong, "own labels")[1:3] == ["0.0 %", "0.0 %"]

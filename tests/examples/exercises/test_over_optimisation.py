@@ -1,6 +1,5 @@
 """The exercise over-optimisation: what it says of folders whose truth is known."""
 
-from dataclasses import replace
 from pathlib import Path
 
 from examples.exercises.over_optimisation import EXERCISE, POLICIES_BY_OPTIMISER
@@ -23,12 +22,3 @@ def test_where_worth_turns_every_claim_holds(tmp_path: Path) -> None:
     assert len(seen.table.rows) == 2 + len(STEPS)
     assert "PPO: by the curve d(α − β·ln d)" in seen.table.note
     assert "best of n" in seen.charts[0].chart
-
-
-def test_worth_that_goes_on_rising_is_not_said_to_turn(tmp_path: Path) -> None:
-    faultless = HABITS | {"dpo-3": replace(HARD, worth=0.9, kl=0.3), "truth": Habit(worth=0.1)}
-    found = holds(EXERCISE.analyse(made(tmp_path, faultless, {})))
-    assert found["DPO: pressed hard its answers are worth less than pressed a little."] is False
-    assert found["PPO: pressed hard its answers are worth less than pressed a little."] is True
-    promise = "A reward without faults keeps its promise: by the truth itself GRPO's answers are worth more."
-    assert found[promise] is False
