@@ -79,13 +79,13 @@ def test_log_probs_of_answers_are_the_peers(family, work, peer):
 def test_log_probs_of_drawn_answers_and_their_gradient_are_the_peers(family, work, peer):
     policy, rows = examples(work, family, "grpo")
     told = {name: torch.tensor(value) for name, value in peer[f"grpo {family}"]["told"].items()}
-    assert told["completion_mask"].all()
-    tokens = map(tuple, told["completion_ids"].tolist())
+    mask_NT, ids_NT = told["completion_mask"].bool(), told["completion_ids"]
+    tokens = [tuple(ids[mask].tolist()) for ids, mask in zip(ids_NT, mask_NT, strict=True)]
     drawn = [Completion(ids=ids, mask=(True,) * len(ids), finished=True) for ids in tokens]
     groups = [replace(row, completions=tuple(drawn[2 * n : 2 * n + 2])) for n, row in enumerate(rows)]
     logp_NT = policy.score(batch_of(groups)).logp_NT
-    torch.testing.assert_close(logp_NT.detach(), told["logp"], rtol=0, atol=EXACT)
-    (-(told["advantages"][:, None] * logp_NT).mean()).backward()
+    torch.testing.assert_close(logp_NT.detach(), told["logp"] * mask_NT, rtol=0, atol=EXACT)
+    (-(told["advantages"][:, None] * logp_NT).sum() / mask_NT.sum()).backward()
     norm = torch.nn.utils.get_total_norm([p.grad for p in policy.parameters() if p.grad is not None])
     assert norm.item() == pytest.approx(peer[f"grpo {family}"]["norm"], rel=EXACT)
 
