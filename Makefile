@@ -29,7 +29,7 @@ release: .venv  ## what would be published, built and tried as a stranger gets i
 	.venv/bin/python -m tools.release
 
 bench-peer:  ## the environments with TRL (1.12 is the last line with PPO), crowd-kit, ppi-python and the OpenAI client
-	@tools/venv.sh .peers/trl "torch>=2.11,<2.14" trl==1.16.0 datasets peft
+	@tools/venv.sh .peers/trl "torch>=2.11,<2.14" trl==1.16.0 datasets peft pillow
 	@tools/venv.sh .peers/trl-1.12 "torch>=2.11,<2.14" trl==1.12.0 datasets peft
 	@tools/venv.sh .peers/crowd crowd-kit==1.4.2 krippendorff==0.9.0 "evalica>=0.4.2" scikit-learn
 	@tools/venv.sh .peers/openai "openai==3.57.*"

@@ -82,8 +82,13 @@ def trial_of(batcher: PreferenceBatcher, reference: PreparedReference, dtype: st
 
 
 def flops_of(policy: Policy, rows: Sequence[JudgedRow], *, live: bool) -> float:
-    """The operations that a step on these rows needs, each prompt computed once for all its answers."""
+    """The operations that a step on these rows needs, each prompt computed once for all its answers.
+
+    Those of a tower for pictures are not counted: 0 for a model that has one.
+    """
     config = policy.base.config
+    if hasattr(config, "vision_config"):
+        return 0.0
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     attention = partial(attention_flops, config.num_hidden_layers, config.num_attention_heads * size)
     examples = [row.example for row in rows]

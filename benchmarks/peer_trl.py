@@ -62,6 +62,13 @@ TASKS: Mapping[str, Task] = {
         rows="pairs.jsonl",
         reference=True,
     ),
+    "dpo-pictures": Task(
+        trainer="DPOTrainer",
+        config="DPOConfig",
+        model="AutoModelForImageTextToText",
+        rows="pairs.jsonl",
+        reference=True,
+    ),
     "kto": Task(
         trainer="KTOTrainer",
         config="KTOConfig",
@@ -123,7 +130,8 @@ def trainer_for(work: Path, given: argparse.Namespace, watch: Watch) -> Any:
     """A trainer on the folder's model and rows."""
     trl: Any = importlib.import_module("trl")  # It is in the peer's environment only.
     task = TASKS[given.task]
-    tokenizer = transformers.AutoTokenizer.from_pretrained(work / "model")
+    # Of a model that sees pictures this is its processor.
+    tokenizer: Any = transformers.AutoProcessor.from_pretrained(work / "model")
     attention = ATTENTION if given.variant.startswith("gpu") else None
     load = partial(
         getattr(transformers, task.model).from_pretrained, dtype=torch.float32, attn_implementation=attention
@@ -131,6 +139,9 @@ def trainer_for(work: Path, given: argparse.Namespace, watch: Watch) -> Any:
     model = load(work / "model")
     more = {"ref_model": load(work / "reference")} if task.reference else {}
     rows = datasets.load_dataset("json", data_files=str(work / task.rows), split="train")
+    if "images" in rows.column_names:
+        rows = rows.map(lambda row: {"images": [str(work / path) for path in row["images"]]})
+        rows = rows.cast_column("images", datasets.List(datasets.Image()))
     settings = {
         "output_dir": tempfile.mkdtemp(),
         "per_device_train_batch_size": given.batch,
@@ -194,7 +205,7 @@ def rewards(work: Path, given: argparse.Namespace) -> list[float]:
     trainer = trainer_for(work, given, Watch())
     trainer.model.eval()
     found: list[float] = []
-    if given.task == "dpo":
+    if given.task.startswith("dpo"):
         return _ratios(trainer)
     for row in trainer.train_dataset:
         with torch.no_grad():

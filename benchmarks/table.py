@@ -112,7 +112,7 @@ def _cells(side: Side, ours: Side, exact: bool) -> list[str]:
         f"{side.cpu_seconds:.2f}",
         f"{side.above_base_mib:.0f}",
         f"{ours.above_base_mib / side.above_base_mib:.2f}",
-        f"{ours.reports[0].flops / side.seconds / rate:.0%}" if rate else "",
+        f"{ours.reports[0].flops / side.seconds / rate:.0%}" if rate and ours.reports[0].flops else "",
         f"{side.first_loss:.5f}",
     ]
 
