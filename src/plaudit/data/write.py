@@ -41,7 +41,6 @@ from plaudit.data.records import (
 )
 from plaudit.errors import UserError
 from plaudit.files.atomic import AtomicFile
-from plaudit.files.pictures import PictureFacts, picture_facts
 
 _ANNOTATION_FIELDS = tuple(part.name for part in fields(Provenance) if part.name != "origin")
 _COMPARISON_EXTRAS = ("strength", "margin", "probability", "both_bad", *_ANNOTATION_FIELDS)
@@ -295,8 +294,8 @@ class DataSummary:
     differences: PairDifferences = field(default_factory=PairDifferences)
     """How far the chosen and the rejected answers of comparisons differ."""
     duplicates: int = 0
-    pictures: Counter[PictureFacts] = field(default_factory=Counter[PictureFacts])
-    """How often each picture is shown."""
+    pictures: Counter[Any] = field(default_factory=Counter[Any])
+    """How often each picture is shown, by its `plaudit.files.pictures.PictureFacts`."""
     problems: Counter[str] = field(default_factory=Counter[str])
     first_problems: list[Problem] = field(default_factory=list[Problem])
     left_out: Counter[str] = field(default_factory=Counter[str])
@@ -369,7 +368,7 @@ def _count_record(summary: DataSummary, record: Record, digests: set[bytes]) -> 
     if isinstance(record, Comparison):
         summary.differences.add(plain_text(record.chosen), plain_text(record.rejected))
     sources = [part.source or "" for _, text in record_texts(record) for part in picture_parts(text)]
-    facts = {source: picture_facts(source) for source in sources}
+    facts = _facts(sources)
     summary.pictures.update(facts[source] for source in sources)
     # Without the origin, in which any two copies differ; and pictures by their pixels.
     record_json = json.dumps(record_to_dict(replace(record, origin="")), default=str)
@@ -381,7 +380,7 @@ def _count_record(summary: DataSummary, record: Record, digests: set[bytes]) -> 
     digests.add(digest)
 
 
-def _picture_lines(pictures: Counter[PictureFacts]) -> list[str]:
+def _picture_lines(pictures: Counter[Any]) -> list[str]:
     """How many pictures there are and how large they are; those that cannot be shown, each with its fault."""
     sizes = Counter(f"{fact.size[0]} × {fact.size[1]}" for fact in pictures.elements() if fact.size)
     bad = [fact.fault for fact in pictures.elements() if fact.fault]
@@ -431,7 +430,16 @@ def _record_lines(record: Record) -> list[str]:
     return lines
 
 
+def _facts(sources: Sequence[str]) -> dict[str, Any]:
+    if not sources:
+        return {}
+    from plaudit.files.pictures import picture_facts
+
+    return {source: picture_facts(source) for source in sources}
+
+
 def _shown(turn: Message) -> str:
-    facts = [picture_facts(part.source or "") for part in picture_parts((turn,))]
+    sources = [part.source or "" for part in picture_parts((turn,))]
+    facts = [*map(_facts(sources).__getitem__, sources)]
     sizes = ("{} × {}".format(*fact.size) if fact.size else "that cannot be opened" for fact in facts)
     return "".join(f"[picture {size}, {fact.id[:8]}] " for size, fact in zip(sizes, facts, strict=True))

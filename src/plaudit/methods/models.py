@@ -17,8 +17,8 @@ from plaudit.files import atomic
 from plaudit.files.hub import ADAPTER_FOLDER
 from plaudit.methods.config import RunConfig
 from plaudit.models import adapters, load
+from plaudit.models.adapters import FourBitLinear, four_bit_note, numbers_in_four_bits
 from plaudit.models.backbone import Backbone, head_of
-from plaudit.models.four_bits import FourBitLinear, four_bit_note, numbers_in_four_bits
 from plaudit.models.policy import Policy
 from plaudit.models.reward_model import RewardModel
 from plaudit.models.verify import choose_kernels, choose_layout, compile_layers, share_tokens

@@ -17,7 +17,7 @@ from plaudit.files.user_code import accepted_arguments, call_user_function, impo
 from plaudit.rewards import kinds
 from plaudit.rewards.base import Reward, RewardTraits, TaskScores
 from plaudit.rewards.http import EndpointReward
-from plaudit.rewards.learned.step_payments import TaskStepScores, step_lines
+from plaudit.rewards.learned.process import TaskStepScores, step_lines
 from plaudit.wings import everything
 
 _ALLOWED_ARGUMENTS = ("prompt", "answer", "ended", "reference_answer", "metadata", "steps", "messages")

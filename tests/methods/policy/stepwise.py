@@ -10,8 +10,7 @@ from plaudit.data.judging import Task
 from plaudit.data.records import Text, plain_text
 from plaudit.methods.policy.config import ProcessSettings
 from plaudit.rewards.base import TaskScores
-from plaudit.rewards.learned.process import ProcessReward
-from plaudit.rewards.learned.step_payments import StepPayRule, TaskStepScores
+from plaudit.rewards.learned.process import ProcessReward, StepPayRule, TaskStepScores
 from plaudit.rollouts.sampler import Rollout
 from tests.methods.policy.papers import Known, Paper
 from tests.methods.policy.pieces import Scene, scene

@@ -17,8 +17,8 @@ from plaudit.models.reward_model import RewardModel
 from plaudit.rewards.base import Reward
 from plaudit.rewards.combine.manifest import ImplicitManifest, save_manifest
 from plaudit.rewards.learned import process
+from plaudit.rewards.learned.process import step_lines
 from plaudit.rewards.learned.scalar import ImplicitReward, LearnedReward
-from plaudit.rewards.learned.step_payments import step_lines
 from plaudit.rewards.load import load_reward
 from plaudit.tokens.batch import batch_of
 from plaudit.tokens.encode import make_encoder

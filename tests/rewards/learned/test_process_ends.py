@@ -10,8 +10,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 from transformers import PreTrainedTokenizerFast
 
 from plaudit.errors import UserError
-from plaudit.rewards.learned.process import step_ends
-from plaudit.rewards.learned.step_payments import step_lines
+from plaudit.rewards.learned.process import step_ends, step_lines
 from plaudit.rollouts.sampler import Answer, Rollout
 from plaudit.tokens.encode import Encoder, make_encoder
 from tests.models.zoo import build

@@ -305,8 +305,8 @@ def by_people(raw: Estimate, sample: JudgedSample, known: Sequence[float | None]
     )
 
 
-def _in_strata(sample: JudgedSample, known: Sequence[float | None]) -> JudgedSample:
-    sample = with_known(sample, known) if known else sample
+def _in_strata(sample: JudgedSample, values: Sequence[float | None]) -> JudgedSample:
+    sample = with_known(sample, values) if values else sample
     return replace(sample, strata=confidence_strata(sample))
 
 

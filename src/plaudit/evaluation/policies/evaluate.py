@@ -480,7 +480,9 @@ def _contest_results(
     verdicts: dict[str, dict[PolicyPair, win_rate.CorrectedVerdicts]] = {name: {} for name in duels_by_judge}
     cards = cards_of(judges, settings.cards)
     found = list[Contest]()
-    every = ((name, pair, duels) for name, own in duels_by_judge.items() for pair, duels in own.items())
+    every = (
+        (name, pair, duels) for name, contests in duels_by_judge.items() for pair, duels in contests.items()
+    )
     for name, pair, duels in every:
         judge = judges[name]
         names = (*pair, judge.name)

@@ -22,8 +22,7 @@ from plaudit.engine.distributed import Ranks
 from plaudit.errors import UserError
 from plaudit.rewards.base import Reward, TaskScores, refusal_counts
 from plaudit.rewards.combine.cascade import HasScoreParts, ScoresWithParts
-from plaudit.rewards.learned.process import ProcessReward
-from plaudit.rewards.learned.step_payments import StepPayments
+from plaudit.rewards.learned.process import ProcessReward, StepPayments
 from plaudit.rollouts.environment import Environment
 from plaudit.rollouts.episodes import EpisodeSampler
 from plaudit.rollouts.sampler import (

@@ -21,9 +21,8 @@ from plaudit.methods.policy.config import PolicyConfig, ShapeSettings
 from plaudit.methods.policy.row import PolicyAlgorithm
 from plaudit.rewards.base import Reward
 from plaudit.rewards.combine.aggregate import RunningScale
-from plaudit.rewards.learned.process import ProcessReward, step_ends
+from plaudit.rewards.learned.process import ProcessReward, StepPayRule, StepScoringReward, step_ends
 from plaudit.rewards.learned.scalar import LearnedReward
-from plaudit.rewards.learned.step_payments import StepPayRule, StepScoringReward
 from plaudit.rewards.registry import UserFunctionReward, resolve_reward
 from plaudit.tensors.masked import last_token_mask
 from plaudit.tokens.batch import TokenBatch

@@ -33,8 +33,7 @@ from plaudit.methods import models
 from plaudit.methods.data import EncodedData, prompt_families
 from plaudit.methods.reward_model.config import CriticConfig, RankerConfig, RewardConfig, TextRewardConfig
 from plaudit.methods.supervised import run
-from plaudit.models.adapters import save_adapter, with_lora
-from plaudit.models.four_bits import numbers_in_four_bits
+from plaudit.models.adapters import numbers_in_four_bits, save_adapter, with_lora
 from plaudit.models.load import Precision, is_reward_folder
 from plaudit.models.reward_model import (
     FreshHead,

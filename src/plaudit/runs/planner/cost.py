@@ -20,7 +20,7 @@ from plaudit.methods.policy.run import rounds_as_steps
 from plaudit.methods.preference.config import PreferenceConfig, configured_algorithm
 from plaudit.methods.preference.run import resolve_variant
 from plaudit.methods.reward_model.config import RewardConfig
-from plaudit.models.four_bits import four_bit_layers
+from plaudit.models.adapters import four_bit_layers
 from plaudit.runs.planner.machine import Gpu, Machine
 from plaudit.runs.planner.memory import (
     COPY,

@@ -14,8 +14,8 @@ from plaudit.methods.config import RunConfig
 from plaudit.methods.policy.config import PolicyConfig
 from plaudit.methods.preference.config import PreferenceConfig
 from plaudit.methods.reward_model.config import RewardConfig
+from plaudit.models.adapters import numbers_in_four_bits
 from plaudit.models.attention import ACCELERATED
-from plaudit.models.four_bits import numbers_in_four_bits
 from plaudit.models.kv_cache import ROOM_STEP
 from plaudit.models.paged_cache import PAGE_TOKENS, pooled_tokens
 from plaudit.models.policy import Policy

@@ -21,7 +21,7 @@ from plaudit.methods.preference.config import PreferenceConfig, configured_algor
 from plaudit.methods.reference import settled_reference
 from plaudit.methods.reward_model.config import RewardConfig
 from plaudit.models import adapters, load
-from plaudit.models.four_bits import four_bit_layers, level_pairs, numbers_in_four_bits
+from plaudit.models.adapters import four_bit_layers, level_pairs, numbers_in_four_bits
 from plaudit.models.policy import Policy
 from plaudit.models.reward_model import RewardModel, keep_first_layers
 from plaudit.rewards.kinds import names_function
