@@ -212,6 +212,7 @@ CLOSED_FORM_CLAIMS = (
     _optimum_claim("dpop", "λ 0: reaches π*", dpop_lambda=0.0),
     _optimum_claim("mpo", "DPO alone in the mix, no NLL: reaches π*", mix=("dpo=1.0",), nll_coef=0.0),
     off_optimum_claim("mpo", "as it is, away from π*"),
+    off_optimum_claim("mdpo", "of words alone DPO with an anchor: away from π*"),
     _optimum_claim("tr-dpo", "before the reference moves: reaches π*"),
     _closed(
         "tr-dpo", "after 3 moves of 0.6: π* of β / 2.8", _updated_reference_distance, name="tr-dpo", share=0.6

@@ -78,7 +78,7 @@ def part_of(source: str, share: float, key: str) -> str:
     """A square part of so large a share of a picture, at a place that the key decides.
 
     >>> part_of("owl.png", 0.04, "")
-    'owl.png#xywh=percent:68.52,48.27,20.00,20.00'
+    'owl.png#xywh=percent:32.38,50.23,20.00,20.00'
     """
     side = share**0.5
     numbers = blake2b(f"{key}/{source}".encode(), digest_size=8).digest()

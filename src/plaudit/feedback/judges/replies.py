@@ -33,7 +33,7 @@ def parse_verdict(reply: str, number: str, words: Collection[str]) -> tuple[str 
     before, begins, last = reply.rpartition(opened)
     inside, ends, _ = last.partition(closed)
     word = inside.strip(" \t\r\n*_`") if begins and ends else ""
-    return (word if word in words else None), before.strip()
+    return (word if word and word in words else None), before.strip()
 
 
 def parse_word(reply: str, words: Sequence[str]) -> str | None:
