@@ -105,8 +105,8 @@ def words_of_tests(*folders: str) -> set[str]:
 
 TESTED: dict[str, tuple[Callable[[], Iterable[str]], str, str]] = {
     # Tests of their pages ask that each check has one, and no other.
-    "check": (lambda: [page.stem for page in (ROOT / "docs/checks").glob("*.md")], '"{}"', "tests/preflight"),
-    "reward": (lambda: [re.split(r"\W", word)[0] for word in reward_words()], r'"{}\b', "tests/rewards"),
+    "check": (lambda: [page.stem for page in (ROOT / "docs/checks").glob("*.md")], '"{}"', "tests"),
+    "reward": (lambda: [re.split(r"\W", word)[0] for word in reward_words()], r'"{}\b', "tests"),
     "mode of judges": (lambda: HOWS, 'how="?{}', "tests/feedback"),
     "stage": (lambda: everything("stages"), r"""do"?: "?{}\b""", "tests"),
 }

@@ -16,6 +16,7 @@ KNOBS = {
     "label_smoothing": [0.31],
     "gamma": [0.37],
     "tau": [0.9],
+    "anchor": [0.4],
     "orpo_lambda": [0.43],
     "desirable_weight": [1.7],
     "undesirable_weight": [0.6],
@@ -85,7 +86,8 @@ def test_which_alpha_is_read_wherever_the_link_is(name):
 
 @pytest.mark.parametrize("name", PREFERENCE_ALGORITHMS)
 def test_what_a_row_calls_its_own_it_takes_and_reads(name):
-    own = set(PREFERENCE_ALGORITHMS[name].defaults) - {"link", "link_alpha"}
+    # How much of a picture is left acts on rows, which tests of pictures show.
+    own = set(PREFERENCE_ALGORITHMS[name].defaults) - {"link", "link_alpha", "crop"}
     for knob in own:
         assert moves(name, **{knob: KNOBS[knob][0]}), f"{name}'s own {knob} is not read"
 

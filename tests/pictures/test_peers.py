@@ -57,7 +57,7 @@ def peer(work: Path) -> Any:
         more = {"reference": f"{work}/{family}-reference", "out": f"{work}/trl-{method}-{family}"}
         more |= {"trainer": method, "settings": SETTINGS[method], "rows": f"{work}/{method}.jsonl"}
         asked[f"{method} {family}"] = {"model": f"{work}/{family}", **more}
-    return ask_script("../benchmarks/pictures_trl.py", asked)
+    return ask_script("../benchmarks/peer_pictures.py", asked)
 
 
 def examples(work: Path, family: str, method: str) -> tuple[Policy, list[Any]]:

@@ -75,8 +75,10 @@ def test_a_run_goes_on_to_the_bit_and_adapters_learn_of_the_language_alone(llava
 def test_checks_say_when_pictures_are_not_seen_or_their_places_are_others(llava, rows, tmp_path, capsys):
     from safetensors.torch import load_file, save_file
 
+    from plaudit.preflight.checks import CHECKS
     from tests.pictures.folders import make_folder as fresh
 
+    assert {"picture-places", "picture-seen"} <= CHECKS.keys()
     blind = fresh("llava", tmp_path / "blind")
     weights = load_file(blind / "model.safetensors")
     next(weight for name, weight in weights.items() if name.endswith("projector.linear_2.weight")).zero_()

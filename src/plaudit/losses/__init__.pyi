@@ -54,6 +54,7 @@ from plaudit.losses.preference import (
     jensen_shannon_link as jensen_shannon_link,
     length_desensitised_logps as length_desensitised_logps,
     match_sorted as match_sorted,
+    mdpo as mdpo,
     mean_logps as mean_logps,
     nca as nca,
     no_reference_link as no_reference_link,

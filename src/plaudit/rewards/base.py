@@ -8,10 +8,15 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 from plaudit.data.records import Task, Text, plain_text
 from plaudit.errors import UserError
+
+StepPayKind = Literal["score", "odds", "min", "product", "last"]
+"""Each step's own score, its log-odds, or by how much it changes one number of all steps so far."""
+ADDITIVE_PAYS: tuple[StepPayKind, ...] = ("score", "odds")
+"""Payments that grow with the number of steps; those of the others add up to one number of all steps."""
 
 TaskScores = tuple[float | None, ...]
 """The scores of the answers of one task, in their order; None is no verdict, which is never 0."""

@@ -116,6 +116,8 @@ FORMULAS: dict[str, Pair] = {
     "wpo": lambda w, l_: (
         min(own(w) * own(l_), torch.tensor(1.0)) * soft(0.1 * (w.ratio_T.sum() - l_.ratio_T.sum()))
     ),
+    # Of words alone: DPO, and the anchor.
+    "mdpo": of_sides(lambda w, l_: soft(0.1 * (w - l_)) + soft(0.1 * w)),
     "mpo": lambda w, l_: (
         0.8 * soft(0.1 * (w.ratio_T.sum() - l_.ratio_T.sum()))
         + 0.2 * classified(w.ratio_T.sum(), l_.ratio_T.sum())

@@ -134,3 +134,13 @@ def test_a_reward_without_its_scene_or_of_no_part_is_refused() -> None:
         resolve_reward("picture-gold:taste")
     with pytest.raises(UserError, match="no scene of the picture world"):
         picture_gold("picture-gold:score").scores([Task(prompt="Hi", answers=("Ho",), ended=(True,))])
+
+
+def test_a_pipeline_makes_rows_and_holds_an_exam(tmp_path):
+    from plaudit.cli.main import main
+
+    stages = "  - rows: {do: picture-rows, make: prompts, n: 4}\n"
+    stages += "  - exam: {do: picture-exam, policies: [$model], n: 13, max-tokens: 4}\n"
+    (tmp_path / "p.yaml").write_text(f"model: pictures\nstages:\n{stages}")
+    assert main(["run", str(tmp_path / "p.yaml"), "--out", str(tmp_path / "out")]) == 0
+    assert "What policies say of pictures" in (tmp_path / "out" / "report.html").read_text("utf-8")

@@ -18,7 +18,7 @@ from plaudit.methods.config import ReferenceSettings, RunConfig
 from plaudit.methods.policy import algorithms
 from plaudit.methods.policy.cells import CELLS
 from plaudit.models.settings import SamplingSettings
-from plaudit.rewards.learned.process import ADDITIVE_PAYS, StepPayKind
+from plaudit.rewards.base import ADDITIVE_PAYS, StepPayKind
 
 if TYPE_CHECKING:
     from plaudit.methods.policy.row import PolicyAlgorithm

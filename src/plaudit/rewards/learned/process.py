@@ -16,22 +16,14 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from plaudit.data.records import Steps, Task, Text, plain_text
 from plaudit.errors import UserError
-from plaudit.rewards.base import Reward, RewardTraits, TaskScores, refusal_counts
+from plaudit.rewards.base import ADDITIVE_PAYS, Reward, RewardTraits, StepPayKind, TaskScores, refusal_counts
 from plaudit.rollouts.sampler import Rollout
 from plaudit.tokens.batch import Example
 from plaudit.tokens.chat_template import without_whitespace
 from plaudit.tokens.encode import Encoder
 from plaudit.tokens.preferences import StepLabels, encode_judged
 
-StepPayKind = Literal["score", "odds", "min", "product", "last"]
-"""Each step's own score, its log-odds, or by how much it changes one number of all steps so far."""
-
-
 TaskStepScores = tuple[tuple[float, ...] | None, ...]
-
-
-ADDITIVE_PAYS: tuple[StepPayKind, ...] = ("score", "odds")
-"""Payments that grow with the number of steps; those of the others add up to one number of all steps."""
 
 
 _RUNNING_VALUE: Mapping[StepPayKind, Callable[[float, float], float]] = {
