@@ -19,11 +19,13 @@ def main() -> None:
     import torch
 
     torch.set_num_threads(1)
-    print("ANSWERS" + json.dumps({name: answer(**one) for name, one in json.load(sys.stdin).items()}))
+    print(
+        "ANSWERS" + json.dumps({name: answer(**question) for name, question in json.load(sys.stdin).items()})
+    )
 
 
 def answer(trainer, model, reference, rows, out, settings):
-    import trl
+    import trl  # pyright: ignore[reportMissingImports]
     from transformers import AutoProcessor
 
     name = trainer.upper()
@@ -35,11 +37,11 @@ def answer(trainer, model, reference, rows, out, settings):
         processing_class=AutoProcessor.from_pretrained(model),
         **more,
     )
-    told = {"dpo": log_probs, "grpo": listened}.get(trainer, lambda _: [])(made)
+    reported = {"dpo": log_probs, "grpo": listened}.get(trainer, lambda _: [])(made)
     made.train()
     made.save_model(out)
     steps = [line for line in made.state.log_history if "loss" in line]
-    return {"told": told, "norm": steps[0]["grad_norm"], "loss": [line["loss"] for line in steps]}
+    return {"reported": reported, "norm": steps[0]["grad_norm"], "loss": [line["loss"] for line in steps]}
 
 
 def loaded(folder):
@@ -70,7 +72,7 @@ def lengths(completions, **_):
 
 def listened(trainer):
     """What GRPO draws once it is trained, prompt by prompt: tokens, their mask and log-probs, advantages."""
-    told, draw, score = (
+    reported, draw, score = (
         {},
         trainer._generate_and_score_completions,
         trainer._get_per_token_logps_and_entropies,
@@ -78,18 +80,18 @@ def listened(trainer):
 
     def drawing(inputs):
         drawn = draw(inputs)
-        told.update((name, drawn[name].tolist()) for name in DRAWN)
+        reported.update((name, drawn[name].tolist()) for name in DRAWN)
         return drawn
 
     def scoring(model, input_ids, *args, **kwargs):
         found = score(model, input_ids, *args, **kwargs)
         # The peer shuffles answers between drawing and moving.
         order = [ids[-found[0].shape[1] :] for ids in input_ids.tolist()]
-        told["logp"] = [found[0][order.index(ids)].tolist() for ids in told["completion_ids"]]
+        reported["logp"] = [found[0][order.index(ids)].tolist() for ids in reported["completion_ids"]]
         return found
 
     trainer._generate_and_score_completions, trainer._get_per_token_logps_and_entropies = drawing, scoring
-    return told
+    return reported
 
 
 def log_probs(trainer):

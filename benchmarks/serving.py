@@ -191,11 +191,11 @@ def slow_server(port: int, delay: float) -> None:
 
     def late(body: Mapping[str, Any]) -> dict[str, Any]:
         if "prompt_logprobs" in body["sampling_params"]:
-            return generate(body)
+            return generate(body)  # pyright: ignore
         # One after the other, as a server that is busy has them.
         with turn:
             time.sleep(delay)
-            return generate(body)
+            return generate(body)  # pyright: ignore
 
     model.routes["POST /inference/v1/generate"] = late
     with http_server(model, "127.0.0.1", port, None) as server:
