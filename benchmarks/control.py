@@ -20,12 +20,7 @@ import torch
 from benchmarks.intervals import numbers
 from benchmarks.table import machine, markdown
 from examples.control.reward_model import QUERIES, QuerySettings
-from examples.control.train import (
-    ControlResult,
-    ControlSettings,
-    train_on_preferences,
-    train_on_true_reward,
-)
+from examples.control.train import ControlResult, ControlSettings, train_on_preferences, train_on_true_reward
 
 COMPARISONS = (1000, 200, 50, 20)
 """Comparisons of a run."""

@@ -20,11 +20,7 @@ from benchmarks.work import SHAPES, Rows, write_policy_work
 TITLE = "Policy optimisation against TRL"
 OLD_PEER = ROOT / ".peers" / "trl-1.12" / "bin" / "python"
 """The environment with the last TRL that has a PPOTrainer."""
-METHODS = {
-    "grpo": "GRPO without KL",
-    "grpo-kl": "GRPO with β = 0.04",
-    "ppo": "PPO, 4 times through",
-}
+METHODS = {"grpo": "GRPO without KL", "grpo-kl": "GRPO with β = 0.04", "ppo": "PPO, 4 times through"}
 """What is compared, and what the page calls it."""
 MAX_DIFFERENCE = 1e-4
 """Rewards, KL or losses of the fixed answers further apart than this are of other work: no timing counts."""

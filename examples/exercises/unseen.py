@@ -38,8 +38,7 @@ def analyse(folder: pages.PipelineFolder) -> pages.ExerciseResult:
     )
     rows = [
         pages.interval_row(
-            f"{_REWARDS[name]}: {_PAIR_SETS[kind]}",
-            *(measure.mean_measure(reward, side) for side in _SIDES),
+            f"{_REWARDS[name]}: {_PAIR_SETS[kind]}", *(measure.mean_measure(reward, side) for side in _SIDES)
         )
         for (name, kind), reward in rewards.items()
     ]

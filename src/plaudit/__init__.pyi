@@ -188,11 +188,7 @@ from plaudit.rollouts.environment import (
     Turn as Turn,
 )
 from plaudit.rollouts.local import LocalSampler as LocalSampler
-from plaudit.rollouts.sampler import (
-    Answer as Answer,
-    Rollout as Rollout,
-    Sampler as Sampler,
-)
+from plaudit.rollouts.sampler import Answer as Answer, Rollout as Rollout, Sampler as Sampler
 from plaudit.runs.api import PipelineResult as PipelineResult, run as run
 from plaudit.tensors.needs import needs as needs
 from plaudit.tokens.batch import (

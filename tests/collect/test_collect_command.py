@@ -284,10 +284,7 @@ def test_chosen_pairs_say_how_they_were_chosen_and_figures_are_of_the_random_one
         (["--choose", "bald", "--by", "a"], "choose bald: say how many"),
         (["--choose", "best", "--by", "a", "--most", 2], "choose best: expected one of random, d-optimal"),
         (["--choose", "bald", "--by", "length:1-9", "--most", 2], "train it with --ensemble.members 4"),
-        (
-            ["--choose", "d-optimal", "--by", "length:1-9", "--most", 2],
-            "needs a reward with a head",
-        ),
+        (["--choose", "d-optimal", "--by", "length:1-9", "--most", 2], "needs a reward with a head"),
         (["--choose", "random", "--most", 2, "--random", 2], "random must be from 0 to 1"),
         (["--most", 2], "--most says how pairs are chosen"),
     ],

@@ -101,9 +101,7 @@ def test_no_byte_of_an_erased_person_is_left_in_the_files(tmp_path, make_desk):
     assert found() == set()
 
 
-def test_where_somebody_reads_on_it_is_reported_that_words_are_still_in_a_file(
-    tmp_path, make_desk, monkeypatch
-):
+def test_where_somebody_reads_on_words_still_in_a_file_are_reported(tmp_path, make_desk, monkeypatch):
     monkeypatch.setattr("plaudit.collect.database.BUSY_SECONDS", 0.1)
     where = tmp_path / "labels.db"
     desk = make_desk(where)

@@ -1,18 +1,8 @@
 import pytest
 
-from plaudit.collect.people import (
-    join_project,
-    make_invite,
-    record_refusal,
-    set_standing,
-)
+from plaudit.collect.people import join_project, make_invite, record_refusal, set_standing
 from plaudit.collect.refusals import FieldError, NotYoursError, TooOftenError
-from plaudit.collect.sessions import (
-    change_password,
-    find_session,
-    open_session,
-    sign_in,
-)
+from plaudit.collect.sessions import change_password, find_session, open_session, sign_in
 from plaudit.collect.store import open_store
 from tests.collect.desks import Desk
 
@@ -26,9 +16,7 @@ def _joined(desk: Desk, name: str = "Ada", word: str = WORD) -> str:
 
 
 @pytest.mark.parametrize(("times", "hours", "last"), [(3, 11, 12.02), (16, 10, 10)], ids=["unused", "a week"])
-def test_a_session_ends_after_twelve_hours_without_use_and_after_seven_days_however_often_it_is_used(
-    desk, times, hours, last
-):
+def test_a_session_ends_after_twelve_hours_without_use_and_after_seven_days(desk, times, hours, last):
     secret = desk.store.write(open_session, "p", _joined(desk)).secret
     for _ in range(times):
         desk.clock.advance(hours=hours)

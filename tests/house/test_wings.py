@@ -154,15 +154,8 @@ def test_without_one_the_core_is_imported_trains_and_evaluates(wing, tmp_path, t
 def test_the_quick_tests_that_do_not_name_a_wing_pass_without_it(wing, tmp_path):
     path = without(tmp_path / "src", wing)
     shutil.copytree(ROOT / "tests", tmp_path / "tests", ignore=shutil.ignore_patterns("__pycache__"))
-    for folder in (
-        "tools",
-        "docs",
-        "examples",
-        "benchmarks",
-        "pyproject.toml",
-        "README.md",
-        "constraints.txt",
-    ):
+    files = ("pyproject.toml", "README.md", "constraints.txt")
+    for folder in ("tools", "docs", "examples", "benchmarks", *files):
         (tmp_path / folder).symlink_to(ROOT / folder)
     chosen = files_without(wing)
     assert len(chosen) > 100

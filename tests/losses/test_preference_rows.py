@@ -9,11 +9,7 @@ import torch
 from plaudit.errors import UserError
 from plaudit.methods.preference.algorithms import PREFERENCE_ALGORITHMS, preference_algorithm
 from plaudit.methods.preference.config import all_parameters
-from plaudit.methods.preference.row import (
-    PreferenceAlgorithm,
-    UnpairedAlgorithm,
-    with_mixed_losses,
-)
+from plaudit.methods.preference.row import PreferenceAlgorithm, UnpairedAlgorithm, with_mixed_losses
 from tests.losses.preference_batch import (
     Tokens,
     drawn,

@@ -18,6 +18,14 @@ def test_a_completion_without_trained_tokens_adds_nothing_and_still_counts():
 
 
 @pytest.mark.parametrize("how", REDUCED)
+def test_nothing_trained_is_zero_and_differentiable(how):
+    loss_NT = LOSS_NT.clone().requires_grad_()
+    loss = REDUCED[how](loss_NT, torch.zeros_like(MASK_NT), MASK_NT)
+    [grad_NT] = torch.autograd.grad(loss, loss_NT)
+    assert (loss.item(), grad_NT.abs().max().item()) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("how", REDUCED)
 @pytest.mark.parametrize("poison", [math.nan, math.inf])
 def test_nan_in_a_masked_place_never_leaks(how, poison):
     loss_NT = LOSS_NT.masked_fill(~MASK_NT, poison).requires_grad_()

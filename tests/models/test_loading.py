@@ -43,9 +43,7 @@ def test_what_was_loaded_can_be_scored(tmp_path, name):
     assert layout == ("right" if name == "mamba" else "packed")
 
 
-def test_capped_scores_stay_capped_where_the_library_would_take_an_attention_without_caps(
-    tmp_path, monkeypatch
-):
+def test_capped_scores_stay_capped_where_the_library_takes_attention_without_caps(tmp_path, monkeypatch):
     folder, tokens = _saved(tmp_path, "gemma2"), torch.arange(5, 15)[None]
     wanted = _load(folder)(tokens).logits
     # As transformers 5.17 has it.

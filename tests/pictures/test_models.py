@@ -1,5 +1,6 @@
 """Models that see: log-probs in every layout, of training and sampling, are those of transformers alone."""
 
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,16 @@ from torch import Tensor
 from plaudit.data.read import read_records
 from plaudit.errors import UserError
 from plaudit.files.pictures import open_picture
+from plaudit.models.attention import PackingError
 from plaudit.models.backbone import language_of, token_types
-from plaudit.models.load import load_model
+from plaudit.models.decode import PagedDecoder
+from plaudit.models.load import Precision, load_model
 from plaudit.models.policy import Policy
 from plaudit.models.verify import choose_layout
 from plaudit.preflight.tokenization import render_marks
 from plaudit.rollouts.local import LocalSampler, example_from_rollouts
 from plaudit.rollouts.sampler import SamplingSettings
+from plaudit.runs.planner.simulation import SimulationSetting, forward_peak
 from plaudit.tokens.batch import Example, batch_of
 from plaudit.tokens.encode import Encoder, encode_record, make_encoder
 from plaudit.tokens.prompts import encode_prompt
@@ -99,6 +103,18 @@ def test_answers_are_drawn_as_they_are_scored(seeing: tuple[Encoder, Any], rows:
     examples = [example_from_rollouts(prompt, group) for prompt, group in zip(prompts, groups, strict=True)]
     drawn = torch.tensor([sum(rollout.logp) for group in groups for rollout in group])
     torch.testing.assert_close(logps(policy, examples), drawn, atol=2e-3, rtol=0)
+    if encoder.read_extras.counts_rows:
+        with pytest.raises(PackingError, match="places of three numbers"):
+            PagedDecoder(policy, [[3]], (1,))
+
+
+def test_a_plan_says_which_pictures_it_cannot_count(seeing: tuple[Encoder, Any], rows: list[Any]) -> None:
+    encoder, model = seeing
+    numbers = Precision(weights=torch.float32, products=torch.float32)
+    setting = SimulationSetting(device=torch.device("cpu"), numbers=numbers, uniform=False)
+    policy = Policy(deepcopy(model).to("meta"), layout="right")
+    assert forward_peak(policy, [encode_record(row, encoder) for row in rows], setting) > 0
+    assert bool(setting.left_out) == (model.config.model_type in {"idefics3", "qwen2_5_vl"})
 
 
 def test_a_picture_goes_through_the_tower_once_for_all_answers(rows: list[Any], tmp_path: Path) -> None:
@@ -118,6 +134,9 @@ def test_rows_that_do_not_fit_are_refused_and_never_cut(rows: list[Any], tmp_pat
     encoded = encode_rows(rows, encoder, max_tokens=16)
     assert len(encoded.examples) == 1, "the one of words"
     assert all("is never cut" in row.reason for row in encoded.refused)
+    for prompt, answer in (("\ufdd3", "red"), ("Which?", "\ufdd3")):
+        with pytest.raises(UserError, match="hold U"):
+            encoder.encode(prompt, (answer,))
 
 
 def test_a_model_of_words_refuses_pictures(rows: list[Any], toy: Any) -> None:

@@ -62,6 +62,7 @@ def test_each_layout_shows_its_pictures_in_their_places(name, tmp_path):
         ),
         (BARE, "expected a picture for each part of the type image, found none"),
         ({**CHAT, "image": 3}, "expected a picture: a path, a data URL"),
+        ({**pair("red.png"), "image": "red.png"}, "and not in both without a place, found both"),
     ],
 )
 def test_pictures_and_places_that_differ_make_a_bad_row(row, complaint, tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import math
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from plaudit.pictures.rows import with_part_of_pictures
 from plaudit.tokens.batch import batch_of
 from plaudit.tokens.encode import encode_record, make_encoder
 from plaudit.tokens.preferences import encode_judged
+from tests.engine.test_exact_resume import during_a_save, same
+from tests.engine.toy_command import Command, finish, outcome
 from tests.pictures.folders import make_folder, pair, write_pairs
 
 
@@ -40,9 +43,7 @@ def train(method: str, model: Path, rows: Path, out: Path, *more: object) -> dic
     return json.loads((out / "metrics.jsonl").read_text().splitlines()[-1])
 
 
-def test_what_learns_is_the_tower_too_unless_it_is_frozen_and_plain_transformers_loads_it(
-    llava, rows, tmp_path
-):
+def test_the_tower_learns_unless_it_is_frozen_and_plain_transformers_loads_it(llava, rows, tmp_path):
     from transformers import AutoModelForImageTextToText, AutoProcessor
 
     before = AutoModelForImageTextToText.from_pretrained(llava).state_dict()
@@ -63,35 +64,36 @@ def test_rewards_and_groups_learn_of_pictures(method, llava, rows, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_to_the_bit_and_adapters_learn_of_the_language_alone(llava, rows, tmp_path):
-    lora = ("--lora.rank", 2, "--freeze", "tower", "--seed", 3, "--learning-rate", 0.01)
-    train("mdpo", llava, rows, tmp_path / "whole", *lora)
-    half = ("--save-every", 1)
-    train("mdpo", llava, rows, tmp_path / "parts", *lora, *half)
-    weights = [(tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("whole", "parts")]
-    assert weights[0] == weights[1]
+@pytest.mark.parametrize("own", [("--lora.rank", 2), ("--freeze", "tower", "--dtype", "bfloat16")])
+def test_a_run_that_is_killed_goes_on_to_the_bit(llava, rows, tmp_path, own):
+    again = ("train", "mdpo", "--model", llava, "--data", rows, "--steps", 6, "--batch-size", 2)
+    again += ("--held-out", 0, "--save-every", 2, "--sample.rows", 1, "--device", "cpu", *own, "--out")
+    finish(*again, tmp_path / "whole")
+    killed = Command((*again, tmp_path / "run")).kill_when(during_a_save(tmp_path / "run", after=1))
+    assert killed.code == -signal.SIGKILL
+    finish(*again, tmp_path / "run")
+    same(tmp_path / "run", outcome(tmp_path / "whole"))
 
 
 def test_checks_say_when_pictures_are_not_seen_or_their_places_are_others(llava, rows, tmp_path, capsys):
     from safetensors.torch import load_file, save_file
 
     from plaudit.preflight.checks import CHECKS
-    from tests.pictures.folders import make_folder as fresh
 
     assert {"picture-places", "picture-seen"} <= CHECKS.keys()
-    blind = fresh("llava", tmp_path / "blind")
+    blind = make_folder("llava", tmp_path / "blind")
     weights = load_file(blind / "model.safetensors")
     next(weight for name, weight in weights.items() if name.endswith("projector.linear_2.weight")).zero_()
     save_file(weights, blind / "model.safetensors", metadata={"format": "pt"})
     # A picture that is one row of features too short for what the template is told.
-    other = fresh("llava", tmp_path / "other")
+    other = make_folder("llava", tmp_path / "other")
     settings = json.loads((other / "processor_config.json").read_text())
     (other / "processor_config.json").write_text(json.dumps({**settings, "patch_size": 16}))
     for folder, failing in (
         (blind, "picture-seen: with another"),
         (other, "the processor's files of another"),
     ):
-        words = (
+        words = [
             "train",
             "dpo",
             "--model",
@@ -102,7 +104,7 @@ def test_checks_say_when_pictures_are_not_seen_or_their_places_are_others(llava,
             "cpu",
             "--out",
             tmp_path / "run",
-        )
+        ]
         assert main(list(map(str, words))) == 2
         assert failing in capsys.readouterr().err
 

@@ -12,12 +12,7 @@ import torch
 from plaudit.models.load import load_model
 from plaudit.models.policy import Policy
 from plaudit.rollouts.local import LocalSampler
-from plaudit.rollouts.sampler import (
-    Rollout,
-    SamplingSettings,
-    rollout_from_json,
-    rollout_to_json,
-)
+from plaudit.rollouts.sampler import Rollout, SamplingSettings, rollout_from_json, rollout_to_json
 from plaudit.tokens.batch import Completion, Example, batch_of
 from plaudit.tokens.encode import Encoder, make_encoder
 from tests.rollouts.talkers import answered, write_talker

@@ -91,9 +91,7 @@ def test_bare_prompts_and_steps_show_what_is_asked(tmp_path: Path) -> None:
     )
 
 
-def test_a_row_that_cannot_be_tokenised_is_shown_with_its_reason_a_missing_model_named(
-    tmp_path: Path,
-) -> None:
+def test_a_row_that_cannot_be_tokenised_is_shown_with_its_reason_a_missing_model_named(tmp_path):
     bad = Demonstration(prompt=user_turn("Hi."), completion="Hello.", origin="chats.jsonl:2")
     shown = show_rows([bad, CHAT], folder(tmp_path, MARKED), colour=False)
     assert "cannot be tokenised: chats.jsonl:2: one side is plain text and the other a conversation" in shown

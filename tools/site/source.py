@@ -38,11 +38,7 @@ def docs_pages(root: Path) -> dict[str, str]:
 
 def generated_pages(root: Path, written: dict[str, str]) -> dict[str, str]:
     """The pages that are made of the code."""
-    return {
-        "algorithm-table": algorithm_page(root),
-        "papers": papers_page(root, written),
-        **api_pages(root),
-    }
+    return {"algorithm-table": algorithm_page(root), "papers": papers_page(root, written), **api_pages(root)}
 
 
 def all_pages(root: Path) -> dict[str, str]:

@@ -200,9 +200,7 @@ def _put_on_known_tasks(
         by_id[task_id(checked)] = result, [texts.index(c["text"]) for c in checked["candidates"]]
     moved = [
         replace(
-            answer,
-            task=by_id[answer.task][0],
-            order=tuple(by_id[answer.task][1][p] for p in answer.order),
+            answer, task=by_id[answer.task][0], order=tuple(by_id[answer.task][1][p] for p in answer.order)
         )
         if answer.task in by_id
         else answer

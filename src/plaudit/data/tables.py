@@ -94,10 +94,11 @@ def object_rows(rows: Iterable[object], name: str, limit: int, *, split: str | N
     if isinstance(rows, Mapping):
         rows = pick_split(rows, split, name)
     is_table = hasattr(rows, "features")
-    for number, value in enumerate(rows, start=1):
+    for number, given in enumerate(rows, start=1):
+        value = given
         # An object that holds itself comes back as it is, and is a bad row.
         with suppress(RecursionError):
-            value = with_texts(value)  # noqa: PLW2901
+            value = with_texts(given)
         row = row_from_value(_unpadded(value) if is_table else value, f"{name}:{number}")
         yield too_large_row(row.origin, limit, row.text) if len(row.text) > limit else row
 

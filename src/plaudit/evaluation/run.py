@@ -12,11 +12,7 @@ from plaudit.data.transforms import some_of
 from plaudit.evaluation.policies import WORLD, WORLD_PROMPTS
 from plaudit.evaluation.policies.corrected import read_people
 from plaudit.evaluation.policies.evaluate import EvaluationSettings, Scorers
-from plaudit.evaluation.policies.generate import (
-    EvaluationPrompt,
-    GenerationSettings,
-    evaluation_prompts,
-)
+from plaudit.evaluation.policies.generate import EvaluationPrompt, GenerationSettings, evaluation_prompts
 from plaudit.evaluation.policies.judge import agreement_with_people, load_judge
 from plaudit.evaluation.policies.multiple_choice import ChoiceQuestion, read_choices
 from plaudit.evaluation.policies.result import Contest

@@ -26,6 +26,7 @@ FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
 MOST_PIXELS = 50_000_000
 MOST_BYTES = 50_000_000
 _DATA = "data:image/"
+_BEGINS = {"jpeg": b"\xff\xd8", "gif": b"GIF8", "webp": b"RIFF", "bmp": b"BM", "tiff": (b"II*\0", b"MM\0*")}
 _PART = re.compile(r"#xywh=percent:([\d.]+),([\d.]+),([\d.]+),([\d.]+)$")
 _MODES = frozenset(["1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX"])
 
@@ -40,12 +41,13 @@ def pillow() -> Any:
 
 
 def data_url(content: bytes) -> str:
-    """A picture's bytes as text that a row can hold, whatever its format.
+    """A picture's bytes as text that a row can hold.
 
-    >>> data_url(b"no picture")
-    'data:image/;base64,bm8gcGljdHVyZQ=='
+    >>> data_url(b"GIF89a")
+    'data:image/gif;base64,R0lGODlh'
     """
-    return f"{_DATA};base64,{base64.b64encode(content).decode('ascii')}"
+    kind = next((name for name, begins in _BEGINS.items() if content.startswith(begins)), "png")
+    return f"{_DATA}{kind};base64,{base64.b64encode(content).decode('ascii')}"
 
 
 def picture_text(value: Any) -> str | None:

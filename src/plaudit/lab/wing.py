@@ -3,10 +3,7 @@
 from plaudit.wings import Wing, verbs_in
 
 WING = Wing(
-    verbs=verbs_in(
-        "plaudit.lab.verbs",
-        world="the embedded world: rows, annotators, gold, base model",
-    ),
+    verbs=verbs_in("plaudit.lab.verbs", world="the embedded world: rows, annotators, gold, base model"),
     stages={"world-rows": "plaudit.lab.world.wanted:WORLD_ROWS"},
     offers={
         "annotate": "plaudit.lab.world.online:annotate",

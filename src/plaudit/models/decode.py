@@ -162,6 +162,15 @@ class PagedDecoder(SharedDecoder):
 
     _cache_type = PagedCache
 
+    def __init__(
+        self, policy: Policy, prompts: PromptIds, answers: Sequence[int], extras: Items | None = None
+    ) -> None:
+        rotation = getattr(policy.base.config.get_text_config(), "rope_parameters", None) or {}
+        # A recorded step counts on from the tokens that are kept; M-RoPE from where a picture left off.
+        if "mrope_section" in rotation:
+            raise PackingError("its tokens have places of three numbers, which recorded steps do not count")
+        super().__init__(policy, prompts, answers, extras)
+
     @property
     def _pages(self) -> PagedCache:
         assert isinstance(self._kv_cache, PagedCache)
@@ -186,11 +195,6 @@ class PagedDecoder(SharedDecoder):
     def reserve(self, steps: int, rows: int) -> None:
         """Make room for so many steps of so many rows, of which the last ones may belong to nobody."""
         self._pages.reserve(steps, rows)
-
-    def _read(self, prompts: PromptIds, answers: Sequence[int], extras: Items) -> Tensor:
-        if POSITIONS in extras:
-            raise PackingError("recorded steps count on where an answer begins")
-        return super()._read(prompts, answers, extras)
 
     def next_logits(self, token_B: Tensor) -> Tensor:
         """What predicts the token behind these, for which there is room; all of it happens on the device."""

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from plaudit.data.records import PICTURE, Message, Part, Text, pictures
+from plaudit.data.records import Message, Part, Text, pictures
 from plaudit.errors import UserError
 from plaudit.files.model_folder import check_model_folder
 from plaudit.files.pictures import open_picture, picture_id
@@ -152,11 +152,7 @@ class PictureReader:
 
 
 def _with_place(part: Part, places: Iterator[str]) -> Part:
-    if part.kind == "image":
-        return replace(part, text=next(places))
-    if PICTURE in (part.text or ""):
-        raise UserError("the words hold U+FDD3, which stands for a picture while rows are read; leave it out")
-    return part
+    return replace(part, text=next(places)) if part.kind == "image" else part
 
 
 def _read(turn: Message, places: Iterator[str]) -> Message:

@@ -18,6 +18,7 @@ from plaudit.data.records import (
     Record,
     Text,
     parts_of,
+    pictures,
     plain_text,
     turns_of,
 )
@@ -37,6 +38,9 @@ def placed(record: Record, row: Node, folder: Path) -> tuple[Message, ...]:
         raise BadRowError("wrong value", PICTURE_FIELDS[0], expected=expected, found=f"{len(sources)}")
     made = [replace(turn, content=_content(turn, left, folder, marked=places > 0)) for turn in turns]
     if sources and not places:
+        if pictures(turns):
+            expected = "pictures in a field of the row or in its turns, and not in both without a place"
+            raise BadRowError("wrong value", PICTURE_FIELDS[0], expected=expected, found="both")
         first = next((n for n, turn in enumerate(made) if turn.role == "user"), 0)
         parts = tuple(Part(kind="image", source=source) for source in sources)
         made[first] = replace(made[first], content=(*parts, *parts_of(made[first])))

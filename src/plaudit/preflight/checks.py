@@ -8,16 +8,7 @@ from typing import Any
 import yaml
 
 from plaudit.engine.run_folder import flat_settings
-from plaudit.preflight import (
-    contents,
-    data,
-    logprobs,
-    prompts,
-    rewards,
-    sampling,
-    tokenization,
-    updates,
-)
+from plaudit.preflight import contents, data, logprobs, prompts, rewards, sampling, tokenization, updates
 from plaudit.preflight.check import Check, PreflightSubject, Result, not_applicable, passed, warned
 from plaudit.wings import offered
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
 from plaudit.data.records import (
+    PICTURE,
     Comparison,
     Demonstration,
     Ranking,
@@ -191,8 +192,14 @@ class Encoder:
         """What the model is shown beside the tokens of `encode_prompt`."""
         return self._read(prompt)[1]
 
-    def _read(self, prompt: Text) -> tuple[Text, Extras]:
-        return (prompt, {}) if self.read_extras is None else self.read_extras(prompt)
+    def _read(self, prompt: Text, answers: Sequence[Text] = ()) -> tuple[Text, Extras]:
+        if self.read_extras is None:
+            return prompt, {}
+        if any(PICTURE in plain_text(text) for text in (prompt, *answers)):
+            raise UserError(
+                "the words hold U+FDD3, which stands for a picture while rows are read; leave it out"
+            )
+        return self.read_extras(prompt)
 
     def placed(self, prompt: Sequence[int], extras: Extras) -> Extras:
         """The extras, with where a prompt's tokens are, of models that count a picture's rows and columns."""
@@ -202,7 +209,7 @@ class Encoder:
     def _read_row(self, prompt: Text, answers: Sequence[Text]) -> tuple[Text, Sequence[Text], Extras]:
         """The prompt as it is shown, and its answers; with one, pictures may also stand between its turns."""
         if self.read_extras is None or not any(map(pictures, answers)):
-            words, extras = self._read(prompt)
+            words, extras = self._read(prompt, answers)
             return words, answers, extras
         if len(answers) > 1:
             raise UserError(
@@ -254,19 +261,15 @@ class Encoder:
                 "(turns='last', or a weight of 0); use turns='all', or move the turns that they share to the "
                 "prompt"
             )
-        texts = [
-            self.with_places(
-                [each.prompt, *(piece.text for piece in each.pieces)], (*turns_of(prompt), *turns_of(answer))
-            )
-            for each, answer in zip(conversations, answers_given, strict=True)
-        ]
-        pieces = [
-            [replace(piece, text=text) for piece, text in zip(each.pieces, more, strict=True)]
-            for each, (_, *more) in zip(conversations, texts, strict=True)
-        ]
+        if extras:
+            conversations = [
+                self._with_places(each, (*turns_of(prompt), *turns_of(answer)))
+                for each, answer in zip(conversations, answers_given, strict=True)
+            ]
         # All answers share the prompt, so one look decides the BOS of all.
-        prompt_text = texts[0][0]
+        prompt_text = conversations[0].prompt
         first_token = self._first_token(prompt_text)
+        pieces = [conversation.pieces for conversation in conversations]
         tokens = tokenizer.tokenise_pieces(self.info, prompt_text, pieces, first_token)
         notes = [note for conversation in conversations for note in conversation.notes]
         notes += [BOUNDARY_MERGED for token in tokens if token.is_separate]
@@ -291,6 +294,17 @@ class Encoder:
         if isinstance(prompt, str) or isinstance(completion, str):
             raise UserError("one side is plain text and the other a conversation; make both the same kind")
         return chat_template.render_conversation(self._require_chat_format(), prompt, completion, self.turns)
+
+    def _with_places(
+        self, conversation: chat_template.RenderedConversation, words: Text
+    ) -> chat_template.RenderedConversation:
+        """A conversation with what stands for each picture of its turns."""
+        texts = [conversation.prompt, *(piece.text for piece in conversation.pieces)]
+        prompt, *more = self.with_places(texts, words)
+        pieces = tuple(
+            replace(piece, text=text) for piece, text in zip(conversation.pieces, more, strict=True)
+        )
+        return replace(conversation, prompt=prompt, pieces=pieces)
 
     def _with_end_token(
         self, conversation: chat_template.RenderedConversation, tokens: tokenizer.PromptContinuation

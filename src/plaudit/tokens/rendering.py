@@ -26,14 +26,7 @@ from jinja2.utils import Namespace
 from jinja2.visitor import NodeTransformer
 
 from plaudit.bounds import extent, size_of_result
-from plaudit.data.records import (
-    PICTURE,
-    TOOLS_ROLE,
-    Message,
-    split_tools,
-    tool_fields,
-    tool_schemas,
-)
+from plaudit.data.records import PICTURE, TOOLS_ROLE, Message, split_tools, tool_fields, tool_schemas
 from plaudit.errors import UserError
 from plaudit.tokens.tokenizer import CUT
 

@@ -1,5 +1,7 @@
 """One policy against another: by hand, from the other side, and against enumeration."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from scipy.stats import binomtest
@@ -84,6 +86,13 @@ def test_each_category_is_counted_on_its_own_whichever_came_before():
     found = contest_result(NAMES, duels, DRAWS, sees_order=False).by_category
     shares = [(part.name, part.value.value, part.value.n) for part in found]
     assert shares == [("a", 0.9, 10), ("b", 0.6, 10), ("c", 0.3, 10)]
+
+
+def test_the_p_value_of_few_prompts_is_that_of_all_ways_to_flip_signs():
+    gains = np.array([0.5, 0.3, -0.2, 0.5, 0.1, -0.4, 0.25])
+    duels = [duel(0.5 + gain, prompt=f"q{n}") for n, gain in enumerate(gains)]
+    ways = np.array([np.dot(signs, gains) for signs in product((-1, 1), repeat=len(gains))])
+    assert paired_p_value(duels) == pytest.approx((np.abs(ways) >= abs(gains.sum()) - 1e-12).mean())
 
 
 def test_of_verdicts_without_degrees_it_is_the_sign_test():

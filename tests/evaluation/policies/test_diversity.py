@@ -5,11 +5,7 @@ import pytest
 from sacrebleu.metrics.bleu import BLEU
 
 from plaudit.evaluation.policies import diversity as module
-from plaudit.evaluation.policies.diversity import (
-    common_word_count,
-    measure_diversity,
-    sentence_bleu,
-)
+from plaudit.evaluation.policies.diversity import common_word_count, measure_diversity, sentence_bleu
 
 WORDS = [f"w{n}" for n in range(12)]
 

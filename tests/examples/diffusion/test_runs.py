@@ -3,6 +3,7 @@
 import json
 import sys
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from examples.diffusion.objective import PictureBatch
 from plaudit.errors import UserError
 from plaudit.pictures.world.scenes import caption, first_scenes, render
 
-pytest.importorskip("diffusers")
+diffusers: Any = pytest.importorskip("diffusers")
 NEW = ["--new.size", 8, "--new.patch", 4, "--new.width", 32, "--new.layers", 1]
 RED, BLUE = "red.png", "blue.png"
 PAIR = {"prompt": "p", "chosen": RED, "rejected": BLUE}
@@ -130,9 +131,7 @@ def test_each_verb_leaves_what_it_is_for(folder: Path, verb: str, tmp_path: Path
 
 
 @pytest.mark.slow
-def test_a_run_that_is_killed_goes_on_to_the_bit(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_is_killed_goes_on_to_the_bit(folder, tmp_path, monkeypatch):
     (rows, more), calls, split = words_of("ddpo", folder), [0], PictureBatch.split
 
     def stopped(self: PictureBatch, most: int) -> Any:
@@ -153,6 +152,46 @@ def test_a_run_that_is_killed_goes_on_to_the_bit(
     assert metrics(whole) == metrics(killed)
 
 
+def stable_diffusion(folder: Path) -> Any:
+    """A pipeline of Stable Diffusion's parts, tiny and random."""
+    from transformers import CLIPTextConfig, CLIPTextModel, CLIPTokenizer
+
+    ends = [f"{letter}</w>" for letter in ascii_lowercase]
+    words = [*ascii_lowercase, *ends, "<|startoftext|>", "<|endoftext|>"]
+    (folder / "vocab.json").write_text(json.dumps({word: number for number, word in enumerate(words)}))
+    (folder / "merges.txt").write_text("#version: 0.2\n")
+    sizes = {"hidden_size": 32, "intermediate_size": 37, "num_hidden_layers": 1, "num_attention_heads": 2}
+    marks = {"bos_token_id": 52, "eos_token_id": 53, "pad_token_id": 53, "max_position_embeddings": 12}
+    blocks = {"block_out_channels": (32, 32), "layers_per_block": 1}
+    downs, ups = ("DownBlock2D", "CrossAttnDownBlock2D"), ("CrossAttnUpBlock2D", "UpBlock2D")
+    kinds = {"down_block_types": ["DownEncoderBlock2D"] * 2, "up_block_types": ["UpDecoderBlock2D"] * 2}
+    unet = {"sample_size": 8, "cross_attention_dim": 32, "down_block_types": downs, "up_block_types": ups}
+    return diffusers.StableDiffusionPipeline(
+        vae=diffusers.AutoencoderKL(latent_channels=4, **kinds, **blocks),
+        text_encoder=CLIPTextModel(CLIPTextConfig(vocab_size=54, **sizes, **marks)),
+        tokenizer=CLIPTokenizer(str(folder / "vocab.json"), str(folder / "merges.txt"), model_max_length=12),
+        unet=diffusers.UNet2DConditionModel(**unet, **blocks),
+        scheduler=diffusers.DDIMScheduler(steps_offset=1, clip_sample=False),
+        **dict.fromkeys(("safety_checker", "feature_extractor")),
+        requires_safety_checker=False,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", ["dpo", "sft", "ddpo"])
+def test_a_pipeline_learns_in_its_unet_alone_and_stays_a_pipeline(folder, verb, tmp_path):
+    stable_diffusion(tmp_path).save_pretrained(tmp_path / "begin")
+    rows, more = words_of(verb, folder)
+    more = more[len(NEW) if verb == "sft" else 0 :]
+    assert draw(verb, tmp_path / "run", rows, *more, "--model", tmp_path / "begin") == 0
+    for part in ("unet", "vae", "text_encoder"):
+        folders = (tmp_path / "begin" / part, tmp_path / "run" / "model" / part)
+        before, after = (load_file(next(at.glob("*.safetensors"))) for at in folders)
+        assert all(torch.equal(weight, after[name]) for name, weight in before.items()) == (part != "unet")
+    again = diffusers.DiffusionPipeline.from_pretrained(tmp_path / "run" / "model", use_safetensors=True)
+    assert type(again) is diffusers.StableDiffusionPipeline
+
+
 def test_a_picture_has_all_of_its_own_caption_and_little_of_anothers() -> None:
     scenes = first_scenes(30, "test", most=3, signs=0.0)
     pixels = np.stack([np.array(render(scene, 32)) for scene in scenes])
@@ -171,9 +210,7 @@ def test_a_picture_has_all_of_its_own_caption_and_little_of_anothers() -> None:
         ("drawn", ["sft", "--new.size", "9"], "multiple of the patch"),
     ],
 )
-def test_what_cannot_be_run_is_refused(
-    folder: Path, capsys: Any, monkeypatch: Any, rows: str, more: list[str], complaint: str
-) -> None:
+def test_what_cannot_be_run_is_refused(folder, capsys, monkeypatch, rows, more, complaint):
     monkeypatch.chdir(folder)
     assert draw(more[0], folder / "refused" / complaint[:9], folder / f"{rows}.jsonl", *more[1:]) == 2
     assert complaint in capsys.readouterr().err

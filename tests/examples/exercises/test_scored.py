@@ -33,9 +33,7 @@ def told(tmp_path: Path) -> dict[str, measure.PairRewards]:
     return dict(measure.read_pair_rewards(folder(tmp_path, ROWS), "on-fresh", ["last", "mean"]))
 
 
-def test_ties_and_pairs_without_a_verdict_are_left_out_of_all_rewards(
-    told: dict[str, measure.PairRewards],
-) -> None:
+def test_ties_and_pairs_without_a_verdict_are_left_out_of_all_rewards(told):
     assert told["last"].preferred_B.tolist() == [2.0, 1.0]
     assert told["last"].other_B.tolist() == [1.0, 2.0]
     assert told["mean"].preferred_B.tolist() == [0.0, 3.0]
@@ -52,9 +50,7 @@ def test_each_measure_is_as_it_is_by_hand(told: dict[str, measure.PairRewards]) 
     assert measure.paired_reward_difference(told["mean"], last, measure.margin).value == pytest.approx(1.5)
 
 
-def test_pairs_of_one_prompt_have_no_interval_and_decide_nothing(
-    told: dict[str, measure.PairRewards],
-) -> None:
+def test_pairs_of_one_prompt_have_no_interval_and_decide_nothing(told):
     gap = measure.mean_measure(told["mean"], measure.margin)
     assert (gap.low, gap.high, gap.n, gap.prompts) == (None, None, 2, 1)
     claim = measure.claim_above_zero("It has a margin.", gap, "margin")

@@ -8,12 +8,7 @@ import pytest
 import torch
 
 from examples.proofs.claim import measure_claim, proof_setup
-from examples.proofs.claims.policy import (
-    POLICY_CLAIMS,
-    AscentSchedule,
-    ascent_distance,
-    converged_by_ascent,
-)
+from examples.proofs.claims.policy import POLICY_CLAIMS, AscentSchedule, ascent_distance, converged_by_ascent
 from examples.proofs.estimators import ExactBatch
 from examples.proofs.exact import (
     END,

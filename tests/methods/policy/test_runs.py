@@ -306,18 +306,9 @@ def test_answers_that_were_cut_are_left_out_of_the_loss(place: Place) -> None:
 
 def test_answers_may_grow_during_a_run(place: Place) -> None:
     """The room of each round is that of its answers, and that beyond which an answer is too long."""
-    room = (
-        "--draw.max-tokens",
-        2,
-        "--draw.growth",
-        "2:4",
-        "4:7",
-        "--overlong-buffer",
-        0.5,
-        "--draw.top-k",
-        0,
-    )
-    went = well(place, "dr-grpo", "growing", "--rounds", 4, "--reward", place.rule("w33"), *room)
+    room = ("--draw.max-tokens", 2, "--draw.growth", "2:4", "4:7", "--overlong-buffer", 0.5)
+    more = ("--reward", place.rule("w33"), "--draw.top-k", 0)
+    went = well(place, "dr-grpo", "growing", "--rounds", 4, *room, *more)
     a_round = len(went.lines) // 4
     assert [line["length_max"] for line in went.lines[::a_round]] == [2, 4, 4, 7]
     assert "an answer has room for 2 tokens, 4 from round 2 on, 7 from round 4 on" in went.said

@@ -45,9 +45,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(("flag", "least", "most"), [("--reward.facts", 0.95, 1), ("--seed=1", 0.2, 0.8)])
-def test_with_them_a_reward_learns_what_it_cannot_without(
-    runs: Path, capsys: Any, flag: str, least: float, most: float
-) -> None:
+def test_with_them_a_reward_learns_what_it_cannot_without(runs, capsys, flag, least, most):
     out = runs / flag
     told = ("--held-out", runs / "test.jsonl", "--columns", "facts=caption", "--epochs", 6)
     how = ("--learning-rate", 0.01, "--batch-size", 20, flag)

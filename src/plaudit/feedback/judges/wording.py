@@ -178,11 +178,10 @@ def _sent_url(source: str) -> str:
     # Pillow would write comments and profiles of the file along.
     picture.info = {}
     picture.save(content, format="PNG")
-    kind = "png"
     if len(content.getvalue()) > _LARGE:
-        kind, content = "jpeg", BytesIO()
+        content = BytesIO()
         picture.save(content, format="JPEG", quality=90)
-    return data_url(content.getvalue()).replace("/;", f"/{kind};", 1)
+    return data_url(content.getvalue())
 
 
 @lru_cache(maxsize=10_000)

@@ -207,9 +207,11 @@ def _with_changed(
     row: PreferenceAlgorithm, models: ScoringModels, microbatch: PreferenceMicrobatch, pairs: PairIndex
 ) -> BatchContext:
     """What the loss reads of the whole batch, with the preferred answers to changed pictures."""
+    if "changed" not in row.needs:
+        return microbatch.context
     changed = [judged.changed for judged in microbatch.judged for _ in row_pairs(judged)]
     at = [b for b, example in enumerate(changed) if example is not None]
-    if "changed" not in row.needs or not at:
+    if not at:
         return microbatch.context
     scored = score_rows(models, [example for example in changed if example is not None])
     sides = _answer_scores(row, scored)

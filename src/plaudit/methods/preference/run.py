@@ -80,7 +80,8 @@ def load_models(
     policy, notes = prepare_policy(run.config, run.precision, run.ranks, by_parts=by_parts)
     # Mismatched answers are scored by the reference too, so a cache has to hold them.
     own_examples = [mapped(part, attrgetter("example")) for part in (rows.train, rows.held_out)]
-    changed = [row.changed for part in (rows.train, rows.held_out) for row in part if row.changed is not None]
+    judged = joined([rows.train, rows.held_out]) if "changed" in row.needs else ()
+    changed = [each.changed for each in judged if each.changed is not None]
     reference_examples = joined([*own_examples, tuple(mismatched.values()), changed])
     reference = (
         prepare_reference(reference_config, policy, run, reference_examples)

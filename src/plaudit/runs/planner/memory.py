@@ -275,6 +275,8 @@ def _activation_line(config: RunConfig, roles: RunModels, plan: Schedule, machin
     if config.memory.checkpointing:
         method = "each layer's input, the rest computed again"
     why = f"a piece of {tokens:,} tokens: {method}"
+    if setting.left_out:
+        why += f"; without {' and '.join(sorted(setting.left_out))}, whose values decide what is computed"
     return MemoryLine(name="activations", bytes=peak - _trained_bytes(roles), when=STEP, why=why)
 
 

@@ -8,7 +8,7 @@ models, and a model of 70 billion weights takes a few seconds and next to no mem
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -172,6 +172,8 @@ class SimulationSetting:
     numbers: Precision
     uniform: bool
     """Whether all tokens weigh the same, so that the forward pass makes the head's gradient."""
+    left_out: set[str] = field(default_factory=set)
+    """What a model could not be shown here, since it chooses by the values: filled as it runs."""
 
 
 def step_peak(
@@ -211,7 +213,7 @@ def forward_peak(policy: Policy, microbatch: Sequence[Example], setting: Simulat
     """The most bytes that a forward pass without gradients holds, up to the hidden states."""
     computing = policy.backbone.computing()
     with LiveBytes() as live, EmulateDevice(setting.device), torch.no_grad(), computing:
-        _hidden_states(policy.backbone, microbatch, lambda inputs, batch: inputs.state_NT[batch.mask_NT])
+        _hidden_states(policy.backbone, microbatch, _completion_states, setting)
     return live.peak
 
 
@@ -220,7 +222,7 @@ def cached_numbers_per_token(policy: Policy, setting: SimulationSetting) -> int:
     example = [Example(prompt=(0,) * PROBE_TOKENS, completions=(completion,))]
     computing = policy.backbone.computing()
     with EmulateDevice(setting.device) as emulation, torch.no_grad(), computing:
-        _hidden_states(policy.backbone, example, lambda inputs, batch: inputs.state_NT[batch.mask_NT])
+        _hidden_states(policy.backbone, example, _completion_states, setting)
     return emulation.cached_numbers // (2 * PROBE_TOKENS)
 
 
@@ -242,33 +244,43 @@ def _run_microbatch(
 
 def _loss(model: Policy | RewardModel, microbatch: Sequence[Example], setting: SimulationSetting) -> Tensor:
     if isinstance(model, RewardModel):
-        states = _hidden_states(
-            model.backbone, microbatch, _last_token if model.pooling == "last" else _completion_states_index
-        )
+        where = _last_token if model.pooling == "last" else _completion_states_index
+        states = _hidden_states(model.backbone, microbatch, where, setting)
         score: Any = model.base.score
         return torch.nn.functional.linear(states.float(), score.weight.float()).sum()
-    states = _hidden_states(model.backbone, microbatch, lambda inputs, batch: inputs.state_NT[batch.mask_NT])
+    states = _hidden_states(model.backbone, microbatch, _completion_states, setting)
     weight: Tensor = head_of(model.base).layer.weight
     capped = head_of(model.base).rule.cap is not None
     return _logps(states, weight, setting, setting.uniform and not capped).sum()
 
 
 def _hidden_states(
-    backbone: Backbone, microbatch: Sequence[Example], where: Callable[[ForwardInputs, TokenBatch], Tensor]
+    backbone: Backbone,
+    microbatch: Sequence[Example],
+    where: Callable[[ForwardInputs, TokenBatch], Tensor],
+    setting: SimulationSetting,
 ) -> Tensor:
     batch = batch_of(microbatch)
     inputs = layout_batch(batch, backbone.layout, share_prompts=backbone.share_prompts)
     wanted = where(inputs, batch)
     meta = torch.device("meta")
     selected = wanted.unique().to(meta)
+    on_meta = inputs.to(meta)
+    # How large pictures are stays known: towers count by it.
+    sizes = {name: value for name, value in inputs.extras.items() if not value.is_floating_point()}
     try:
-        states = backbone.all_states(inputs.to(meta), selected)
-    except (RuntimeError, NotImplementedError):
+        states = backbone.all_states(replace(on_meta, extras={**on_meta.extras, **sizes}), selected)
+    except RuntimeError:
         if not inputs.extras:
             raise
         # Some towers choose by the values of pictures, which are not known here: words alone are counted.
-        states = backbone.all_states(replace(inputs, extras={}).to(meta), selected)
+        setting.left_out.update(inputs.extras)
+        states = backbone.all_states(replace(on_meta, extras={}), selected)
     return states[wanted.to(meta)]
+
+
+def _completion_states(inputs: ForwardInputs, batch: TokenBatch) -> Tensor:
+    return inputs.state_NT[batch.mask_NT]
 
 
 def _last_token(inputs: ForwardInputs, batch: TokenBatch) -> Tensor:
