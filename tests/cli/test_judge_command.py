@@ -72,9 +72,7 @@ STORED = ("--out", "ai.jsonl", "--store", "labels.db", "--price", "10/30")
 
 
 @pytest.mark.slow
-def test_judgements_are_events_once_for_each_judge_and_version_with_all_that_they_hang_on(
-    capsys, folder, server
-):
+def test_judgements_are_events_once_for_each_judge_and_version_with_their_causes(capsys, folder, server):
     words = ("pairs.jsonl", "--by", by(server, "shy"), *STORED)
     text = run(capsys, *words)
     assert "labels.db: 40 judgements by shy@letter-1 in ai" in text
@@ -281,9 +279,7 @@ def test_a_judges_reasons_stay_with_its_points_and_a_critic_learns_from_them(cap
     assert "left out" not in capsys.readouterr().err
 
 
-def test_pairs_far_down_the_file_are_compared_and_single_answers_beside_them_are_not_rated(
-    capsys, folder, server
-):
+def test_pairs_far_down_the_file_are_compared_and_single_answers_not_rated(capsys, folder, server):
     assert main(["world", "make", "demonstrations", "--n", "60", "--out", "demos.jsonl"]) == 0
     lines = Path("demos.jsonl").read_text().splitlines() + Path("pairs.jsonl").read_text().splitlines()[:3]
     Path("mixed.jsonl").write_text("\n".join(lines) + "\n")

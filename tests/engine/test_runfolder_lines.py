@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -129,9 +128,7 @@ def swap_two(lines: list[bytes]) -> list[bytes]:
         ),
     ],
 )
-def test_lines_that_were_lost_or_changed_since_the_checkpoint_are_named_and_nothing_is_cut(
-    tmp_path: Path, change: Callable[[list[bytes]], list[bytes]], said: str
-) -> None:
+def test_lines_lost_or_changed_since_the_checkpoint_are_named(tmp_path, change, said):
     path = tmp_path / "metrics.jsonl"
     with JsonlFile(path) as lines:
         for step in (1, 2, 3):

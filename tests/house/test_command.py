@@ -280,9 +280,7 @@ def test_what_other_projects_call_an_option_is_answered_with_its_name_here(words
         ),
     ],
 )
-def test_what_is_given_in_another_way_is_answered_with_how_it_is_given(
-    words, answer, tmp_path, monkeypatch, capsys
-):
+def test_what_is_given_in_another_way_is_answered_with_how(words, answer, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "rows.jsonl").touch()
     assert main(words.split()) == 2

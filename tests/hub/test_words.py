@@ -121,9 +121,7 @@ def test_a_run_on_a_branch_goes_on_with_its_commit(hub, base, capsys):
         assert "the config no longer matches" in capsys.readouterr().err
 
 
-def test_the_second_time_nothing_is_downloaded_and_offline_it_comes_from_the_cache(
-    hub, base, tmp_path, monkeypatch, capsys
-):
+def test_the_second_time_and_offline_it_comes_from_the_cache(hub, base, tmp_path, monkeypatch, capsys):
     commit = hub.put("org/base", files_of(base))
     folder = local_path("org/base", "model")
     assert name_on_hub(folder) == f"org/base@{commit}"

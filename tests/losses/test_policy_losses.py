@@ -60,9 +60,7 @@ def test_on_policy_every_surrogate_has_the_gradient_of_reinforce(name, advantage
         ("cispo", -1, 1, -1, 1),
     ],
 )
-def test_which_way_a_token_is_pushed(
-    name, good_and_likelier, bad_and_rarer, good_and_rarer, bad_and_likelier
-):
+def test_which_way_a_token_goes(name, good_and_likelier, bad_and_rarer, good_and_rarer, bad_and_likelier):
     """At r = e^±½ and a KL above its limit: −1 makes it likelier, 1 rarer, 0 leaves it."""
     found = [slope_of(name, *at, kl=1.0) for at in ((0.5, 1), (-0.5, -1), (-0.5, 1), (0.5, -1))]
     signs = [(slope > 0) - (slope < 0) for slope in found]

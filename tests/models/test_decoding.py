@@ -191,9 +191,7 @@ def test_float32_weights_that_are_multiplied_in_16_bits_are_rounded_as_products_
 @pytest.mark.parametrize(
     ("dtype", "times"), [(torch.bfloat16, 32), (torch.float32, 1), (torch.float32, 100_000)]
 )
-def test_the_larger_scores_are_the_more_they_may_differ_and_no_token_is_in_a_wrong_place(
-    monkeypatch, dtype, times
-):
+def test_larger_scores_may_differ_more_and_no_token_is_in_a_wrong_place(monkeypatch, dtype, times):
     policy = Policy(build("llama", dtype))
     with torch.no_grad():
         policy.base.get_output_embeddings().weight.mul_(times)

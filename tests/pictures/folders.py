@@ -95,7 +95,7 @@ def _idefics3() -> tuple[Any, Any, Any, str]:
     return hf.Idefics3ForConditionalGeneration(config), processor, tokenizer, "<image>"
 
 
-def _qwen() -> tuple[Any, Any, Any, str]:
+def _qwen(third: bool) -> tuple[Any, Any, Any, str]:
     tokenizer = _tokenizer("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
     marks = {
         "image": "image_pad",
@@ -106,16 +106,23 @@ def _qwen() -> tuple[Any, Any, Any, str]:
     numbers = {
         f"{name}_token_id": tokenizer.convert_tokens_to_ids(f"<|{mark}|>") for name, mark in marks.items()
     }
-    tower = {"depth": 2, "hidden_size": 32, "intermediate_size": 48, "num_heads": 2, "out_hidden_size": 32}
-    tower |= {"patch_size": 8, "spatial_merge_size": 2, "window_size": 32, "temporal_patch_size": 2}
+    tower: Any = {"depth": 2, "hidden_size": 32, "intermediate_size": 48, "num_heads": 2}
+    tower |= {"patch_size": 8, "spatial_merge_size": 2, "temporal_patch_size": 2, "out_hidden_size": 32}
     rope = {"rope_type": "default", "mrope_section": [1, 1, 2], "rope_theta": 10000.0}
-    text = _text(dict, tokenizer, rope_parameters=rope)
-    config = hf.Qwen2_5_VLConfig(
-        vision_config={**tower, "fullatt_block_indexes": [1]}, text_config=text, bos_token_id=None, **numbers
-    )
+    text = _text(dict, tokenizer, rope_parameters=rope, **({"head_dim": 8} if third else {}))
+    if third:
+        tower |= {"deepstack_visual_indexes": [0], "num_position_embeddings": 64}
+        model = hf.Qwen3VLForConditionalGeneration(
+            hf.Qwen3VLConfig(vision_config=tower, text_config=text, **numbers)
+        )
+    else:
+        tower |= {"window_size": 32, "fullatt_block_indexes": [1]}
+        model = hf.Qwen2_5_VLForConditionalGeneration(
+            hf.Qwen2_5_VLConfig(vision_config=tower, text_config=text, bos_token_id=None, **numbers)
+        )
     images: Any = hf.Qwen2VLImageProcessorPil(patch_size=8, merge_size=2, min_pixels=256, max_pixels=4096)
     mark = "<|vision_start|><|image_pad|><|vision_end|>"
-    return hf.Qwen2_5_VLForConditionalGeneration(config), images, tokenizer, mark
+    return model, images, tokenizer, mark
 
 
 def _gemma3() -> tuple[Any, Any, Any, str]:
@@ -139,7 +146,8 @@ FAMILIES: dict[str, Callable[[], tuple[Any, Any, Any, str]]] = {
     "llava": lambda: _llava(False),
     "llava_next": lambda: _llava(True),
     "idefics3": _idefics3,
-    "qwen2_5_vl": _qwen,
+    "qwen2_5_vl": lambda: _qwen(False),
+    "qwen3_vl": lambda: _qwen(True),
     "gemma3": _gemma3,
 }
 

@@ -114,7 +114,7 @@ def test_a_plan_says_which_pictures_it_cannot_count(seeing: tuple[Encoder, Any],
     setting = SimulationSetting(device=torch.device("cpu"), numbers=numbers, uniform=False)
     policy = Policy(deepcopy(model).to("meta"), layout="right")
     assert forward_peak(policy, [encode_record(row, encoder) for row in rows], setting) > 0
-    assert bool(setting.left_out) == (model.config.model_type in {"idefics3", "qwen2_5_vl"})
+    assert bool(setting.left_out) == (model.config.model_type in {"idefics3", "qwen2_5_vl", "qwen3_vl"})
 
 
 def test_a_picture_goes_through_the_tower_once_for_all_answers(rows: list[Any], tmp_path: Path) -> None:
@@ -139,6 +139,11 @@ def test_rows_that_do_not_fit_are_refused_and_never_cut(rows: list[Any], tmp_pat
             encoder.encode(prompt, (answer,))
 
 
-def test_a_model_of_words_refuses_pictures(rows: list[Any], toy: Any) -> None:
+def test_models_of_words_refuse_pictures_and_models_of_no_turns_are_refused(rows, toy, tmp_path):
+    folder = make_folder("llava", tmp_path / "model")
+    config = folder / "config.json"
+    config.write_text(config.read_text().replace('"llava"', '"paligemma"').replace('"llama"', '"gemma"'))
+    with pytest.raises(UserError, match="has no turns"):
+        make_encoder(folder)
     with pytest.raises(UserError, match="holds a picture, and this model takes words alone"):
         encode_record(rows[0], make_encoder(toy.model))

@@ -90,9 +90,7 @@ def test_adapters_go_to_vllm_alone(place: Place):
 @pytest.mark.parametrize(
     "missing", ["lm_head.weight", "model.norm.weight", "model.layers.1.mlp.up_proj.weight"]
 )
-def test_vllm_takes_an_update_that_lacks_a_tensor_and_the_proof_does_not(
-    place: Place, servers: VllmServers, missing: str, monkeypatch: pytest.MonkeyPatch
-):
+def test_vllm_takes_an_update_without_a_tensor_and_the_proof_does_not(place, servers, missing, monkeypatch):
     whole = sampling.served_tensors
 
     def lacking(*arguments: Any, **more: Any) -> dict[str, torch.Tensor]:

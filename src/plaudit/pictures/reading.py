@@ -49,6 +49,8 @@ class PictureReader:
         self.folder, self.info = folder, info
         self.config = config = check_model_folder(folder)
         self.family = str(config.get("model_type"))
+        if self.family == "paligemma":
+            raise UserError(f"{folder}: PaliGemma reads prompts both ways and has no turns: not trained here")
         language = config.get("text_config") or config
         rotation = language.get("rope_parameters") or language.get("rope_scaling") or {}
         self.counts_rows = "mrope_section" in rotation

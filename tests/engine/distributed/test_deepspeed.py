@@ -172,9 +172,7 @@ def test_what_deepspeed_does_not_go_with_is_refused(words, tmp_path, toy, capsys
     assert "deepspeed" in said
 
 
-def test_it_is_named_where_it_is_not_installed_not_asked_for_or_not_planned(
-    tmp_path: Path, toy: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_is_named_where_it_is_not_installed_asked_for_or_planned(tmp_path, toy, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "deepspeed", None)
     assert train("sft", toy, tmp_path) == 2
     assert 'pip install "plaudit[deepspeed]"' in capsys.readouterr().err

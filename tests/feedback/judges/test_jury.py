@@ -67,9 +67,7 @@ def jury(server, tmp_path, *names: str, word: str = "jury", more: str = "") -> J
 
 
 @pytest.mark.slow
-def test_members_who_err_apart_are_righter_together_and_members_of_one_family_are_no_more_than_one(
-    server, tmp_path
-):
+def test_members_who_err_apart_are_righter_together_and_those_of_one_family_are_one(server, tmp_path):
     apart = jury(server, tmp_path, "a", "b", "c")
     kin = jury(server, tmp_path, "kin-a", "kin-b", "kin-c")
     assert isinstance(apart, Jury)

@@ -1,8 +1,6 @@
 """Simulated annotators: how often they choose what, what bends them, and what else they say."""
 
 import math
-import subprocess
-import sys
 from collections import Counter
 from dataclasses import replace
 from itertools import permutations
@@ -279,20 +277,6 @@ def test_a_verdict_depends_on_the_seed_and_on_who_gives_it():
 def test_settings_that_mean_nothing_are_refused_by_name(settings, says):
     with pytest.raises(UserError, match=f"annotator ada: {says}"):
         replace(ADA, **settings)
-
-
-@pytest.mark.parametrize(
-    ("settings", "says"),
-    [
-        ("biases={'size': 1}", "no bias is called 'size'; there are length, position"),
-        ("aspect='kind'", "nobody can be asked about 'kind'; there is helpful, honest"),
-    ],
-)
-def test_a_bias_or_a_part_that_does_not_exist_is_refused_by_name(settings, says):
-    """In a process of its own, where types are not checked, as at a user's."""
-    script = f"from plaudit.lab.world.annotators import Annotator; Annotator(name='a', group='b', {settings})"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert f"UserError: annotator a: {says}" in done.stderr
 
 
 @pytest.mark.parametrize("part", ASPECTS)

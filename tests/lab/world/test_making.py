@@ -261,9 +261,14 @@ def test_what_cannot_be_made():
         ("demonstrations(1, split='trian')", "no split is called 'trian'; there are train, validation, test"),
         ("demonstrations(1, categories=['facts'])", "categories ['facts']: expected some of fact"),
         ("demonstrations(1, seed='one')", "seed 'one': expected a whole number"),
+        (
+            "Annotator(name='a', group='b', biases={'size': 1})",
+            "annotator a: no bias is called 'size'; there",
+        ),
+        ("Annotator(name='a', group='b', aspect='kind')", "annotator a: nobody can be asked about 'kind'"),
     ],
 )
 def test_a_wrong_type_is_told_where_types_are_not_checked(call, says):
-    script = f"from plaudit.lab.world.making import demonstrations; {call}"
+    script = f"from plaudit.lab.world.making import *; from plaudit.lab.world.annotators import *; {call}"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert f"UserError: {says}" in done.stderr

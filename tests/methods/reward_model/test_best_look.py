@@ -67,9 +67,7 @@ def model_bytes(run: Path) -> bytes:
 
 
 @pytest.mark.slow
-def test_the_model_is_the_best_looks_and_a_run_with_patience_ends_after_a_few_looks_in_vain(
-    toy: Toy, overfit: Path, tmp_path: Path
-) -> None:
+def test_the_model_is_the_best_looks_and_patience_ends(toy: Toy, overfit: Path, tmp_path: Path) -> None:
     looks, summary = looks_of(overfit), summary_of(overfit)
     best = min(looks, key=looks.__getitem__)
     assert summary["selected"]["step"] == best

@@ -17,7 +17,7 @@ from plaudit.methods.config import RowSettings
 from plaudit.methods.reward_model.config import LossName, RewardSettings
 from plaudit.methods.reward_model.losses import select_loss
 from plaudit.methods.reward_model.objective import RewardMicrobatch, microbatches_of
-from plaudit.models.reward_model import FreshHead, Pooling, RewardModel
+from plaudit.models.reward_model import FreshHead, RewardModel
 from plaudit.tokens.batch import batch_of
 from plaudit.tokens.preferences import JudgedRow, PairLabel, RankingLabel, RatingLabel, StepLabels
 from tests.methods.reward_model.pieces import (
@@ -73,9 +73,7 @@ def close(found: float | Tensor, wanted: float | Tensor) -> None:
 @pytest.mark.one_in(8)
 @pytest.mark.parametrize("pooling", ["last", "mean"])
 @pytest.mark.parametrize(("kind", "settings"), LOSSES, ids=lambda one: getattr(one, "loss", one))
-def test_a_batch_in_any_pieces_has_one_gradient_one_loss_and_one_set_of_figures(
-    device: torch.device, begun: Path, kind: str, settings: RewardSettings, pooling: Pooling
-) -> None:
+def test_a_batch_in_any_pieces_has_one_gradient_and_loss(device, begun, kind, settings, pooling):
     model = by_loop(fresh(begun, FreshHead(pooling=pooling), dtype=torch.float64), device).train()
     rows = rows_of_kind(kind)
     objective = objective_of(model, rows, settings)

@@ -33,9 +33,7 @@ def table(out: Path) -> dict[str, dict[str, Any]]:
     return {row["policy"]: row for row in told["table"]}
 
 
-def test_a_pipeline_that_comes_with_plaudit_is_named_by_a_word_where_no_such_file_exists(
-    tmp_path, monkeypatch, capsys
-):
+def test_a_pipeline_that_comes_with_plaudit_is_named_by_a_word(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert config_path("constitutional") == CONFIG
     assert main(["run", "--show-default"]) == 0

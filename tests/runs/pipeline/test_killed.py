@@ -79,9 +79,7 @@ def test_it_is_killed_everywhere(config, undisturbed, tmp_path):
 
 
 @pytest.mark.slow
-def test_stages_side_by_side_give_the_same_and_die_with_the_one_that_began_them(
-    config, undisturbed, tmp_path
-):
+def test_stages_side_by_side_give_the_same_and_die_with_who_began_them(config, undisturbed, tmp_path):
     out = tmp_path / "out"
     killed(config, out, [exists("sft/run/metrics.jsonl"), saving("policy")], "--jobs", 2)
     assert results(out) == undisturbed

@@ -108,9 +108,7 @@ def test_a_killed_rank_is_told_and_the_same_command_goes_on_to_the_same_bits(tra
 
 
 @pytest.mark.slow
-def test_under_torchrun_the_first_process_leads_and_what_went_wrong_is_the_last_line(
-    trained, undisturbed, tmp_path
-):
+def test_under_torchrun_the_first_process_leads_and_faults_are_the_last_line(trained, undisturbed, tmp_path):
     out = tmp_path / "out"
     words = ["-m", "plaudit", "run", trained, "--out", out]
     failed = run(*words, "--set", "sft.max_length=1", cwd=tmp_path)

@@ -47,7 +47,7 @@ def test_every_stage_leaves_its_results_and_tells_of_itself(place, whole):
     assert (summary["table"], summary["sentence"]) == ([], "")
 
 
-def test_the_same_command_keeps_everything_and_so_does_its_own_config_from_anywhere(
+def test_the_same_command_keeps_everything_as_its_config_does_from_anywhere(
     place, whole, tmp_path, monkeypatch
 ):
     before = {path: path.stat().st_mtime_ns for path in (whole / "stages").rglob("*") if path.is_file()}
