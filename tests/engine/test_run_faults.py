@@ -246,9 +246,7 @@ def test_two_runs_in_one_folder(toy: Toy, tmp_path: Path) -> None:
     first.until_said("a step is taken")
     second = plaudit(*slow)
     first.kill_when(lambda: True)
-    refused(
-        second, f"{tmp_path}: another run is using this folder (process ", "or choose another folder with"
-    )
+    refused(second, f"{tmp_path}: another run is using this folder (process ", "or choose another folder")
 
 
 def test_a_folder_of_something_else_is_left_alone(toy: Toy, tmp_path: Path) -> None:

@@ -47,9 +47,7 @@ def test_every_public_name_stands_on_the_page_and_no_other():
 
 
 def test_a_row_of_a_chapter_is_a_module_with_all_of_its_names():
-    rows = re.findall(
-        r"^\| `((?:losses|advantages)\.\w+)` \| (.+) \|$", PAGE.read_text("utf-8"), re.MULTILINE
-    )
+    rows = re.findall(r"^\| `((?:losses|advantages)\.\w+)` \| (.+) \|$", PAGE.read_text(), re.MULTILINE)
     listed = {f"plaudit.{module}": {*re.findall(r"`(\w+)`", cell)} for module, cell in rows}
     homes = [(home, name.rpartition(".")[2]) for name, home in HOMES.items() if name.count(".") > 1]
     assert listed == {module: {name for home, name in homes if home == module} for module, _ in homes}

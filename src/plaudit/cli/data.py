@@ -15,7 +15,9 @@ from plaudit.data.transforms import preferred_demonstration
 from plaudit.data.write import OUTPUT_FORMATS, check_output_path, summarise_rows, summary_text, write_records
 from plaudit.errors import UserError
 from plaudit.files import hub
+from plaudit.wings import offered
 
+_ROWS_ON_PAGE = 50
 _FORMATS = ", ".join(layout.name for layout in FORMATS)
 
 
@@ -28,6 +30,7 @@ def add_parser(subparsers: parser.Subparsers) -> None:
     add("--limit", type=int, metavar="N", help="look at the first N rows only")
     add("--model", type=parser.model_path, metavar="DIR", help="show three rows as this model's tokens")
     add("--template", type=Path, metavar="FILE", help="with a chat template of your own")
+    add("--page", type=Path, metavar="FILE", help="write the first rows, with their pictures, as NAME.html")
     convert = verbs.add_parser("convert", help="write a file in plaudit's layout or TRL's")
     add = convert.add_argument
     add("file", type=parser.given_path, metavar="IN", help="what to read")
@@ -62,6 +65,8 @@ def _inspect(args: argparse.Namespace) -> int:
     if args.limit is not None and args.limit < 1:
         raise UserError(f"--limit {args.limit}: expected 1 or more")
     parser.refuse_missing_models(args.model)
+    if args.page is not None and args.page.suffix != ".html":
+        raise UserError(f"--page {args.page}: expected a file NAME.html")
     if args.template is not None and args.model is None:
         raise UserError("--template shows rows as a model's tokens: say which with --model DIR")
     stream = open_rows(args.file, format=args.format, options=_read_options(args))
@@ -77,7 +82,17 @@ def _inspect(args: argparse.Namespace) -> int:
         template = None if args.template is None else read_template(args.template)
         print()
         print(show_rows(summary.first_records, make_encoder(args.model, template=template)))
+    if args.page is not None:
+        _write_page(args, stream.sentence)
     return 0
+
+
+def _write_page(args: argparse.Namespace, sentence: str) -> None:
+    # Read once more: what a summary keeps of rows is three of them.
+    rows = islice(open_rows(args.file, format=args.format, options=_read_options(args)).rows, args.limit)
+    records = list(islice((record for row in rows for record in row.records), _ROWS_ON_PAGE))
+    write = offered("rows_page", of="runs")
+    print(f"\n{write(source_name(args.file), sentence, records, args.page)}")
 
 
 def _convert(args: argparse.Namespace) -> int:

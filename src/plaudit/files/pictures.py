@@ -25,6 +25,8 @@ FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
 """What is read: pictures of pixels, by decoders that many eyes have looked at."""
 MOST_PIXELS = 50_000_000
 MOST_BYTES = 50_000_000
+_LARGE = 1_000_000
+"""Bytes above which a picture that is drawn anew loses some of its detail."""
 _DATA = "data:image/"
 _BEGINS = {"jpeg": b"\xff\xd8", "gif": b"GIF8", "webp": b"RIFF", "bmp": b"BM", "tiff": (b"II*\0", b"MM\0*")}
 _PART = re.compile(r"#xywh=percent:([\d.]+),([\d.]+),([\d.]+),([\d.]+)$")
@@ -48,6 +50,20 @@ def data_url(content: bytes) -> str:
     """
     kind = next((name for name, begins in _BEGINS.items() if content.startswith(begins)), "png")
     return f"{_DATA}{kind};base64,{base64.b64encode(content).decode('ascii')}"
+
+
+@lru_cache(maxsize=256)
+def redrawn_url(source: str, longest: int) -> str:
+    """A picture as a data URL of its pixels alone, its longer side at most so long."""
+    picture, content = open_picture(source), BytesIO()
+    picture.thumbnail((longest, longest))
+    # Pillow would write comments and profiles of the file along.
+    picture.info = {}
+    picture.save(content, format="PNG")
+    if len(content.getvalue()) > _LARGE:
+        content = BytesIO()
+        picture.save(content, format="JPEG", quality=90)
+    return data_url(content.getvalue())
 
 
 def picture_text(value: Any) -> str | None:

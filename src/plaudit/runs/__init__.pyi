@@ -21,7 +21,9 @@ from plaudit.runs.report.charts.intervals import (
 )
 from plaudit.runs.report.parts import (
     NO_VALUE as NO_VALUE,
+    Answer as Answer,
     Cell as Cell,
+    Exchange as Exchange,
     Table as Table,
     estimate_cell as estimate_cell,
     estimate_span as estimate_span,

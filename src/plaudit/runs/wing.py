@@ -25,6 +25,7 @@ WING = Wing(
         "model_card": "plaudit.runs.report.run.card:model_card",
         "pipeline_page": "plaudit.runs.report.pipeline.page:write_report",
         "reward_pages": "plaudit.runs.report.reward_models.page:write_reward_evaluations",
+        "rows_page": "plaudit.runs.report.rows:write_rows_page",
         "run_page": "plaudit.runs.report.run.page:write_report",
     },
 )

@@ -36,9 +36,7 @@ TEMPLATE = (
 def write_first_lover(folder: Path) -> None:
     write_model(folder, SHAPES["tiny"], questions_of(tasks_of(30)))
     config = folder / "tokenizer_config.json"
-    config.write_text(
-        json.dumps(json.loads(config.read_text("utf-8")) | {"chat_template": TEMPLATE}), "utf-8"
-    )
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"chat_template": TEMPLATE}), "utf-8")
     tokenizer: Any = AutoTokenizer.from_pretrained(folder)
     drawn: Any = LlamaForCausalLM.from_pretrained(folder)
     drawn.config.tie_word_embeddings = False

@@ -232,9 +232,7 @@ def test_ties_that_are_dropped_are_not_learnt_and_are_counted(runs: Runs, tmp_pa
 @pytest.mark.slow
 def test_of_a_file_with_two_kinds_of_rows_one_is_chosen(runs: Runs, tmp_path: Path) -> None:
     mixed = tmp_path / "mixed.jsonl"
-    mixed.write_text(
-        "".join(runs.files[kind].read_text("utf-8") for kind in ("rankings", "ratings")), "utf-8"
-    )
+    mixed.write_text("".join(runs.files[kind].read_text() for kind in ("rankings", "ratings")), "utf-8")
     done = finish(*command(runs.toy.model, mixed, tmp_path / "run", *STILL, "--reward.rows", "rankings"))
     assert "120 rows left out: they are no rankings" in done.err
     assert "the rows are rankings, so the loss is k-wise" in done.err

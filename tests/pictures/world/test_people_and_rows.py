@@ -2,6 +2,7 @@
 
 import json
 import random
+import shlex
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
@@ -20,6 +21,7 @@ from plaudit.pictures.world.measure import measure, picture_gold
 from plaudit.pictures.world.questions import Question, Style, answer_in_style, question_of, questions
 from plaudit.pictures.world.scenes import Scene, Thing
 from plaudit.rewards.registry import resolve_reward
+from tests.runs.report.read_page import stands_alone
 
 ASKED = tuple(islice(questions("train", seed=9), 260))
 
@@ -143,4 +145,8 @@ def test_a_pipeline_makes_rows_and_holds_an_exam(tmp_path):
     stages += "  - exam: {do: picture-exam, policies: [$model], n: 13, max-tokens: 4}\n"
     (tmp_path / "p.yaml").write_text(f"model: pictures\nstages:\n{stages}")
     assert main(["run", str(tmp_path / "p.yaml"), "--out", str(tmp_path / "out")]) == 0
-    assert "What policies say of pictures" in (tmp_path / "out" / "report.html").read_text("utf-8")
+    page = stands_alone(tmp_path / "out" / "report.html")
+    assert (page.tags["img"], page.tags["article"]) == (13, 13)
+    assert "What policies say of pictures" in page.sections
+    command = json.loads((tmp_path / "out" / "stages" / "exam" / "stage.json").read_text())["command"]
+    assert main(shlex.split(command)[1:]) == 0

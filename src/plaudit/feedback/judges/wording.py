@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from importlib.resources import files
-from io import BytesIO
 from itertools import count
 from typing import Any
 
@@ -33,7 +32,7 @@ from plaudit.data.records import (
     words_of,
 )
 from plaudit.errors import UserError
-from plaudit.files.pictures import data_url, open_picture, picture_id
+from plaudit.files.pictures import open_picture, picture_id, redrawn_url
 
 _CONTROL_TOKEN = re.compile(
     r"<\|[^<>|\n]{1,40}\|>|<[|｜][^<>\n]{1,40}[|｜]>|</?s>|<(?:bos|eos|pad|unk)>|<(?:start|end)_of_turn>"
@@ -41,8 +40,6 @@ _CONTROL_TOKEN = re.compile(
 )
 LONG_SIDE = 1024
 """The most pixels of a picture's longer side that a server is sent: what most of them look at."""
-_LARGE = 1_000_000
-"""Bytes from which on a picture is sent with a loss."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,20 +165,7 @@ def _wire_content(turn: Message) -> str | list[dict[str, Any]]:
 
 
 def _picture_part(source: str) -> dict[str, Any]:
-    return {"type": "image_url", "image_url": {"url": _sent_url(source)}}
-
-
-@lru_cache(maxsize=256)
-def _sent_url(source: str) -> str:
-    picture, content = open_picture(source), BytesIO()
-    picture.thumbnail((LONG_SIDE, LONG_SIDE))
-    # Pillow would write comments and profiles of the file along.
-    picture.info = {}
-    picture.save(content, format="PNG")
-    if len(content.getvalue()) > _LARGE:
-        content = BytesIO()
-        picture.save(content, format="JPEG", quality=90)
-    return data_url(content.getvalue())
+    return {"type": "image_url", "image_url": {"url": redrawn_url(source, LONG_SIDE)}}
 
 
 @lru_cache(maxsize=10_000)

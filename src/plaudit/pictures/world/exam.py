@@ -1,9 +1,9 @@
 """What policies say of unseen pictures: what it is worth, what they invent, and what a page shows of it."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from itertools import islice
+from itertools import islice, starmap
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +17,17 @@ from plaudit.evaluation.policies.generate import (
     load_policy_folder,
 )
 from plaudit.evaluation.stats import Estimate
-from plaudit.files.atomic import write_json
+from plaudit.files.atomic import write_json, write_text
+from plaudit.files.pictures import data_url
 from plaudit.models.settings import SamplingSettings
 from plaudit.pictures.world.making import PICTURES, prompt_of
-from plaudit.pictures.world.measure import Measures, measure
+from plaudit.pictures.world.measure import measure
 from plaudit.pictures.world.questions import KINDS, TRAPS, Kind, Question, questions
-from plaudit.pictures.world.scenes import render
+from plaudit.pictures.world.scenes import caption, render
 from plaudit.runs import (
+    Answer,
     Cell,
+    Exchange,
     PageSection,
     PipelineContext,
     Stage,
@@ -39,7 +42,7 @@ from plaudit.runs import (
     short_name,
 )
 
-EXAM_FILE = "picture-exam.json"
+EXAM_FILE, ANSWERS_FILE = "picture-exam.json", "answers.jsonl"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +68,7 @@ class PictureExam:
         check_bounds(self)
 
 
-def take_exam(request: PictureExam, folder: Path) -> dict[str, Measures]:
+def take_exam(request: PictureExam, folder: Path) -> tuple[list[Question], dict[str, list[str]]]:
     """Ask each policy all questions; their pictures are put into the folder."""
     kinds = request.questions or KINDS
     drawn_questions = list(islice(questions(request.split, seed=request.seed, kinds=kinds), request.n))
@@ -75,12 +78,11 @@ def take_exam(request: PictureExam, folder: Path) -> dict[str, Measures]:
         max_tokens=request.max_tokens, temperature=request.temperature, seed=request.seed
     )
     settings = GenerationSettings(sampling=sampling, device=request.device)
-    results: dict[str, Measures] = {}
+    answers: dict[str, list[str]] = {}
     for name in request.policies:
         rollouts = generate_rollouts(load_policy_folder(Path(name), settings), prompts, settings)
-        answers = [group[0].answer.text for group in rollouts]
-        results[name] = measure(drawn_questions, answers, seed=request.seed)
-    return results
+        answers[name] = [group[0].answer.text for group in rollouts]
+    return drawn_questions, answers
 
 
 def _prompt(question: Question, folder: Path) -> Prompt:
@@ -96,10 +98,22 @@ def _prompt(question: Question, folder: Path) -> Prompt:
 
 def _run_stage(settings: PictureExam, out: Path, stage: Stage, context: PipelineContext) -> StageResult:
     names = context.display_names(stage.inputs["policies"])
-    results = dict(zip(names, take_exam(settings, out).values(), strict=True))
-    write_json(out / EXAM_FILE, {name: asdict(measures) for name, measures in results.items()})
-    sentences = tuple(_sentence(name, asdict(measures)) for name, measures in results.items())
-    return StageResult(sentences=sentences, command=command_line("plaudit run", "pictures", stage=stage.name))
+    prompts, answers = take_exam(settings, out)
+    by_name = dict(zip(names, answers.values(), strict=True))
+    results = {name: asdict(measure(prompts, mine, seed=settings.seed)) for name, mine in by_name.items()}
+    write_json(out / EXAM_FILE, results)
+    lines = [
+        {
+            **{"kind": question.kind, "question": question.words},
+            **{"picture": f"{PICTURES}/{question.scene.name}.png", "shows": caption(question.scene)},
+            "answers": dict(zip(names, mine, strict=True)),
+        }
+        for question, mine in zip(prompts, zip(*by_name.values(), strict=True), strict=True)
+    ]
+    write_text(out / ANSWERS_FILE, "".join(f"{json.dumps(line)}\n" for line in lines))
+    at = context.folder
+    command = command_line("plaudit run", at.config, out=at.path, only=stage.name)
+    return StageResult(sentences=tuple(starmap(_sentence, results.items())), command=command)
 
 
 def _estimate(values: Mapping[str, Any] | None) -> Estimate | None:
@@ -150,7 +164,23 @@ def _read(folder: Path) -> StageFindings:
         rows=[(head, [cells(columns)[n] for columns in by_policy.values()]) for n, head in enumerate(heads)],
     )
     sentences = tuple(f"{_sentence(name, measures)}." for name, measures in results.items())
-    return StageFindings(sentences=sentences, tables=(table,))
+    return StageFindings(sentences=sentences, tables=(table,), samples=tuple(_samples(folder)))
+
+
+def _samples(folder: Path) -> Iterator[Exchange]:
+    """The first question of each kind, with what each policy answered."""
+    lines = [json.loads(line) for line in (folder / ANSWERS_FILE).read_text("utf-8").splitlines()]
+    for line in {line["kind"]: line for line in reversed(lines)}.values():
+        yield Exchange(
+            prompt=line["question"],
+            answers=[
+                Answer(label=short_name(name), kind="now", text=text)
+                for name, text in line["answers"].items()
+            ],
+            title=line["kind"],
+            detail=f"it shows {line['shows']}",
+            pictures=[data_url((folder / line["picture"]).read_bytes())],
+        )
 
 
 PICTURE_SECTION = PageSection(

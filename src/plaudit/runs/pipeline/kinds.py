@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from plaudit.runs.pipeline.spec import Stage
     from plaudit.runs.pipeline.status import PipelineContext
-    from plaudit.runs.report.parts import Table
+    from plaudit.runs.report.parts import Exchange, Table
 
 ResultType = Literal["model", "reward", "rows", "groups", "evaluation"]
 """What a stage gives to those below it."""
@@ -143,6 +143,8 @@ class StageFindings:
     """Drawings, as `share_chart` makes them."""
     tables: tuple[Table, ...] = ()
     """Figures in numbers."""
+    samples: tuple[Exchange, ...] = ()
+    """Prompts with what was answered, and the pictures that were asked about."""
     warnings: tuple[ReportWarning, ...] = ()
     """What a reader should doubt."""
 

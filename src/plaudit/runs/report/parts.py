@@ -171,28 +171,46 @@ class Origins:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a policy answered, or what it might have."""
+    """What a policy answered, or what it might have.
+
+    Example: ``Answer(label="sft", kind="now", text="Hello.", scores="reward 0.3")``
+    """
 
     label: str
+    """Whose it is, or which."""
     kind: str
     """How it stands there: ``before``, ``now`` or ``expected``."""
     text: str
+    """The words."""
     change: str = ""
     """Whether it is worth more than the reference's: ``better``, ``worse``, or empty where nobody knows."""
     is_same: bool = False
+    """Whether it is the one beside it."""
     pieces: Sequence[tuple[str, bool]] = ()
     """The answer in pieces, each with whether only it says so; empty where nothing is compared."""
     judged: Sequence[tuple[str, str]] = ()
     """Judgements and answers, where the text is nothing but a list of them."""
     scores: str = ""
+    """Figures under it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
+    """A prompt with answers.
+
+    Example: ``Exchange(prompt="Hi", answers=[Answer(label="sft", kind="now", text="Hello.")])``
+    """
+
     prompt: str
+    """What was asked."""
     answers: Sequence[Answer]
+    """What stands beside each other under it."""
     title: str = ""
+    """What stands above it."""
     detail: str = ""
+    """What stands quietly beside the title."""
+    pictures: Sequence[str] = ()
+    """Data URLs of what the prompt is about."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,6 +112,4 @@ def test_a_run_of_a_hundred_thousand_steps_makes_a_small_page_in_little_time(tmp
     assert max(drawn.count("L") for drawn in page.values("path", "d")) < 500
     assert page.values("path", "class").count("gap") == 1
     assert re.search(r"steps 6\d,\d+ to 7\d,\d+: training 1\.\d+ to 88\.0", " ".join(page.words["title"]))
-    assert page.words["p"][1].startswith(
-        "100,000 steps over 4.0 epochs of 200,000 rows; held-out loss stayed"
-    )
+    assert page.words["p"][1].startswith("100,000 steps over 4.0 epochs of 200,000 rows; held-out loss")

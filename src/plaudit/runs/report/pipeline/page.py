@@ -177,6 +177,8 @@ def _findings_parts(stage: data.StageData, found: StageFindings) -> Iterator[htm
     )
     yield html.Charts(found.charts)
     yield from found.tables
+    if found.samples:
+        yield html.Samples(found.samples)
 
 
 def write_summary(pipeline: data.PipelineData) -> None:
