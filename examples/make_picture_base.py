@@ -1,10 +1,11 @@
 """The small model of the picture world: a Llava that sees 48 × 48 pixels, and makes things up now and then.
 
-Its tower first learns to tell what is in each cell of the grid; then the language model learns to answer,
-first from what is right, then from demonstrations of which some are wrong or name what is not there. About a
-quarter of an hour on one core.
+Its tower first learns to tell what is in each cell of the grid, and the language model to answer rightly,
+until it finds things by their names. Then it learns from people who err, fall for what they are asked about,
+and name what is not there. About half an hour on one core.
 
-usage: python -m examples.make_picture_base OUT [--pictures 12000] [--seed 0]
+usage: python -m examples.make_picture_base first
+       python -m examples.make_picture_base OUT --after first --steps 600 --rate 1e-3 --right 0
 """
 
 from __future__ import annotations
@@ -291,9 +292,9 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--pictures", type=int, default=12_000)
     parser.add_argument("--epochs", type=int, default=2, help="of the tower")
-    parser.add_argument("--steps", type=int, default=2400, help="of the language model, 64 answers each")
-    parser.add_argument("--rate", type=float, default=3e-3, help="the language model's highest learning rate")
-    parser.add_argument("--right", type=float, default=0.65, help="the share of its steps without errors")
+    parser.add_argument("--steps", type=int, default=7000, help="of the language model, 64 answers each")
+    parser.add_argument("--rate", type=float, default=1.5e-3, help="the language model's highest learning rate")
+    parser.add_argument("--right", type=float, default=1.0, help="the share of its steps without errors")
     parser.add_argument("--after", type=Path, help="go on from this folder, whose tower has learnt")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()

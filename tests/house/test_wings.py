@@ -134,9 +134,7 @@ MISSING = {
 @pytest.mark.parametrize("wing", MISSING)
 def test_without_one_the_core_is_imported_trains_and_evaluates(wing, tmp_path, toy):
     path = without(tmp_path / "core", wing)
-    pairs = [
-        {"prompt": f"{n} the cat?", "chosen": "sat on a mat.", "rejected": "saw dogs."} for n in range(8)
-    ]
+    pairs = [{"prompt": f"{n} the cat?", "chosen": "sat on it.", "rejected": "saw dogs."} for n in range(8)]
     rows = write_rows(tmp_path / "pairs.jsonl", pairs)
     modules = [
         ".".join(source.path.with_suffix("").parts).removesuffix(".__init__")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 from plaudit.cli.parser import Subparsers, add_row_options, integer, refuse_missing_models, row_options
 from plaudit.data.files import file_ending
 from plaudit.data.read import read_records
-from plaudit.data.records import Text, answer_to, pictures, plain_text, text_to_json
+from plaudit.data.records import Message, Part, Text, answer_to, pictures, plain_text, text_to_json
 from plaudit.data.write import check_output_path
 from plaudit.errors import UserError, located
 from plaudit.files import hub
@@ -217,6 +217,7 @@ def add_parser(subparsers: Subparsers) -> None:
     sample = subparsers.add_parser("sample", help=text, description=f"{text}, side by side".capitalize())
     add = sample.add_argument
     add("--prompt", action="append", default=[], metavar="TEXT", help="what is asked; may be repeated")
+    add("--picture", type=Path, nargs="+", default=[], metavar="FILE", help="shown before each --prompt")
     add("--data", type=Path, metavar="FILE", help="rows of any kind: their prompts are asked, each once")
     add_row_options(sample.add_argument)
     add("--n", type=int, metavar="N", help="answers to each prompt (default: 3; 1 at temperature 0)")
@@ -280,7 +281,9 @@ def _answers_per_prompt(args: argparse.Namespace) -> int:
 
 
 def _prompts(args: argparse.Namespace) -> dict[Text, str]:
-    prompts: dict[Text, str] = {prompt: "--prompt" for prompt in args.prompt}
+    if args.picture and not args.prompt:
+        raise UserError("--picture is shown before a --prompt: give one")
+    prompts: dict[Text, str] = {_with_pictures(prompt, args.picture): "--prompt" for prompt in args.prompt}
     if args.data is not None:
         reading = read_records(args.data, format=args.format, options=row_options(args))
         for problem in reading.problems:
@@ -290,6 +293,13 @@ def _prompts(args: argparse.Namespace) -> dict[Text, str]:
     if not prompts:
         raise UserError("nothing is asked; give --prompt TEXT, or --data FILE with rows that have prompts")
     return prompts
+
+
+def _with_pictures(prompt: str, paths: Sequence[Path]) -> Text:
+    if not paths:
+        return prompt
+    parts = [Part(kind="image", source=str(path.absolute())) for path in paths]
+    return (Message(role="user", content=(*parts, Part(kind="text", text=prompt))),)
 
 
 def _check_prompts(prompts: Mapping[Text, str], samplers: Mapping[str, LocalSampler]) -> None:

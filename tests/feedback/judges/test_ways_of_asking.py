@@ -196,9 +196,7 @@ def test_a_judge_that_is_given_the_true_answer_says_which_one_is_right(tmp_path)
 
 def test_grades_are_the_numbers_that_are_written_behind_reasons_and_reasons_are_joined(tmp_path):
     rubric = tmp_path / "rubric.yaml"
-    rubric.write_text(
-        "- {name: truth, description: so., weight: 3}\n- {name: brevity, description: short.}\n"
-    )
+    rubric.write_text("- {name: truth, description: so., weight: 3}\n- {name: brevity, description: few.}\n")
 
     def reply(body: dict[str, Any], _: int) -> tuple[int, bytes]:
         assert "logprobs" not in body

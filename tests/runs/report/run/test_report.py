@@ -187,15 +187,10 @@ def test_a_prompt_that_is_asked_twice_is_compared_with_itself_in_order(tmp_path)
     sink = JsonlSink(run)
     sink.open(RunStart(name="run", steps=2))
     for step, (one, other) in enumerate([("\n", "b"), ("c", "")], start=1):
-        sink.sample(
-            step, [Sample(prompt="Go on.", completion=one), Sample(prompt="Go on.", completion=other)]
-        )
+        sink.sample(step, [Sample(prompt="Go.", completion=one), Sample(prompt="Go.", completion=other)])
     sink.close(None)
     said = read_page(write_report(run)).sections["What the model said"]
-    assert (
-        said
-        == "Prompt 1Go on.At step 1(only white space)At step 2cPrompt 2Go on.At step 1bAt step 2(nothing)"
-    )
+    assert said == "Prompt 1Go.At step 1(only white space)At step 2cPrompt 2Go.At step 1bAt step 2(nothing)"
 
 
 def test_what_there_is_too_much_of_is_counted_rather_than_shown(tmp_path):
