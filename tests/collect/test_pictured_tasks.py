@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from PIL import Image, ImageDraw
-from sqlalchemy import select
+from sqlalchemy import delete, select
 from starlette.testclient import TestClient
 
 from plaudit.collect import tables
@@ -19,7 +19,7 @@ from plaudit.collect.app.server import make_app, site_of
 from plaudit.collect.asking import People
 from plaudit.collect.intake import read_intake
 from plaudit.collect.people import issue_token
-from plaudit.collect.pictures import MOST_SIDE, parse_name, pictures_of, stored_bodies
+from plaudit.collect.pictures import MOST_SIDE, parse_name, picture_faults, pictures_of, stored_bodies
 from plaudit.collect.privacy import erase_person
 from plaudit.collect.progress import project_tasks
 from plaudit.collect.project import Project
@@ -102,6 +102,9 @@ def test_pictures_are_made_anew_and_known_by_their_pixels(asked, folder):
     images = [Image.open(BytesIO(row.content)) for row in rows]
     assert [image.format for image in images] == ["WEBP"] * 3
     assert not any({*image.info} & {"exif", "icc_profile", "xmp"} for image in images)
+    assert asked.store.read(picture_faults) == []
+    asked.store.write(lambda change: change.connection.execute(delete(tables.picture)))
+    assert {fault.split(" is ")[1] for fault in asked.store.read(picture_faults)} == {"missing"}
 
 
 @pytest.mark.parametrize(

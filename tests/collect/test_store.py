@@ -4,6 +4,7 @@ import multiprocessing
 import sqlite3
 from dataclasses import replace
 from datetime import timedelta
+from multiprocessing.synchronize import Event
 from pathlib import Path
 
 import pytest
@@ -231,9 +232,7 @@ def test_a_full_disk_is_said_and_loses_nothing(make_desk):
     assert desk.add(big).added == 10
 
 
-def _hold_lock(
-    path: str, held: multiprocessing.synchronize.Event, done: multiprocessing.synchronize.Event
-) -> None:
+def _hold_lock(path: str, held: Event, done: Event) -> None:
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("BEGIN EXCLUSIVE")
     held.set()

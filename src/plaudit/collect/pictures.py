@@ -4,6 +4,7 @@ A task names one as the rows of an export do, ``pictures/<hash>-<width>x<height>
 gets into a store, and nothing of a sender's file but what it shows.
 """
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,7 +18,7 @@ from plaudit.collect.kinds.kind import text_of
 from plaudit.collect.log import bound
 from plaudit.collect.refusals import FieldError, NotFoundError
 from plaudit.collect.store import LabelStore, Transaction
-from plaudit.collect.tables import picture as table
+from plaudit.collect.tables import picture as table, task
 from plaudit.data.fields import BadRowError, shorten
 from plaudit.data.records import Part, Record, Text, pictures, text_to_json
 from plaudit.errors import UserError
@@ -222,6 +223,16 @@ def refuse_missing(change: Transaction, project: str, bodies: Sequence[Mapping[s
     named = {name: field for body in bodies for name, field in pictures_of(body).items()}
     for name in named.keys() - _there(change.connection, project, named):
         raise FieldError(field=named[name], found=name, expected="a picture of this project's store")
+
+
+def picture_faults(look: Transaction) -> list[str]:
+    """Which pictures tasks name and the store has not."""
+    faults = list[str]()
+    for row in look.connection.execute(select(task.c.project, task.c.id, task.c.body)):
+        named = pictures_of(json.loads(row.body))
+        missing = named.keys() - _there(look.connection, row.project, named)
+        faults += [f"task {row.id} of {row.project}: {name} is missing" for name in sorted(missing)]
+    return faults
 
 
 def picture_content(moment: Transaction, project: str, name: str) -> bytes:

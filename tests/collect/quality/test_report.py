@@ -500,9 +500,7 @@ def test_everybody_stands_beside_the_judge_and_an_outlier_is_proposed(tmp_path, 
 
 
 def test_who_pastes_what_they_are_to_write_is_proposed(make_desk, tmp_path, capsys):
-    desk = make_desk(
-        tasks=[{"prompt": f"Greet me {number}."} for number in range(12)], ask="write", overlap=2
-    )
+    desk = make_desk(tasks=[{"prompt": f"Greet {number}."} for number in range(12)], ask="write", overlap=2)
     shares = {"a1": [0.9, 1.0] * 6, "a2": [0.0, 0.4] * 6}
     for person, own in zip(desk.people(2), shares.values(), strict=True):
         for number, pasted in enumerate(own):

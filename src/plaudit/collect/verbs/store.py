@@ -28,6 +28,7 @@ from plaudit.collect.export import (
 from plaudit.collect.intake import Intake, Known, known_items, read_intake
 from plaudit.collect.kinds.kind import text_of
 from plaudit.collect.log import FIRST_LINK, Event, by_seq, chain_faults
+from plaudit.collect.pictures import picture_faults
 from plaudit.collect.project import Project, guidelines_version, read_project
 from plaudit.collect.store import LabelStore, copy_store, open_store
 from plaudit.config import did_you_mean
@@ -277,7 +278,7 @@ def check_store(args: argparse.Namespace) -> None:
             _refuse_damaged(store.where, damaged)
             store.write(progress.rebuild_tables)
             print(f"{store.where}: all tables made anew from the log")
-        _refuse_damaged(store.where, store.read(progress.store_faults))
+        _refuse_damaged(store.where, store.read(progress.store_faults) or store.read(picture_faults))
         for note in store.read(progress.clock_notes)[-_MOST_NOTES:]:
             print(f"{store.where}: a clock was wrong: {note}")
         seq, link = store.position()
