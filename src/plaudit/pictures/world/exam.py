@@ -113,7 +113,7 @@ def _run_stage(settings: PictureExam, out: Path, stage: Stage, context: Pipeline
     write_text(out / ANSWERS_FILE, "".join(f"{json.dumps(line)}\n" for line in lines))
     at = context.folder
     command = command_line("plaudit run", at.config, out=at.path, only=stage.name)
-    return StageResult(sentences=tuple(starmap(_sentence, results.items())), command=command)
+    return StageResult(sentences=_sentences(results), command=command)
 
 
 def _estimate(values: Mapping[str, Any] | None) -> Estimate | None:
@@ -132,6 +132,12 @@ def _columns(measures: Mapping[str, Any]) -> dict[str, Estimate | None]:
         pope = measures["pope"].get(trap) or {}
         columns |= {f"there or not, {trap}": pope.get("accuracy"), f"says yes, {trap}": pope.get("yes_share")}
     return {name: _estimate(value) for name, value in columns.items() if value is not None}
+
+
+def _sentences(results: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:
+    """What is said of each policy, of the best one first."""
+    best_first = sorted(results.items(), key=lambda item: -item[1]["score"]["value"])
+    return tuple(starmap(_sentence, best_first))
 
 
 def _sentence(name: str, measures: Mapping[str, Any]) -> str:
@@ -163,7 +169,7 @@ def _read(folder: Path) -> StageFindings:
         columns=[short_name(name) for name in by_policy],
         rows=[(head, [cells(columns)[n] for columns in by_policy.values()]) for n, head in enumerate(heads)],
     )
-    sentences = tuple(f"{_sentence(name, measures)}." for name, measures in results.items())
+    sentences = tuple(f"{sentence}." for sentence in _sentences(results))
     return StageFindings(sentences=sentences, tables=(table,), samples=tuple(_samples(folder)))
 
 
