@@ -35,7 +35,13 @@ from plaudit.tokens.encode import encode_record, make_encoder
 
 PAIRS, AT_ONCE = 400, 32
 POLICIES = ("sft", "dpo", "blind", "mdpo", "grpo", "grpo-implicit")
-FIGURES = ("worth", "descriptions that invent", "named things that are not there", "`missing` right")
+FIGURES = (
+    "worth",
+    "wins against SFT",
+    "descriptions that invent",
+    "named things that are not there",
+    "`missing` right",
+)
 
 
 def pairs_of(path: Path) -> list[Comparison]:
@@ -83,8 +89,8 @@ def examined(run: Path, folders: Mapping[str, Path], seed: int) -> dict[str, Any
         drawn, answers = take_exam(exam, run / "exam")
         found = {}
         for name, mine in zip(folders, answers.values(), strict=True):
-            all_of_it = measure(drawn, mine)
-            figures = (all_of_it.score, all_of_it.chair_s, all_of_it.chair_i, all_of_it.right["missing"])
+            whole = measure(drawn, mine, against=() if name == "sft" else answers[exam.policies[0]])
+            figures = (whole.score, whole.wins, whole.chair_s, whole.chair_i, whole.right["missing"])
             found[name] = [None if figure is None else figure.value for figure in figures]
         write_json(path, found)
     return json.loads(path.read_text("utf-8"))
@@ -133,8 +139,9 @@ def both(pairs: Sequence[Comparison]) -> Iterator[tuple[str, Sequence[Comparison
     yield from (("own", pairs), ("other", swapped(pairs)))
 
 
-def spread(values: Sequence[float]) -> str:
-    return f"{fmean(values):.2f} ({min(values):.2f}–{max(values):.2f})"
+def spread(values: Sequence[float | None]) -> str:
+    numbers = [value for value in values if value is not None]
+    return f"{fmean(numbers):.2f} ({min(numbers):.2f}–{max(numbers):.2f})" if numbers else ""
 
 
 def main() -> None:
@@ -149,7 +156,7 @@ def main() -> None:
     for seed in range(args.seeds):
         run = (args.out / str(seed)).absolute()
         assert plaudit(["run", "pictures", "--out", str(run), "--seed", str(seed)]) == 0
-        folders = {name: run / "stages" / name / "run" for name in POLICIES if name != "blind"}
+        folders = {name: run / "stages" / name / "run" for name in POLICIES}
         folders["blind"] = learn_blind(run, seed)
         exams.append(examined(run, folders, seed))
         accuracies.append(accuracy(run, folders, seed))

@@ -45,9 +45,7 @@ def add_model_options(
     model_help = f"a Hugging Face folder; repeat it to see models side by side{default_note}"
     add("--model", type=Path, action="append", required=default is None, metavar="DIR", help=model_help)
     add("--temperature", type=float, default=1.0, help="0 is the likeliest token every time (default: 1)")
-    add(
-        "--top-k", type=integer, default=0, help="draw from so many of the likeliest tokens (default: 0, all)"
-    )
+    add("--top-k", type=integer, default=0, help="draw from so many of the likeliest tokens (default: all)")
     add("--top-p", type=float, default=1.0, help="draw from the likeliest of this probability (default: 1)")
     min_p_help = "draw from tokens so likely beside the likeliest (default: 0)"
     add("--min-p", type=float, default=0.0, help=min_p_help)

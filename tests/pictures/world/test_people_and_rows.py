@@ -80,6 +80,7 @@ def test_pope_and_chair_are_those_worked_by_hand() -> None:
     assert (measures.chair_i.value, measures.chair_s.value) == (2 / 4, 1 / 2)
     assert measures.right["present"].value == 4 / 8
     assert measure([describe], [""]).chair_i is None
+    assert measure([there] * 2, ["Yes.", "No."], against=["No.", "No."]).wins.value == 3 / 4
 
 
 def test_a_row_carries_the_truth_of_its_picture(tmp_path: Path) -> None:

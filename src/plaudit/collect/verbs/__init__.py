@@ -100,9 +100,7 @@ def _of_store(verb: Parser, run_verb: str, *, of_project: bool = True) -> None:
 
 
 def _add_solo(verbs: Subparsers) -> None:
-    solo = verbs.add_parser(
-        _SOLO, help="label by yourself, in the browser: `plaudit collect FILE --out ROWS`"
-    )
+    solo = verbs.add_parser(_SOLO, help="label alone, in the browser: `plaudit collect FILE --out ROWS`")
     solo.set_defaults(run_verb="serving:label_solo")
     kinds = [kind.name for kind in KINDS.values() if kind.conversation is None]
     add = solo.add_argument
@@ -191,9 +189,7 @@ def _add_person_options(person: argparse.ArgumentParser) -> None:
     person.add_argument("name", metavar="NAME", help="a name, or what the log calls the person")
     do = person.add_mutually_exclusive_group()
     add = do.add_argument
-    add(
-        "--export", type=given_path, metavar="FILE.json", help="write everything that is stored of the person"
-    )
+    add("--export", type=given_path, metavar="FILE.json", help="write all that is stored of the person")
     add("--erase", action="store_true", help="delete name and words; clicks stay, under nobody's name")
     add("--end-sessions", action="store_true", help="sign the person out everywhere; tokens end too")
     add("--suspend", metavar="REASON", help="give no more work, and leave the labels out of exports")
@@ -225,9 +221,7 @@ def _add_trust_verbs(verbs: Subparsers) -> None:
     serve.add_argument(
         "--port", type=integer, default=8080, metavar="N", help="default: 8080; 0 takes a free one"
     )
-    serve.add_argument(
-        "--behind", metavar="https://…", help="the address of the proxy in front that encrypts"
-    )
+    serve.add_argument("--behind", metavar="https://…", help="address of the proxy in front that encrypts")
     _of_store(serve, "serving:serve_people", of_project=False)
     quality = verbs.add_parser("quality", help="say how far people agree, who reads, and what sways them")
     quality.add_argument("--agreement", action="store_true", help="only how far they agree: the quickest")
@@ -239,9 +233,7 @@ def _add_rows_verbs(verbs: Subparsers) -> None:
     export = verbs.add_parser("export", help="write labels as rows for training, with their snapshot")
     _add_export_options(export)
     _of_store(export, "store:export_labels")
-    snapshot = verbs.add_parser(
-        "snapshot", help="write all labels as a table; `quality --store` reads it too"
-    )
+    snapshot = verbs.add_parser("snapshot", help="write all labels as a table; `quality --store` reads it")
     snapshot.add_argument("--out", type=given_path, required=True, metavar="FILE", help=".parquet")
     _of_store(snapshot, "quality:keep_snapshot")
     route = verbs.add_parser(
@@ -283,9 +275,7 @@ def _add_export_options(export: argparse.ArgumentParser) -> None:
     add("--out", type=given_path, required=True, metavar="ROWS", help=".jsonl, .jsonl.gz or .parquet")
     add("--surplus", action="store_true", help="also labels that came too late to count")
     add("--items", action="store_true", help="also answers to gold, qualifying and repeated items")
-    add(
-        "--suspended", action="store_true", help="also labels of people who were suspended or did not qualify"
-    )
+    add("--suspended", action="store_true", help="also labels of people suspended or not qualified")
     add("--settled", action="store_true", help="only tasks that want no more labels")
     add(
         "--no-adjudicated",

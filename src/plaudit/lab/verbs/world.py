@@ -150,9 +150,7 @@ def add_parser(subparsers: Subparsers) -> None:
     _add_annotate_verb(verbs)
     gold = verbs.add_parser("gold", help="the true utility of an answer, part by part")
     gold.set_defaults(run=_print_gold)
-    gold.add_argument(
-        "prompt", metavar="PROMPT", help="one of the world's prompts; turns are parted by lines"
-    )
+    gold.add_argument("prompt", metavar="PROMPT", help="a prompt of the world; turns are parted by lines")
     gold.add_argument("answer", metavar="ANSWER", help="an answer to it")
     add_parsers(verbs)
 
@@ -255,9 +253,7 @@ def _add_annotate_verb(verbs: Subparsers) -> None:
     add("--seed", type=integer, default=0, help="of what they say (default: 0)")
     add("--names", default="", metavar="PREFIX", help="put before their names: a second pool of one kind")
     add("--most", type=positive_integer, metavar="N", help="labels that each gives at most (default: no end)")
-    add(
-        "--speed", type=float, default=0.0, help="times faster than people read (default: 0, without waiting)"
-    )
+    add("--speed", type=float, default=0.0, help="times faster than people read (default: 0, no waiting)")
     twice = "of answers that are sent twice (default: 0)"
     add("--twice", type=float, default=0.0, metavar="SHARE", help=twice)
     leaves = "of tasks that somebody leaves with, to come back later (default: 0)"

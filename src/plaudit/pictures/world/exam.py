@@ -48,7 +48,7 @@ EXAM_FILE, ANSWERS_FILE = "picture-exam.json", "answers.jsonl"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PictureExam:
     policies: tuple[str, ...]
-    """Who answers: folders of models."""
+    """Who answers: folders of models; of all others it is told how often they win against the first."""
     n: FromOne = 360
     """How many questions, each about a scene of its own."""
     questions: tuple[Kind, ...] = ()
@@ -100,7 +100,11 @@ def _run_stage(settings: PictureExam, out: Path, stage: Stage, context: Pipeline
     names = context.display_names(stage.inputs["policies"])
     prompts, answers = take_exam(settings, out)
     by_name = dict(zip(names, answers.values(), strict=True))
-    results = {name: asdict(measure(prompts, mine, seed=settings.seed)) for name, mine in by_name.items()}
+    [first, *_] = by_name.values()
+    results = {
+        name: asdict(measure(prompts, mine, against=() if mine is first else first, seed=settings.seed))
+        for name, mine in by_name.items()
+    }
     write_json(out / EXAM_FILE, results)
     lines = [
         {
@@ -124,6 +128,7 @@ def _columns(measures: Mapping[str, Any]) -> dict[str, Estimate | None]:
     """The figures that a page shows, by what stands above them."""
     columns = {
         "worth": measures["score"],
+        "better than the first's answers": measures["wins"],
         "descriptions that invent": measures["chair_s"],
         "named things that are not there": measures["chair_i"],
         **{f"right: {kind}": value for kind, value in measures["right"].items()},

@@ -74,11 +74,17 @@ class Measures:
     """The share of descriptions that name anything that is not there."""
     pope: Mapping[str, Pope]
     """By how absent things were chosen; each with all questions about things that are there."""
+    wins: Estimate | None = None
+    """How often an answer is worth more than somebody else's, ties half."""
 
 
-def measure(questions: Sequence[Question], answers: Sequence[str], *, seed: int = 0) -> Measures:
-    """Measure one answer to each question."""
+def measure(
+    questions: Sequence[Question], answers: Sequence[str], *, against: Sequence[str] = (), seed: int = 0
+) -> Measures:
+    """Measure one answer to each question; ``against`` are somebody else's."""
     golds = [judge_answer(*pair) for pair in zip(questions, answers, strict=True)]
+    others = [judge_answer(*pair).score for pair in zip(questions, against, strict=True)] if against else []
+    gaps = [gold.score - other for gold, other in zip(golds, others, strict=bool(against))]
     aims: dict[str, list[float]] = {}
     for question, gold in zip(questions, golds, strict=True):
         aims.setdefault(question.kind, []).append(gold.aim)
@@ -91,6 +97,7 @@ def measure(questions: Sequence[Question], answers: Sequence[str], *, seed: int 
         chair_i=_ratio([g.invented / max(1, g.mentioned) for g in described], named, resampling),
         chair_s=_share([float(gold.invented > 0) for gold in described]) if described else None,
         pope=_pope(questions, answers, resampling),
+        wins=_share([(gap > 0) + 0.5 * (gap == 0) for gap in gaps]) if gaps else None,
     )
 
 

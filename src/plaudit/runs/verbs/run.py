@@ -87,9 +87,7 @@ def add_parser(subparsers: Subparsers) -> None:
     add("config", nargs="?", type=Path, metavar="CONFIG", help=config_help)
     add("--out", type=Path, metavar="DIR", help="where all of it lies (default: runs/ and the config's name)")
     add("--from", dest="begin", metavar="STAGE", help="run this stage and all below it again")
-    add(
-        "--only", nargs="+", default=[], metavar="STAGE", help="run these stages, on what is there above them"
-    )
+    add("--only", nargs="+", default=[], metavar="STAGE", help="run these, on what is there above them")
     add("--fresh", action="store_true", help="keep nothing: run every stage again")
     add("--set", action="append", default=[], metavar="STAGE.SETTING=VALUE", help="beats the config")
     add("--seed", type=integer, help="of every stage that names none (default: the config's)")
