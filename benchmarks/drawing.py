@@ -1,7 +1,7 @@
 """Whether preferences make a small model draw what captions say: the picture world, minutes on a CPU.
 
-    python -m benchmarks.drawing --out drawing            # begun again, it goes on
-    python -m benchmarks.drawing --out drawing --ddpo     # and DDPO by the scene's own reward
+    python -m benchmarks.drawing --out drawing                       # begun again, it goes on
+    python -m benchmarks.drawing --out drawing --ddpo --seeds 3      # and DDPO by the scene's own reward
 
 A new model learns from captioned pictures of one thing and is stopped early. It draws pictures of training
 captions, four of each; of two and two a crowd prefers the one that has more of the caption, with
@@ -14,11 +14,13 @@ import argparse
 import json
 import math
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
+from benchmarks.studies import Table, spread, table
 from examples.diffusion.config import (
     DdpoConfig,
     DiffusionConfig,
@@ -30,7 +32,7 @@ from examples.diffusion.config import (
     SftConfig,
 )
 from examples.diffusion.data import pixels_of, read_rows
-from examples.diffusion.evaluation import draw_all, evaluate, sample
+from examples.diffusion.evaluation import Worth, draw_all, evaluate, sample, short_name
 from examples.diffusion.facts import fidelity
 from examples.diffusion.run import train
 from plaudit.files.atomic import write_text
@@ -98,12 +100,13 @@ def save_grid(out: Path, models: list[Path], exam: DrawSettings) -> None:
     picture.resize((picture.width * 3, picture.height * 3), 0).save(out / "grid.png")
 
 
-def study(out: Path, *, ddpo: bool, device: str) -> None:
+def study(out: Path, *, ddpo: bool, device: str, seed: int) -> list[Worth]:
+    """One seed: all runs, and what their pictures are worth."""
     write_world(out)
     world, drawn, exam = out / "world" / "train.jsonl", out / "drawn", out / "world" / "test.jsonl"
-    how, sft = {"device": device, "batch_size": BATCH}, out / "sft" / "model"
+    how, sft = {"device": device, "batch_size": BATCH, "seed": seed}, out / "sft" / "model"
     train(SftConfig(data=world, out=out / "sft", steps=SFT_STEPS, learning_rate=3e-3, new=NEW, **how))
-    draws = {"each": 4, "draw_steps": 16, "guidance": GUIDANCE, "device": device}
+    draws = {"each": 4, "draw_steps": 16, "guidance": GUIDANCE, "device": device, "seed": seed}
     if not (drawn / "rows.jsonl").exists():
         sample(sft, DrawSettings(data=world, out=drawn, n=350, **draws))
     pairs = out / "pairs.jsonl"
@@ -120,7 +123,8 @@ def study(out: Path, *, ddpo: bool, device: str) -> None:
         "kto-50": KtoConfig(out=out / "kto-50", beta=50.0, **slow, **common),
     }
     if ddpo:
-        rounds = {"batch_size": 16, "group_size": 8, "guidance": GUIDANCE, "clip": 5e-3, "device": device}
+        rounds = {"batch_size": 16, "group_size": 8, "guidance": GUIDANCE, "clip": 5e-3}
+        rounds |= {"device": device, "seed": seed}
         rates = {"steps": 40, "learning_rate": 3e-4}
         runs["ddpo"] = DdpoConfig(data=world, model=sft, out=out / "ddpo", **rates, **rounds)
     for config in runs.values():
@@ -129,9 +133,25 @@ def study(out: Path, *, ddpo: bool, device: str) -> None:
     rewards = ("scene", str(out / "judge" / "model"))
     exam_how = DrawSettings(data=exam, out=out / "eval", n=200, rewards=rewards, **draws)
     models = [sft, *(out / name / "model" for name in runs)]
-    for worth in evaluate(models, exam_how):
-        print(worth.line(), flush=True)
+    worths = evaluate(models, exam_how)
+    print(*(worth.line() for worth in worths), sep="\n", flush=True)
     save_grid(out, models, replace(exam_how, n=GRID_CAPTIONS, each=1))
+    return worths
+
+
+def rows_over_seeds(seeds: Sequence[Sequence[Worth]]) -> Table:
+    """Means over the seeds, with the lowest and the highest; of the rewards the scene is the first."""
+    yield "", "fidelity", "more than SFT's", "preferred by the scene", "by the learnt judge", "diversity"
+    for worths in zip(*seeds, strict=True):
+        of_first = [[*worth.more_than_first.values()] for worth in worths]
+        preferred = [[*worth.against_first.values()] for worth in worths]
+        figures = (
+            [worth.rewards["scene"].value for worth in worths],
+            [gains[0].value for gains in of_first if gains],
+            *([shares[place].value for shares in preferred if shares] for place in (0, 1)),
+            [worth.diversity.value for worth in worths if worth.diversity],
+        )
+        yield short_name(worths[0].model), *map(spread, figures)
 
 
 if __name__ == "__main__":
@@ -141,6 +161,9 @@ if __name__ == "__main__":
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--ddpo", action="store_true", help="DDPO as well")
     parser.add_argument("--device", default="cpu", help="default: cpu")
+    parser.add_argument("--seeds", type=int, default=1)
     words = parser.parse_args()
     torch.set_num_threads(1)
-    study(words.out, ddpo=words.ddpo, device=words.device)
+    how = {"ddpo": words.ddpo, "device": words.device}
+    results = [study(words.out / str(seed), seed=seed, **how) for seed in range(words.seeds)]
+    print(f"\nmean of {words.seeds} seeds (lowest–highest)\n\n{table(rows_over_seeds(results))}")

@@ -13,13 +13,12 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import torch
 import yaml
 
-from benchmarks.studies import table
+from benchmarks.studies import spread, table
 from plaudit.cli.main import main as plaudit
 from plaudit.data.read import read_records
 from plaudit.data.records import Comparison, Message, Part, parts_of
@@ -137,11 +136,6 @@ def accuracy(run: Path, folders: Mapping[str, Path], seed: int) -> dict[str, Any
 
 def both(pairs: Sequence[Comparison]) -> Iterator[tuple[str, Sequence[Comparison]]]:
     yield from (("own", pairs), ("other", swapped(pairs)))
-
-
-def spread(values: Sequence[float | None]) -> str:
-    numbers = [value for value in values if value is not None]
-    return f"{fmean(numbers):.2f} ({min(numbers):.2f}–{max(numbers):.2f})" if numbers else ""
 
 
 def main() -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 
 from benchmarks.lab import Lab
 
@@ -41,3 +42,9 @@ def table(rows: Table) -> str:
     """Markdown."""
     head, *body = ["| " + " | ".join(row) + " |" for row in rows]
     return "\n".join([head, "|" + "---|" * (head.count(" | ") + 1), *body]) + "\n"
+
+
+def spread(values: Sequence[float | None]) -> str:
+    """The mean of several seeds with the lowest and the highest; nothing where none has a value."""
+    numbers = [value for value in values if value is not None]
+    return f"{fmean(numbers):.3f} ({min(numbers):.3f} to {max(numbers):.3f})" if numbers else ""

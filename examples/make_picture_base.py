@@ -293,7 +293,9 @@ def main() -> None:
     parser.add_argument("--pictures", type=int, default=12_000)
     parser.add_argument("--epochs", type=int, default=2, help="of the tower")
     parser.add_argument("--steps", type=int, default=7000, help="of the language model, 64 answers each")
-    parser.add_argument("--rate", type=float, default=1.5e-3, help="the language model's highest learning rate")
+    parser.add_argument(
+        "--rate", type=float, default=1.5e-3, help="the language model's highest learning rate"
+    )
     parser.add_argument("--right", type=float, default=1.0, help="the share of its steps without errors")
     parser.add_argument("--after", type=Path, help="go on from this folder, whose tower has learnt")
     parser.add_argument("--seed", type=int, default=0)

@@ -167,7 +167,7 @@ class DrawSettings:
     at_once: FromOne = 64
     """Pictures that go through the model at once."""
     rewards: tuple[str, ...] = ("scene",)
-    """What eval scores pictures by: scene, the folder of a preference model, file.py:name."""
+    """What scores pictures, in sample the first alone: scene, a preference model's folder, file.py:name."""
     device: str = "auto"
     """cpu, cuda, cuda:1 …; auto takes a GPU when there is one."""
     seed: int = 0

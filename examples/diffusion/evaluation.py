@@ -62,6 +62,8 @@ class Worth:
     """The mean of each reward; of scene, the share of a caption's facts that hold."""
     against_first: Mapping[str, Estimate]
     """How often each reward prefers its picture to the first model's of the same caption and noise."""
+    more_than_first: Mapping[str, Estimate]
+    """How much more each reward is for it, on average."""
     diversity: Estimate | None
     """The mean distance of two pictures of one caption, a share of the largest; None for one of each."""
 
@@ -70,6 +72,8 @@ class Worth:
         parts = [f"{short_name(word)} {value.text('.3f')}" for word, value in self.rewards.items()]
         wins = ((short_name(word), value.text()) for word, value in self.against_first.items())
         parts += [f"preferred by {word} {share}" for word, share in wins]
+        gains = self.more_than_first.items()
+        parts += [f"more by {short_name(word)} {gain.text('+.3f')}" for word, gain in gains]
         parts += [] if self.diversity is None else [f"diversity {self.diversity.text('.3f')}"]
         return f"{short_name(self.model)}: {', '.join(parts)}"
 
@@ -98,16 +102,30 @@ def draw_all(model: Path, settings: DrawSettings) -> tuple[list[str], UInt8[Tens
 
 
 def sample(model: Path, settings: DrawSettings) -> Path:
-    """Draw, and write pictures with rows of captions and paths, which sft and others read."""
+    """Draw, and write pictures with rows of captions and paths, which sft and others read.
+
+    Of several pictures of a caption the best and the worst by the first reward become a row of pairs.jsonl.
+    """
     captions, pictures = draw_all(model, settings)
     atomic.make_folder(settings.out / "pictures")
-    lines = list[str]()
-    for number, (caption, picture) in enumerate(zip(captions, pictures, strict=True)):
-        name = f"pictures/{number:05d}.png"
+    names = [f"pictures/{number:05d}.png" for number in range(len(captions))]
+    for name, picture in zip(names, pictures, strict=True):
         (settings.out / name).write_bytes(_png(picture))
-        lines.append(exact_json.dumps({"prompt": caption, "picture": name}) + "\n")
-    atomic.write_text(settings.out / "rows.jsonl", "".join(lines))
+    rows = [{"prompt": text, "picture": name} for text, name in zip(captions, names, strict=True)]
+    _write_rows(settings.out / "rows.jsonl", rows)
+    if settings.each > 1:
+        scores = list(reward_of(settings.rewards[0], device_of(settings.device))(captions, pictures))
+        pairs = list[dict[str, Any]]()
+        for at in range(0, len(captions), settings.each):
+            low, *_, high = sorted(range(at, at + settings.each), key=scores.__getitem__)
+            if scores[high] > scores[low]:
+                pairs.append({"prompt": captions[at], "chosen": names[high], "rejected": names[low]})
+        _write_rows(settings.out / "pairs.jsonl", pairs)
     return settings.out / "rows.jsonl"
+
+
+def _write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    atomic.write_text(path, "".join(f"{exact_json.dumps(row)}\n" for row in rows))
 
 
 def evaluate(models: Sequence[Path], settings: DrawSettings) -> list[Worth]:
@@ -122,9 +140,8 @@ def evaluate(models: Sequence[Path], settings: DrawSettings) -> list[Worth]:
     for name, values in scores.items():
         prompt_N = np.arange(len(pictures[name][0])) // settings.each
         how: Any = {"prompt_B": prompt_N, "resampling": Resampling()}
-        wins = {
-            w: (x > first[w]) + 0.5 * (x == first[w]) for w, x in values.items() if name != str(models[0])
-        }
+        gaps = {w: x - first[w] for w, x in values.items() if name != str(models[0])}
+        wins = {w: (gap > 0) + 0.5 * (gap == 0) for w, gap in gaps.items()}
         groups = pictures[name][1].flatten(1).float().div(255).split(settings.each)
         gap_N = np.array([torch.pdist(x).mean().item() / x.shape[1] ** 0.5 for x in groups])
         worths.append(
@@ -132,6 +149,7 @@ def evaluate(models: Sequence[Path], settings: DrawSettings) -> list[Worth]:
                 model=name,
                 rewards={w: bootstrap_mean(x, share=w == SCENE, **how) for w, x in values.items()},
                 against_first={w: bootstrap_mean(x, **how) for w, x in wins.items()},
+                more_than_first={w: bootstrap_mean(x, share=False, **how) for w, x in gaps.items()},
                 diversity=bootstrap_mean(gap_N, np.arange(len(gap_N)), Resampling(), share=False)
                 if settings.each > 1
                 else None,
@@ -157,7 +175,7 @@ def _page(worths: Sequence[Worth], drawings: Mapping[str, Any], settings: DrawSe
         text = html.escape(captions[number])
         urls = [data_url(_png(pictures[number], 4)) for _, pictures in drawings.values()]
         cells = [
-            f'<td><img src="{url.replace("/;", "/png;", 1)}" alt="Drawn by {name} for: {text}"></td>'
+            f'<td><img src="{url}" alt="Drawn by {name} for: {text}"></td>'
             for name, url in zip(names, urls, strict=True)
         ]
         rows.append(f'<tr><th scope="row">{text}</th>{"".join(cells)}</tr>')

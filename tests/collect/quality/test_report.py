@@ -381,10 +381,8 @@ def test_a_vote_counts_by_who_gave_it():
     from plaudit.collect.quality.gathering import soft_rows
 
     alone, _, _ = soft_rows(rows, Project(name="p"))
-    with_spam, _, _ = soft_rows([*rows, *spam], Project(name="p"))
-    chances = [
-        [row.probability for row in side if isinstance(row, Comparison)] for side in (alone, with_spam)
-    ]
+    spammed, _, _ = soft_rows([*rows, *spam], Project(name="p"))
+    chances = [[row.probability for row in side if isinstance(row, Comparison)] for side in (alone, spammed)]
     assert np.mean(np.abs(np.subtract(*chances))) < 0.05
 
 

@@ -42,9 +42,7 @@ def write_squares(folder: Path, name: str, *rows: Any) -> Path:
     for picture, colour in ((RED, (220, 0, 0)), (BLUE, (0, 0, 220)), ("again.png", (220, 0, 0))):
         Image.new("RGB", (10, 8), colour).save(folder / picture)
     (folder / "cut.png").write_bytes((folder / RED).read_bytes()[:40])
-    (folder / "red.py").write_text(
-        "red = lambda _, pictures: [float(p[0].float().mean()) for p in pictures]\n"
-    )
+    (folder / "red.py").write_text("red = lambda _, every: [float(p[0].float().mean()) for p in every]\n")
     path = folder / f"{name}.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
@@ -56,7 +54,7 @@ def draw(verb: str, out: Path, rows: Path, *more: Any) -> int:
 
 
 def metrics(out: Path) -> list[dict[str, Any]]:
-    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    lines = map(json.loads, (out / "metrics.jsonl").read_text().splitlines())
     return [{name: value for name, value in line.items() if name != "timing"} for line in lines]
 
 
@@ -108,8 +106,9 @@ def words_of(verb: str, folder: Path) -> tuple[Path, list[Any]]:
     (rows, more), reward = METHODS[verb], f"{folder / 'red.py'}:red"
     more = more if more is DRAWS else [*more, "--steps", 4, "--save-every", 1, "--learning-rate", 1e-3]
     more = more if verb in ("sft", "reward") else [*more, "--model", folder / "sft" / "model"]
-    rewards = {"ddpo": ["--reward", reward], "eval": [f"{folder / 'sft' / 'model'}/", "--rewards", reward]}
-    return folder / f"{rows}.jsonl", [*more, *rewards.get(verb, [])]
+    other = [f"{folder / 'sft' / 'model'}/"] if verb == "eval" else []
+    rewards = {"ddpo": "--reward", "sample": "--rewards", "eval": "--rewards"}
+    return folder / f"{rows}.jsonl", [*more, *other, *([rewards[verb], reward] if verb in rewards else [])]
 
 
 @pytest.mark.parametrize("verb", METHODS)
@@ -119,6 +118,9 @@ def test_each_verb_leaves_what_it_is_for(folder: Path, verb: str, tmp_path: Path
     if verb == "sample":
         read, _ = data.read_rows(tmp_path / "rows.jsonl", "pictures", threshold=0)
         assert [row.caption for row in read] == ["all red", "all red", "all blue", "all blue"]
+        pairs, _ = data.read_rows(tmp_path / "pairs.jsonl", "pairs", threshold=0)
+        reds = [[data.pixels_of(at, 8)[0].float().mean() for at in pair.pictures] for pair in pairs]
+        assert [best > worst for best, worst in reds] == [True, True]
     elif verb == "eval":
         [worth] = json.loads((tmp_path / "eval.json").read_text())
         assert [value["n"] for value in worth["rewards"].values()] == [4]
