@@ -80,11 +80,12 @@ def learn_blind(run: Path, seed: int) -> Path:
     return out
 
 
-def examined(run: Path, folders: Mapping[str, Path], seed: int) -> dict[str, Any]:
+def examined(run: Path, folders: Mapping[str, Path], seed: int, device: str) -> dict[str, Any]:
     """The figures of the exam of each policy, the blind one among them."""
     path = run / "examined.json"
     if not path.exists():
-        exam = PictureExam(policies=tuple(str(at / "model") for at in folders.values()), n=480, seed=seed)
+        policies = tuple(str(at / "model") for at in folders.values())
+        exam = PictureExam(policies=policies, n=480, seed=seed, device=device)
         drawn, answers = take_exam(exam, run / "exam")
         found = {}
         for name, mine in zip(folders, answers.values(), strict=True):
@@ -96,21 +97,21 @@ def examined(run: Path, folders: Mapping[str, Path], seed: int) -> dict[str, Any
 
 
 @torch.no_grad()
-def gaps(folder: Path, pairs: Sequence[Comparison]) -> torch.Tensor:
+def gaps(folder: Path, pairs: Sequence[Comparison], device: str) -> torch.Tensor:
     """How much likelier a policy has each preferred answer than the other one."""
     encoder = make_encoder(folder)
     policy = Policy(
-        load_model(folder, dtype=torch.float32, device=torch.device("cpu")).eval(), layout="right"
+        load_model(folder, dtype=torch.float32, device=torch.device(device)).eval(), layout="right"
     )
     found = list[torch.Tensor]()
     for at in range(0, len(pairs), AT_ONCE):
-        batch = batch_of([encode_record(pair, encoder) for pair in pairs[at : at + AT_ONCE]])
+        batch = batch_of([encode_record(pair, encoder) for pair in pairs[at : at + AT_ONCE]]).to(device)
         chosen, rejected = policy.score(batch).logp_NT.sum(1).view(-1, 2).unbind(1)
         found.append(chosen - rejected)
     return torch.cat(found)
 
 
-def accuracy(run: Path, folders: Mapping[str, Path], seed: int) -> dict[str, Any]:
+def accuracy(run: Path, folders: Mapping[str, Path], seed: int, device: str) -> dict[str, Any]:
     """The share of unseen pairs that each policy's implicit reward tells as people did, by whose picture."""
     path = run / "accuracy.json"
     if not path.exists():
@@ -121,10 +122,10 @@ def accuracy(run: Path, folders: Mapping[str, Path], seed: int) -> dict[str, Any
         )
         write_rows(request, rows)
         pairs = pairs_of(rows)
-        reference = {name: gaps(folders["sft"] / "model", some) for name, some in both(pairs)}
+        reference = {name: gaps(folders["sft"] / "model", some, device) for name, some in both(pairs)}
         found = {
             policy: [
-                float((gaps(folder / "model", some) > reference[name]).float().mean())
+                float((gaps(folder / "model", some, device) > reference[name]).float().mean())
                 for name, some in both(pairs)
             ]
             for policy, folder in folders.items()
@@ -145,15 +146,17 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path, required=True, help="where runs and tables lie")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--device", default="cpu", help="default: cpu")
     args = parser.parse_args()
     exams, accuracies = [], []
     for seed in range(args.seeds):
         run = (args.out / str(seed)).absolute()
-        assert plaudit(["run", "pictures", "--out", str(run), "--seed", str(seed)]) == 0
+        words = ["run", "pictures", "--out", str(run), "--seed", str(seed), "--device", args.device]
+        assert plaudit(words) == 0
         folders = {name: run / "stages" / name / "run" for name in POLICIES}
         folders["blind"] = learn_blind(run, seed)
-        exams.append(examined(run, folders, seed))
-        accuracies.append(accuracy(run, folders, seed))
+        exams.append(examined(run, folders, seed, args.device))
+        accuracies.append(accuracy(run, folders, seed, args.device))
     first = [
         (name, *(spread([exam[name][n] for exam in exams]) for n in range(len(FIGURES)))) for name in POLICIES
     ]
