@@ -71,12 +71,12 @@ def source_figures(files: Sequence[Source]) -> Iterator[Figure]:
     """What can be counted without running anything."""
     house = [source for source in files if source.path.parts[0] == SRC]
     core = [source for source in house if source.path.parts[2] not in WINGS]
-    yield Figure(name="files of the core", value=len(core), target=270, bound=266)
-    yield Figure(name="lines of the core", value=line_count(core), target=62_000, bound=66_640)
-    yield Figure(name="files", value=len(house), target=470, bound=497)
+    yield Figure(name="files of the core", value=len(core), target=270, bound=263)
+    yield Figure(name="lines of the core", value=line_count(core), target=62_000, bound=66_560)
+    yield Figure(name="files", value=len(house), target=470, bound=495)
     yield Figure(name="lines", value=line_count(house), target=108_000, bound=116_300)
     docstrings = sum(docstring_lines(source.tree) for source in house)
-    yield Figure(name="lines of docstrings", value=docstrings, target=13_500, bound=13_800)
+    yield Figure(name="lines of docstrings", value=docstrings, target=13_500, bound=13_790)
     comments = sum(comment_lines(source.text) for source in house)
     code = sum(code_lines(source.text) for source in house)
     share = round(100 * comments / max(code, 1), 2)
@@ -328,10 +328,10 @@ def run_figures(root: Path) -> Iterator[Figure]:
         yield Figure(name="modules loaded by methods.supervised", value=modules, target=120, bound=136)
         lines, files = methods["dpo"].result()
         yield Figure(name="files run to DPO's gradient", value=files, target=55, bound=71)
-        yield Figure(name="lines of these files", value=lines, target=15_000, bound=22_650)
+        yield Figure(name="lines of these files", value=lines, target=15_000, bound=22_640)
         lines, files = methods["grpo"].result()
         yield Figure(name="files run to GRPO's gradient", value=files, target=70, bound=91)
-        yield Figure(name="lines of those files", value=lines, target=19_000, bound=28_640)
+        yield Figure(name="lines of those files", value=lines, target=19_000, bound=28_530)
 
 
 def main(root: Path) -> int:
