@@ -36,7 +36,7 @@ CHAPTER_ROLES = frozenset(
 """Names that every chapter has one file of: a reader who knows one chapter finds the same part of another."""
 SAME_NAME = 3
 """How many files may share a name that is no chapter's role."""
-VAGUE = {"found": 254, "own": 76, "shown": 87, "known": 78, "look": 53}
+VAGUE = {"found": 254, "own": 76, "shown": 87, "known": 78, "look": 52}
 """How often each vague name of the glossary may be bound: variables, parameters, functions and fields."""
 FAMILY = 3
 """From how many files of a folder on a common prefix makes them a family."""

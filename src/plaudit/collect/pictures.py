@@ -225,12 +225,12 @@ def refuse_missing(change: Transaction, project: str, bodies: Sequence[Mapping[s
         raise FieldError(field=named[name], found=name, expected="a picture of this project's store")
 
 
-def picture_faults(look: Transaction) -> list[str]:
+def picture_faults(moment: Transaction) -> list[str]:
     """Which pictures tasks name and the store has not."""
     faults = list[str]()
-    for row in look.connection.execute(select(task.c.project, task.c.id, task.c.body)):
+    for row in moment.connection.execute(select(task.c.project, task.c.id, task.c.body)):
         named = pictures_of(json.loads(row.body))
-        missing = named.keys() - _there(look.connection, row.project, named)
+        missing = named.keys() - _there(moment.connection, row.project, named)
         faults += [f"task {row.id} of {row.project}: {name} is missing" for name in sorted(missing)]
     return faults
 
