@@ -311,11 +311,8 @@ def test_a_function_is_given_words_also_of_conversations() -> None:
     turns = [{"role": "user", "content": "A duck?"}, {"role": "assistant", "content": "Yes."}]
     assert plaudit.score(reward, [*turns, {"role": "user", "content": "Why?"}], ["Because."]) == (1.0,)
     assert seen[:2] == ["A duck?\nYes.\nWhy?", "Because."]
-    assert [turn.role for turn in cast("tuple[plaudit.Message, ...]", seen[2])] == [
-        "user",
-        "assistant",
-        "user",
-    ]
+    roles = [turn.role for turn in cast("tuple[plaudit.Message, ...]", seen[2])]
+    assert roles == ["user", "assistant", "user"]
     with pytest.raises(UserError, match="answers is a list of texts"):
         plaudit.score(reward, "Hi", "Ho")
 

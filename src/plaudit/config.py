@@ -239,7 +239,6 @@ class Setting:
     value_type: Any
     default: Any
     doc: str
-    """Its docstring, on one line."""
     group: type | None = None
     """The nested dataclass, when the setting is a group."""
     hidden: bool = False

@@ -231,13 +231,8 @@ def test_a_judge_that_errs_is_doubted_and_then_corrected_by_people_or_its_card(c
         assert f"corrected by {found.labels} labels of people" in page
         write_rows("few.jsonl", some[:19])
         assert "fewer than 20 prompts" in refused(capsys, *words, "--people", "few.jsonl")
-        card = {
-            "judge": "good harm-1",
-            "matter": "harm",
-            "yes": measured(0.85, 60),
-            "no": measured(0.15, 200),
-        }
-        write_rows("cards.json", [[card]])
+        yes, no = measured(0.85, 60), measured(0.15, 200)
+        write_rows("cards.json", [[{"judge": "good harm-1", "matter": "harm", "yes": yes, "no": no}]])
         text = run(capsys, *words, "--card", "cards.json", "--out", "carded")
         by_card = report("carded").policies[0].corrected
         low, high = ends(by_card and by_card.corrected)

@@ -22,11 +22,7 @@ from plaudit.collect.app.texts import clean_markdown, differences, html_of
 from tests.collect.hostile import HOSTILE
 
 _PLURAL = re.compile(r"\.(zero|one|two|few|many|other)$")
-_FORMS = {
-    "en": {"one", "other"},
-    "de": {"one", "other"},
-    "ar": {"zero", "one", "two", "few", "many", "other"},
-}
+FORMS = {"en": {"one", "other"}, "de": {"one", "other"}, "ar": {"zero", "one", "two", "few", "many", "other"}}
 
 
 def visit(**more: Any) -> SimpleNamespace:
@@ -59,7 +55,7 @@ def test_every_language_has_the_same_words_with_the_same_places(language: str) -
     counted = {_PLURAL.sub("", key) for key in english if _PLURAL.search(key)}
     assert {key for key in other if not _PLURAL.search(key)} == plain
     assert {key for key in other if _PLURAL.search(key)} == {
-        f"{key}.{form}" for key in counted for form in _FORMS[language]
+        f"{key}.{form}" for key in counted for form in FORMS[language]
     }
     for key in plain:
         assert _places(other[key]) == _places(english[key]), key

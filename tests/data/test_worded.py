@@ -36,12 +36,8 @@ def _quoted(question):
 
 
 def test_the_question_of_a_conversation_is_one_turn_of_the_users_with_the_roles_named():
-    talk = (
-        *records.user_turn("Hi."),
-        *records.assistant_turn("Hello.\n\nWell?"),
-        *records.user_turn("2 + 2?"),
-    )
-    prompt = (records.Message(role="system", content="Be brief."), *talk)
+    talk = (*records.user_turn("Hi."), *records.assistant_turn("Hello.\n\nWell?"))
+    prompt = (records.Message(role="system", content="Be brief."), *talk, *records.user_turn("2 + 2?"))
     asked = pointwise_prompt(GOOD, JudgePromptFormat(), prompt, records.assistant_turn("4"))
     assert [turn.role for turn in asked] == ["user"]
     assert asked[0].content == (

@@ -10,18 +10,7 @@ from tests.engine.toy import Toy, make_toy
 from tests.engine.toy_command import finish, sft
 
 ROWS = 24
-ONE_BY_ONE = (
-    "--batch-size",
-    1,
-    "--steps",
-    2 * ROWS,
-    "--held-out",
-    0,
-    "--sample.rows",
-    0,
-    "--save-every",
-    1000,
-)
+SINGLE = ("--batch-size", 1, "--steps", 2 * ROWS, "--held-out", 0, "--sample.rows", 0, "--save-every", 1000)
 
 
 @pytest.fixture(scope="module")
@@ -45,9 +34,9 @@ def sizes(lines: list[dict[str, Any]]) -> list[tuple[int, int]]:
 
 
 def test_every_row_comes_once_an_epoch_in_an_order_that_the_seed_alone_decides(toy, gpt2, tmp_path):
-    first = sizes(run(toy, tmp_path / "first", *ONE_BY_ONE))
-    other_model = sizes(run(gpt2, tmp_path / "gpt2", *ONE_BY_ONE, "--learning-rate", 1e-5))
-    other_seed = sizes(run(toy, tmp_path / "seed", *ONE_BY_ONE, "--seed", 1))
+    first = sizes(run(toy, tmp_path / "first", *SINGLE))
+    other_model = sizes(run(gpt2, tmp_path / "gpt2", *SINGLE, "--learning-rate", 1e-5))
+    other_seed = sizes(run(toy, tmp_path / "seed", *SINGLE, "--seed", 1))
     assert first == other_model
     assert sorted(first[:ROWS]) == sorted(first[ROWS:]) == sorted(other_seed[:ROWS])
     assert len(set(first[:ROWS])) > ROWS / 2

@@ -86,12 +86,8 @@ def answers(step: int) -> list[Sample]:
     """What a model that learns would say: the more of the right answer, the later."""
     if step >= 75:
         return list(PAIR)
-    stammer = (
-        "I",
-        "I am not sure",
-        "I am not sure what you mean. I am not sure what you mean. I am not sure",
-    )
-    return [Sample(prompt=row.prompt, completion=stammer[step // 25], expected=row.expected) for row in PAIR]
+    weaker = ("I", "I am not sure", "I am not sure what you mean. I am not sure what you mean. I am not sure")
+    return [Sample(prompt=row.prompt, completion=weaker[step // 25], expected=row.expected) for row in PAIR]
 
 
 def report(step: int, run: ToyRun, chance: random.Random) -> StepReport:

@@ -224,17 +224,13 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(200, content, ETag=f'"{_blob(content)}"', X_Repo_Commit=commit)
             return
         self.here.large[digest] = content
-        headers = {
-            "X_Linked_Etag": f'"{digest}"',
-            "X_Linked_Size": str(len(content)),
-            "X_Repo_Commit": commit,
-        }
+        linked = {"X_Linked_Etag": f'"{digest}"', "X_Linked_Size": str(len(content)), "X_Repo_Commit": commit}
         self._send(
             302,
             b"",
             Location=f"{self.here.url.replace('127.0.0.1', 'localhost')}/lfs/{digest}",
             ETag=f'"{digest}"',
-            **headers,
+            **linked,
         )
 
     def large(self, body: bytes, query: Any, digest: str) -> None:

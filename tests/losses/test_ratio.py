@@ -143,10 +143,6 @@ def test_a_completion_is_dropped_when_it_is_bad_and_has_become_rare():
     shift_NT = torch.tensor([[-1.0, math.nan, -3.0]] * 4)
     mask_NT = torch.tensor([[True, False, True]] * 4)
     advantage_N = torch.tensor([1.0, 0.0, -1.0, -1.0])
-    assert trusted_completions(shift_NT, advantage_N, mask_NT, limit=1.9).tolist() == [
-        True,
-        True,
-        False,
-        False,
-    ]
+    trusted_N = trusted_completions(shift_NT, advantage_N, mask_NT, limit=1.9)
+    assert trusted_N.tolist() == [True, True, False, False]
     assert trusted_completions(shift_NT, advantage_N, mask_NT, limit=2.0).tolist() == [True] * 4

@@ -44,11 +44,8 @@ Row = dict[str, Any]
 
 def rows_of(folder: Path, size: str, method: str, way: str) -> Iterator[Row]:
     """A row for each number of GPUs; a piece that they have in common is computed once."""
-    kind, name, numbers, groups = SHAPES[size]
-    facts = dict(zip(NAMES, numbers, strict=True)) | {
-        "num_key_value_heads": groups,
-        "torch_dtype": "bfloat16",
-    }
+    kind, name, sizes, groups = SHAPES[size]
+    facts = dict(zip(NAMES, sizes, strict=True)) | {"num_key_value_heads": groups, "torch_dtype": "bfloat16"}
     facts |= {"model_type": kind, "architectures": [name], "tie_word_embeddings": False}
     (folder / "config.json").write_text(json.dumps(facts))
     for file, answers in (("rows", {"completion": "a"}), ("pairs", {"chosen": "a", "rejected": "b"})):

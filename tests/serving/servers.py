@@ -1,15 +1,17 @@
 """Sampling servers in this process, honest ones and others."""
 
+import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
 from plaudit.serving.local_server import SamplingModel, http_server
-from plaudit.serving.weight_files import HeldWeights
+from plaudit.serving.weight_files import HeldWeights, checksum
 
 Tensors = dict[str, Tensor]
 Fault = Callable[[int, Tensors, Tensors], Tensors]
@@ -68,3 +70,32 @@ def saying(reply: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[str]:
     server.daemon_threads = True
     with server, running(server):
         yield f"http://127.0.0.1:{server.server_address[1]}"
+
+
+FAULTY = """
+from pathlib import Path
+
+calls = []
+
+def short(answer):
+    calls.append(answer)
+    if Path(__file__).with_name("faulty").exists() and len(calls) == 30:
+        raise ValueError("no more")
+    return -float(len(answer.split()))
+"""
+"""A reward that breaks at its thirtieth answer, while a file lies beside it."""
+
+
+def counting(folder: Path) -> tuple[SamplingModel, list[tuple[str, int]]]:
+    """A model to serve, and what it was asked so far, with the checksum of its weights then."""
+    asked: list[tuple[str, int]] = []
+    model = SamplingModel(folder, device="cpu", dtype="float32")
+    generate = model.routes["POST /inference/v1/generate"]
+
+    def counted(body: Mapping[str, Any]) -> Any:
+        if "prompt_logprobs" not in body["sampling_params"] and model.version[-5:] != "noise":
+            asked.append((json.dumps(body), checksum(next(model.policy.parameters()))))
+        return generate(body)
+
+    model.routes["POST /inference/v1/generate"] = counted
+    return model, asked

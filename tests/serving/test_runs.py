@@ -5,10 +5,8 @@ import random
 import re
 import threading
 from collections import Counter
-from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -19,11 +17,10 @@ from plaudit.rollouts.local import LocalSampler
 from plaudit.rollouts.sampler import GenerationRequest, SamplingSettings
 from plaudit.serving.local_server import SamplingModel, http_server
 from plaudit.serving.server import Question, Server
-from plaudit.serving.weight_files import checksum
 from tests.engine.distributed.launch import free_port
 from tests.engine.distributed.runs import Run, run_all
 from tests.methods.policy.commands import Place, command, go, make_place, well
-from tests.serving.servers import running, serving
+from tests.serving.servers import FAULTY, counting, running, serving
 
 WORDS = ("--rounds", 3, "--save-every", 1, "--group-size", 3)
 
@@ -159,19 +156,6 @@ def test_a_server_that_is_away_for_a_while_is_taken_back(place: Place):
     assert f"a server is back: http://127.0.0.1:{port}" in went.said
 
 
-FAULTY = """
-from pathlib import Path
-
-calls = []
-
-def short(answer):
-    calls.append(answer)
-    if Path(__file__).with_name("faulty").exists() and len(calls) == 30:
-        raise ValueError("no more")
-    return -float(len(answer.split()))
-"""
-
-
 @pytest.mark.parametrize("lag", [0, 1, 3])
 def test_what_was_answered_before_a_stop_is_not_asked_again(place: Place, lag: int):
     """A reward that breaks in the third round: its answers are there already when the run goes on.
@@ -181,16 +165,7 @@ def test_what_was_answered_before_a_stop_is_not_asked_again(place: Place, lag: i
     (place.folder / "breaking.py").write_text(FAULTY)
     (place.folder / "faulty").touch()
     out = f"stopped {lag}"
-    asked: list[tuple[str, int]] = []
-    model = SamplingModel(place.model, device="cpu", dtype="float32")
-    generate = model.routes["POST /inference/v1/generate"]
-
-    def counting(body: Mapping[str, Any]) -> dict[str, Any]:
-        if "prompt_logprobs" not in body["sampling_params"] and model.version[-5:] != "noise":
-            asked.append((json.dumps(body), checksum(next(model.policy.parameters()))))
-        return generate(body)
-
-    model.routes["POST /inference/v1/generate"] = counting
+    model, asked = counting(place.model)
     words = ("--group-size", 3, "--rounds", 4, "--save-every", 1, "--evaluate-every", 100)
     words = (*words, "--sample-every", 100, "--no-check", "--reward", f"{place.folder}/breaking.py:short")
     words = (*words, "--rollout.lag", lag)

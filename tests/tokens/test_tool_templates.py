@@ -212,10 +212,8 @@ def test_words_beside_a_call_are_trained_or_the_row_is_refused(encoders) -> None
 
 
 def test_two_calls_in_a_turn(encoders) -> None:
-    two = {
-        **called({"n": 1}),
-        "tool_calls": [*called({"n": 1})["tool_calls"], *called({"n": 2})["tool_calls"]],
-    }
+    calls = [*called({"n": 1})["tool_calls"], *called({"n": 2})["tool_calls"]]
+    two = {**called({"n": 1}), "tool_calls": calls}
     row = record_of([TALK[0], two, answered("1"), answered("2"), TALK[-1]])
     call, end = XML.removesuffix("<|im_end|>"), "<|im_end|>"
     expected = [call % '{"n": 1}' + "\n" + call % '{"n": 2}' + end, "Two euros." + end]

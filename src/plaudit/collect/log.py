@@ -137,7 +137,6 @@ _LAST = select(log.c.seq, log.c.link, log.c.at).order_by(log.c.seq.desc()).limit
 _AFTER = select(log).where(log.c.seq > bindparam("after")).order_by(log.c.seq).limit(_PAGE)
 _BY_KEY = select(log).where(bound(log, project="p", key="k"))
 _BY_SEQ = select(log).where(log.c.seq == bindparam("s"))
-_OF = select(log).where(bound(log, project="p", actor="n")).order_by(log.c.seq)
 _OF_KIND = select(log).where(bound(log, project="p", kind="k")).order_by(log.c.seq)
 _ABOUT = (
     select(log)
@@ -245,10 +244,6 @@ def by_seq(connection: Connection, seq: int) -> Event | None:
 def events(connection: Connection, after: int = 0) -> Iterator[Event]:
     for page in _pages(connection, after):
         yield from map(event_of_row, page)
-
-
-def events_of(connection: Connection, project: str, actor: str) -> list[Event]:
-    return [event_of_row(row) for row in connection.execute(_OF, {"p": project, "n": actor}).mappings()]
 
 
 def events_of_kind(connection: Connection, project: str, kind: str) -> Iterator[Event]:

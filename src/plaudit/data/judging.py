@@ -101,7 +101,6 @@ class Judging:
     version: str
     """How it was asked: the way and the wording."""
     sampling: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """How replies were drawn."""
 
     @property
     def actor(self) -> str:

@@ -194,7 +194,6 @@ class RowStream:
 
     row_format: RowFormat
     sentence: str
-    """What to say aloud about the layout."""
     rows: Iterator[ParsedRow]
     unread_text: str | None = None
     """What to say of a field with text or a label that nothing reads; `read_records` refuses it."""
@@ -206,7 +205,6 @@ class ReadResult:
     """Every record of every sound row: a tuple, or rows on disk."""
     format_name: str
     format_sentence: str
-    """What to say aloud about the layout."""
     rows: int
     counts: Mapping[str, int]
     problems: tuple[Problem, ...]

@@ -183,13 +183,11 @@ class Provenance:
     annotator: str | None = None
     """Who wrote or judged it, as a pseudonym."""
     group: str | None = None
-    """The group that the annotator belongs to."""
     category: str | None = None
     """The kind of question, or the subset of a benchmark."""
     reason: str | None = None
     """Why, in the annotator's own words."""
     seconds: float | None = None
-    """How long it took."""
     guidelines: str | None = None
     """The version of the guidelines, or of a judge's wording, that it was given under."""
     method: str | None = None
@@ -363,7 +361,6 @@ Record = Demonstration | Comparison | Ranking | Rating | Steps | Prompt
 """Any fact that a row can hold."""
 
 RECORD_TYPES: dict[str, type[Record]] = {kind.__name__.lower(): kind for kind in get_args(Record)}
-"""The name of each kind of record."""
 
 
 RECORD_CLASSES: dict[str, type[Any]] = {

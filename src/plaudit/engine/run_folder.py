@@ -426,9 +426,8 @@ def _advice_for_changes(folder: Path) -> str:
     if (folder / "summary.json").exists() and (folder / "model").is_dir():
         return (
             "This run is finished and takes no further steps: its learning rates were laid out over those "
-            "that it had. To train on from its result: start another run with "
-            f"`--model {folder / 'model'}` and `--out` elsewhere. To train anew with these settings: `--out` "
-            "elsewhere."
+            f"that it had. To train on from its result: start another run with `--model {folder / 'model'}` "
+            "and `--out` elsewhere. To train anew with these settings: `--out` elsewhere."
         )
     return "To go on: restore the values above, or start another run with `--out` elsewhere."
 

@@ -101,7 +101,6 @@ def _with_nan(values: Mapping[str, object]) -> dict[str, Number]:
 
 
 SLOW_STEP = "slow step: "
-"""How the note on a slow step begins."""
 SLOW_FACTOR = 5.0
 """A step that takes so many times what is expected of it is slow."""
 LEAST_DELAY = 1.0

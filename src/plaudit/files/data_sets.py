@@ -197,7 +197,6 @@ _THEIR_TAGS = {
     "system_tag": "system",
 }
 _KEYS_OF_TURNS = {"role_tag": ("from", "role", "speaker"), "content_tag": ("value", "content", "text")}
-"""What the keys of a turn may be called."""
 _ABOUT_DATA = ("dataset_infos.json", "dataset_info.json", "config.json")
 
 

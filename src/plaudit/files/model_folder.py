@@ -122,7 +122,6 @@ def vocabulary_size(config: Mapping[str, Any]) -> int | None:
 
 
 PROCESSOR_FILES = ("processor_config.json", "preprocessor_config.json", "video_preprocessor_config.json")
-"""What says how a model is shown pictures."""
 
 
 def sees_pictures(folder: Path) -> bool:

@@ -42,7 +42,6 @@ class RetryPolicy:
     pause: int | float = 0.5
     """Seconds before the second attempt; each further wait is twice as long."""
     answers_at_once: int = 64
-    """How many answers go into one request."""
     requests_at_once: int = 8
     token_from: str | None = None
     """The environment variable that holds a bearer token; None sends none."""

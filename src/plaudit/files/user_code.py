@@ -20,7 +20,6 @@ from typing import NoReturn
 from plaudit.errors import CommandEnd, UserError, located
 
 _end_process = os._exit
-"""Python's own."""
 _guarded = threading.local()
 """Of each thread: the process in which it runs guarded code; nothing where it does not."""
 

@@ -121,7 +121,6 @@ class AccuracyGap:
     """On training rows, each before the step that learnt from it."""
     trained_rows: int
     held_out: float
-    """On held-out rows at the last look."""
     held_out_rows: int
 
     @property

@@ -35,7 +35,7 @@ from plaudit.files import atomic, hub
 from plaudit.files.stored import LazyRows, RowWriter, UnstorableError, cache_folder, stored_rows
 from plaudit.methods.config import RunConfig
 from plaudit.tokens.encode import Encoder
-from plaudit.tokens.parallel import MANY_ROWS, MadeRows, RowProgress, Workshop, cores, placed_rows
+from plaudit.tokens.parallel import MANY_ROWS, Place, RowProgress, Workshop, cores, placed_rows
 from plaudit.tokens.preferences import ROW_CLASSES
 
 ON_DISK_BYTES = 256 * 2**20
@@ -91,19 +91,21 @@ class Shelf:
         if self.workshop and self.place is not None and sound and len(made) == 1:
             # What cannot be kept is read again the next time: no reason to end a run.
             with suppress(UnstorableError, OSError, UserError):
-                self._put_away(self.workshop.folder, self.place, rows, made[0])
+                self._put_away(self.workshop.folder, self.place, rows, *made[0])
         # What lies on disk stays readable when its files are gone: they are mapped.
         return rows if self.on_disk else replace(rows, examples=tuple(rows.examples))
 
-    def _put_away(self, folder: Path, place: Path, rows: CachedRows, made: MadeRows) -> None:
-        if not isinstance(rows.examples, LazyRows) or not rows.examples.is_part_of(made.rows):
+    def _put_away(
+        self, folder: Path, place: Path, rows: CachedRows, made: LazyRows[Any], places: Sequence[Place]
+    ) -> None:
+        if not isinstance(rows.examples, LazyRows) or not rows.examples.is_part_of(made):
             return
         if not self.on_disk:
             with RowWriter(folder / _RECORDS) as writer:
                 for record in rows.records:
                     writer.add(record)
         (folder / _NUMBERS).write_bytes(array("Q", rows.examples.numbers).tobytes())
-        about = {"places": [list(place) for place in made.places], "notes": list(rows.notes)}
+        about = {"places": [list(each) for each in places], "notes": list(rows.notes)}
         atomic.write_json(folder / _ABOUT, {**about, "digest": _digest(folder, about)})
         # Where another rank has come first this fails: there are two of the same, and one goes.
         folder.rename(place)

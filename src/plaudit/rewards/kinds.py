@@ -21,7 +21,6 @@ JUDGE_REWARD = "judge:"
 """What the word of a judge that scores answers begins with."""
 FEEDBACK = "feedback"
 FEEDBACK_JUDGES = ("openai", "model", "call", "jury", "spread")
-"""What the words of its judges begin with."""
 ADDRESSES = ("http", "https")
 COMBINED_WORDS = ("cascade", "blend", "gated")
 """What the words of rewards that are several begin with."""

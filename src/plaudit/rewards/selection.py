@@ -95,7 +95,6 @@ def pool_of(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
     place: int
-    """Which pair of the pool."""
     method: str
     propensity: float | None
     """With which chance it was drawn; None of what a score chose, which speaks for itself alone."""
@@ -271,4 +270,3 @@ METHODS: Mapping[str, Callable[[Pool, np.random.Generator], Order]] = {
     "thompson": _thompson,
     "certain": _certain,
 }
-"""The scores, by name."""

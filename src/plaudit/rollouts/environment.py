@@ -23,7 +23,6 @@ class EpisodePrompt:
     prompt: Text
     reference_answer: str | None = None
     metadata: Mapping[str, object] = field(default_factory=dict[str, object], hash=False)
-    """Whatever else its row carried."""
     origin: str = ""
 
     @property

@@ -43,7 +43,6 @@ COMPACTION_SHARE = 8
 MAX_BATCH_SIZE = {"cpu": 64, "cuda": 256}
 """The most completions that are generated side by side, by device type."""
 RECORDERS: dict[str, drawing.Recorder] = {"cuda": drawing.record_graph}
-"""How steps are recorded, by device type."""
 LOOK_EVERY = {"cpu": 1, "cuda": 8}
 """After how many tokens it is looked which completions have ended, by device type."""
 MAX_TOKENS_PER_CHARACTER = 4

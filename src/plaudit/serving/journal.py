@@ -6,6 +6,7 @@ order in which answers came, or on who asked. Each rank writes its own; all are 
 
 import json
 import os
+import shutil
 import struct
 from collections.abc import Sequence
 from hashlib import blake2b
@@ -119,6 +120,10 @@ class Journal:
             path.unlink(missing_ok=True)
         # Answers of weights that have moved on; a run that goes on from the checkpoint before wants them.
         self._obsolete, self._passed = self._passed, []
+
+    def remove(self) -> None:
+        self.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def close(self) -> None:
         if self._file is not None:

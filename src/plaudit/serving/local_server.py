@@ -112,9 +112,9 @@ class SamplingModel:
                 raise UserError(f"no adapter {adapter} here, but {self._adapter}")
             if "prompt_logprobs" in wanted:
                 return {"choices": [], "prompt_logprobs": self._logps_of(ids)}
-            temperature = wanted["temperature"]
-            stop = tuple(wanted.get("stop", ()))
-            settings = SamplingSettings(temperature=temperature, max_tokens=wanted["max_tokens"], stop=stop)
+            how = {name: wanted[name] for name in ("top_k", "top_p", "min_p") if name in wanted}
+            how |= {"temperature": wanted["temperature"], "stop": tuple(wanted.get("stop", ()))}
+            settings = SamplingSettings(**how, max_tokens=wanted["max_tokens"])
             requests = [
                 GenerationRequest(prompt=ids, sample=seed, max_new_tokens=settings.max_tokens)
                 for seed in range(wanted["seed"], wanted["seed"] + wanted["n"])

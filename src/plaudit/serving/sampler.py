@@ -42,7 +42,7 @@ from plaudit.tokens.encode import Encoder
 
 DrawnT = TypeVar("DrawnT")
 MEMORY = Path("/dev/shm")
-JOURNAL_FOLDER = "rounds"
+JOURNAL_FOLDER = "drawn"
 """The folder of a run folder with what servers have answered since the last checkpoints."""
 
 
@@ -105,6 +105,11 @@ class RemoteSampler:
         self._background.shutdown(wait=False, cancel_futures=True)
         if any(not future.done() for future in self._under_way):
             self.fleet.fail(UserError("the run has ended"))
+
+    def forget(self) -> None:
+        """Of what was drawn nothing is wanted again: it is kept elsewhere."""
+        if self.fleet.journal is not None:
+            self.fleet.journal.remove()
 
     def _lay_ready(self) -> Callable[[], None]:
         # Gather the weights on all ranks; what comes back sends them, and asks no model for anything.
@@ -189,11 +194,6 @@ class RemoteSampler:
         return list(self._draw(requests, settings))
 
     def _draw(self, requests: Sequence[GenerationRequest], settings: SamplingSettings) -> Iterator[Rollout]:
-        if not settings.is_unrestricted and not settings.greedy:
-            raise UserError(
-                "a server tells one log-prob of a token, and with top-k, top-p or min-p there are two: "
-                "leave these out, or draw by --sampler local"
-            )
         # Without chance all answers are one, and vLLM refuses to give it twice.
         numbered = list(enumerate(requests)) if settings.greedy else enumerate_runs(requests)
         groups = [list(group) for _, group in groupby(numbered, key=lambda pair: pair[0])]
@@ -224,6 +224,9 @@ class RemoteSampler:
             seed=int.from_bytes(digest.digest()) + first.sample,
             max_tokens=first.max_new_tokens,
             temperature=float(settings.temperature),
+            top_k=settings.top_k,
+            top_p=float(settings.top_p),
+            min_p=float(settings.min_p),
             stop_ids=tuple(self.encoder.stop_ids),
             stop=settings.stop,
         )

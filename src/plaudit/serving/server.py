@@ -46,6 +46,9 @@ class Question:
     temperature: float
     stop_ids: tuple[int, ...]
     stop: tuple[str, ...] = ()
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
 
     def body(self) -> dict[str, Any]:
         """As vLLM's token route takes it, with nothing left to the server's own defaults."""
@@ -54,9 +57,9 @@ class Question:
             "seed": self.seed,
             "max_tokens": self.max_tokens,
             "temperature": self.temperature,
-            "top_p": 1.0,
-            "top_k": 0,
-            "min_p": 0.0,
+            "top_p": self.top_p,
+            "top_k": self.top_k,
+            "min_p": self.min_p,
             "stop": [*self.stop],
             "stop_token_ids": [*self.stop_ids],
             # Only what the run ends answers at: a folder's generation settings may name other tokens.

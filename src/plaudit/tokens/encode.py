@@ -63,9 +63,8 @@ def truncate_prompt(example: Example, max_tokens: int, *, bos: int | None = None
         shown = [*example.prompt_extras, *(["tools"] if example.has_tools else [])]
         return RefusedRow(
             origin=example.origin,
-            reason=f"it has more than {max_tokens:,} tokens, and a prompt that shows "
-            f"{' and '.join(shown)} is never cut: the places of these could go with it; "
-            "allow longer rows, or shorten it",
+            reason=f"it has more than {max_tokens:,} tokens, and a prompt that shows {' and '.join(shown)} "
+            "is never cut: the places of these could go with it; allow longer rows, or shorten it",
         )
     if max_prompt_tokens < bos_count + 1:
         return RefusedRow(

@@ -22,7 +22,6 @@ from plaudit.files.stored import LazyRows, RowWriter, joined, stored_rows
 MANY_ROWS = 2000
 """From so many rows on, all cores work and what they made is kept."""
 BLOCK_ROWS = 128
-"""Rows that a worker takes at a time."""
 PATIENCE = 120.0
 """Seconds without a single row from any worker after which this process does the rest itself."""
 
@@ -91,7 +90,8 @@ class Workshop:
     """Counts rows over all processes, and shows how many there are."""
     on_disk: bool = False
     """Whether the rows have to stay on disk, however few they are."""
-    made: "list[MadeRows]" = field(default_factory=list["MadeRows"])
+    made: list[tuple[LazyRows[Any], list[Place]]] = field(default_factory=list)
+    """Rows that were made, with their places in the files."""
 
     def encode(self, count: int, encode: EncodeBlock[T]) -> tuple[Sequence[T], list[BlockReport]]:
         """The rows of all blocks in order, on disk, and what was said of each block."""
@@ -106,7 +106,7 @@ class Workshop:
         where = [(delivered[n].stem.name, delivered[n].delivered()[n]) for n in range(len(blocks))]
         places = [(name, block["first"], block["rows"]) for name, block in where]
         rows = placed_rows(self.folder, places, self.classes)
-        self.made.append(MadeRows(rows=rows, places=places))
+        self.made.append((rows, places))
         return rows, [block["report"] for _, block in where]
 
     def _fork(self, parts: "Sequence[_Part]", blocks: Sequence[slice], encode: EncodeBlock[T]) -> None:
@@ -141,12 +141,6 @@ class Workshop:
                 size, last = now, monotonic()
             if monotonic() - last > PATIENCE:
                 return
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MadeRows:
-    rows: LazyRows[Any]
-    places: list[Place]
 
 
 def placed_rows(folder: Path, places: Sequence[Place], classes: Mapping[str, type[Any]]) -> LazyRows[Any]:

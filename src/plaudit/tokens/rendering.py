@@ -108,7 +108,6 @@ class _Meter:
 
 _ADVICE = "give another template, or a model that has another"
 _meter: ContextVar[_Meter] = ContextVar("meter")
-"""That of the rendering that is going on."""
 
 
 _STEP, _JOINED = "a step", "texts joined"

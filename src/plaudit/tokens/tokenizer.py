@@ -147,7 +147,6 @@ class TokenizerInfo:
 
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
-"""The files of JSON that make a tokenizer."""
 
 TOKENIZER_FAULTS = (
     *(OSError, ValueError, LookupError, TypeError, ImportError, AttributeError),

@@ -42,13 +42,8 @@ def calls(place: Path) -> int:
 
 
 def judged(place: Path, **more: Any) -> dict[str, Any]:
-    return {
-        "do": "judge",
-        "by": "$helper",
-        "data": str(place / "pairs.jsonl"),
-        "constitution": "ours",
-        **more,
-    }
+    pairs = str(place / "pairs.jsonl")
+    return {"do": "judge", "by": "$helper", "data": pairs, "constitution": "ours", **more}
 
 
 def config(place: Path, told: dict[str, Any], **head: object) -> Path:

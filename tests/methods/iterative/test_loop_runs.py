@@ -10,8 +10,8 @@ import torch
 import yaml
 
 from plaudit.engine.distributed import single_process
-from plaudit.methods.config import SftConfig
 from plaudit.methods.iterative.algorithms import ITERATIVE_ALGORITHMS
+from plaudit.methods.iterative.config import LoopConfig
 from plaudit.methods.iterative.rounds import round_sampler
 from plaudit.models.decode import CachedDecoder
 from plaudit.rollouts import local
@@ -103,9 +103,10 @@ def loops(tmp_path_factory: pytest.TempPathFactory) -> Loops:
 
 def test_answers_are_drawn_in_the_numbers_of_the_run_and_what_is_slow_is_said(loops, monkeypatch, capsys):
     monkeypatch.setattr(local.decode, "fastest_decoder", lambda _: (CachedDecoder, "it is of its own kind"))
-    config = SftConfig(model=loops.toy.model, data=loops.toy.data, out=loops.folder, dtype="bfloat16")
-    ranks = single_process("cpu")
-    assert round_sampler(loops.toy.model, config, ranks).policy.backbone.compute_dtype == torch.bfloat16
+    toy, ranks = loops.toy, single_process("cpu")
+    config = LoopConfig(model=toy.model, prompts=toy.data, reward="", out=loops.folder, dtype="bfloat16")
+    with round_sampler(toy.model, config, ranks, loops.folder) as (sampler, _):
+        assert sampler.policy.backbone.compute_dtype == torch.bfloat16
     assert "sampling is slower here: it is of its own kind" in "".join(capsys.readouterr())
 
 

@@ -117,23 +117,14 @@ def two_rounds(share: float) -> tuple[Scene, list[Mapping[str, Number]]]:
     return one, told
 
 
-OF_THE_POLICY = (
-    "kl",
-    "kl_k3",
-    "sqrt_kl",
-    "entropy",
-    "length_mean",
-    "length_max",
-    "frac_finished",
-    "approx_kl",
-)
+OF_POLICY = ("kl", "kl_k3", "sqrt_kl", "entropy", "length_mean", "length_max", "frac_finished", "approx_kl")
 
 
 def test_old_answers_change_no_figure_of_the_policy_nor_what_steers_by_it() -> None:
     """All of these are estimates over answers that the policy drew, or count each score once."""
     (with_old, told), (without, wanted) = two_rounds(0.2), two_rounds(0.0)
     assert told[3]["frac_replayed"] == pytest.approx(1 / 6)
-    for name in OF_THE_POLICY:
+    for name in OF_POLICY:
         assert [one[name] for one in told] == pytest.approx([one[name] for one in wanted], abs=1e-12), name
     assert told[3]["approx_kl"] > 1e-6
     assert with_old.rounds.memory.beta == without.rounds.memory.beta != 0.1

@@ -26,14 +26,9 @@ def distributions(one: Scene) -> torch.Tensor:
     return torch.cat(found)
 
 
-def two_moves(coefficient: float, target: float, rate: float = 0.02) -> tuple[Scene, float, float]:
+def two_moves(coef: float, target: float, rate: float = 0.02) -> tuple[Scene, float, float]:
     """Two moves along plain gradients: the scene, its KL written out, and the last move's own figure."""
-    settings = {
-        "update_epochs": 2,
-        "penalty_coef": coefficient,
-        "penalty_coef_target": target,
-        "kl_coef": 0.0,
-    }
+    settings = {"update_epochs": 2, "penalty_coef": coef, "penalty_coef_target": target, "kl_coef": 0.0}
     one = scene("ppo-penalty", policy=settings)
     told: dict[str, object] = {}
     old = torch.zeros(0)

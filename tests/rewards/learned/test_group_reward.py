@@ -85,15 +85,11 @@ def test_the_reward_is_what_the_module_says_of_the_answers_beside_the_context(le
 
 def test_a_task_is_judged_as_if_it_were_the_only_one(learnt, tmp_path):
     reward = reward_of(learnt, tmp_path / "long", "long-9")
-    tasks = [
-        *asked("long", 3),
-        *asked("hedged", 3),
-        task("Name four flowers.", "Roses.", "Roses.", "Tulips."),
-    ]
-    together = reward.scores(tasks)
-    assert apart(together, [reward.scores([one])[0] for one in tasks]) < 1e-5
-    assert together == reward.scores(tasks), "nothing is left to chance"
-    turned = [replace(one, answers=one.answers[::-1]) for one in tasks]
+    both = [*asked("long", 3), *asked("hedged", 3), task("Name four flowers.", "Roses.", "Roses.", "Tulips.")]
+    together = reward.scores(both)
+    assert apart(together, [reward.scores([one])[0] for one in both]) < 1e-5
+    assert together == reward.scores(both), "nothing is left to chance"
+    turned = [replace(one, answers=one.answers[::-1]) for one in both]
     assert apart(together, [row[::-1] for row in reward.scores(turned)]) < 1e-4
     assert known(together[-1][0]) == pytest.approx(known(together[-1][1]), abs=1e-5)
 

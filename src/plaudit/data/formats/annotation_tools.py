@@ -22,7 +22,6 @@ from plaudit.data.records import Comparison, Demonstration, Ranking, Rating, Rec
 from plaudit.data.turns import is_messages, read_prompt
 
 PROMPT_FIELDS = ("prompt", "instruction", "question", "input", "query")
-"""What the prompt of a task may be called."""
 _NUMBERED = re.compile(r"(.*?)(?:[-_ .]?(\d+)|[-_ .]?([A-Z])|[-_ .]([a-z]|left|right))")
 
 
@@ -32,7 +31,6 @@ class Response:
     value: Node
     annotator: str | None
     option: str
-    """What ``--leave-out`` calls it."""
 
     @property
     def who(self) -> layout.AnnotationInfo:

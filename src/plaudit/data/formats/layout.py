@@ -126,7 +126,6 @@ class RowFormat:
     excluded_fields: frozenset[str] = field(default_factory=frozenset[str])
     """Fields whose presence speaks against it."""
     aliases: tuple[str, ...] = ()
-    """Other names that ``--format`` takes."""
     is_decisive: bool = False
     """True when its schema settles the matter whatever else the row holds."""
     is_generic: bool = False
@@ -377,9 +376,7 @@ TRANSCRIPT = FieldType(
     special_case_of="a text or messages",
 )
 NUMBER = FieldType(name="a number", matches=_can_read(Node.number))
-"""A finite number."""
 BOOLEAN = FieldType(name="true or false", matches=_can_read(Node.boolean))
-"""A thumb or a label."""
 TEXTS = FieldType(name="a list of texts", matches=_all_items(_is_text))
 """Answers or steps, at least one."""
 VERDICT = FieldType(name="a verdict", matches=_can_read(Node.verdict))
@@ -387,7 +384,6 @@ VERDICT = FieldType(name="a verdict", matches=_can_read(Node.verdict))
 BOOLEANS = FieldType(name="a list of true or false", matches=_all_items(BOOLEAN.matches))
 """One label a step, at least one."""
 OBJECT = FieldType(name="an object", matches=_is_object)
-"""An object with a field or more."""
 OBJECTS = FieldType(name="a list of objects", matches=_all_items(_is_object))
 """Answers with what belongs to them, at least one."""
 NUMBERS = FieldType(name="a list of numbers", matches=_all_items(NUMBER.matches))

@@ -299,7 +299,6 @@ def snapshot(
 
 
 WHOLE = (0, 1)
-"""The place of a part that is not divided."""
 
 
 def _for_first(tensors: Iterator[tuple[str, Tensor]], ranks: Ranks) -> dict[str, Tensor]:

@@ -13,7 +13,6 @@ from typing import Protocol, runtime_checkable
 from plaudit.engine.step_report import Number, StepReport, finite_or_none, lower_is_better
 
 SUMMED_METRICS = ("tokens", "rows")
-"""The figures that add up over a run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +25,6 @@ class BestValue:
 class SelectedLook:
     step: int
     values: Mapping[str, Number]
-    """The held-out figures of that step."""
 
     def as_json(self) -> dict[str, object]:
         return {"step": self.step, "values": finite_or_none(self.values)}

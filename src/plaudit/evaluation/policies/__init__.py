@@ -16,7 +16,6 @@ WORLD = "world"
 WORLD_PROMPTS = 200
 """How many prompts of the world are used, unless another number is given."""
 Split = Literal["train", "validation", "test"]
-"""What a set of prompts is dealt to."""
 SPLITS: tuple[Split, ...] = get_args(Split)
 
 

@@ -44,7 +44,6 @@ class PolicyCalibration:
     accuracy: stats.Estimate
     """How often the likeliest choice is right; of equally likely ones each counts its share."""
     confidence: stats.Estimate
-    """The mean chance of the likeliest choice."""
     surplus: stats.Estimate
     """Confidence less accuracy: above 0 it is surer than right."""
     ece: stats.Estimate

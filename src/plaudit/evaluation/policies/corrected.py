@@ -45,7 +45,6 @@ class JudgedSample:
     strata: Int[np.ndarray, " B"] | None = None
     """Corrected by themselves; None: all together."""
     notes: tuple[str, ...] = ()
-    """What was left out."""
 
     @property
     def labelled(self) -> Float[np.ndarray, " B"]:
@@ -83,7 +82,6 @@ class CorrectedMean:
     worth: float
     """How many labels without the judge would say as much."""
     by_people: float
-    """What the labels say by themselves."""
     strata: int
 
 
@@ -122,7 +120,6 @@ class _Fit:
     value: float
     variance: float
     error_B: Float[np.ndarray, " B"]
-    """What each row adds to the error."""
     spread: float
     """The variance with an allowance for few labels."""
     tunings: tuple[float, ...]
@@ -262,7 +259,6 @@ class Correction:
     raw: Estimate
     corrected: Estimate
     by: str
-    """What corrects it, in words."""
     labels: int
     """Rows that people labelled; of a card those that it was made on."""
     worth: float | None = None
@@ -270,7 +266,6 @@ class Correction:
     tuning: float | None = None
     """The weight of the judge's word, from 0 to 1; None of a card."""
     note: str = ""
-    """What it takes for granted."""
 
     @property
     def sentence(self) -> str:
@@ -357,7 +352,6 @@ class PeopleLabels:
     probabilities: Mapping[Key, float] = field(default_factory=dict[Key, float])
     """With which chance each came to be labelled; empty where all had the same."""
     notes: tuple[str, ...] = ()
-    """What was left out."""
 
     def value(self, *key: str) -> float:
         """What people said of it; nan where nobody did."""

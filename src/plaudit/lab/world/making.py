@@ -245,6 +245,5 @@ def model_answer_tasks(
         requested += count
     raise UserError(
         f"of {MAX_ROUNDS * n:,} prompts the model gave {answers} different answers to {len(usable):,}, and "
-        f"{n:,} "
-        "are wanted: ask for fewer rows or fewer answers"
+        f"{n:,} are wanted: ask for fewer rows or fewer answers"
     )

@@ -207,9 +207,8 @@ def question_of_prompt(prompt: Text) -> Question:
     found = _questions_by_text().get(words) or _harmless_by_text().get(words) or _longer_by_text().get(words)
     if found is None:
         raise UserError(
-            f"the world has no such prompt: {words!r}; only its own prompts have a known "
-            "utility "
-            "(plaudit world make prompts writes them)"
+            f"the world has no such prompt: {words!r}; only its own prompts have a known utility (plaudit "
+            "world make prompts writes them)"
         )
     return found
 

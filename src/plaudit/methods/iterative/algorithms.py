@@ -148,7 +148,6 @@ class LoopAlgorithm:
 
     name: str
     formula: str
-    """What is selected, and what trains on it."""
     paper: str
     select: Selector
     """From the scores of one prompt's completions to the rows that are trained."""

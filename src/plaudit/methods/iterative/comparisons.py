@@ -20,7 +20,6 @@ COLLECT = "collect"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerPair:
     number: int
-    """Its number in the round; the first is 1."""
     prompt: EncodedPrompt
     first: str
     """The answer that is shown first; the order is random."""

@@ -31,6 +31,8 @@ from plaudit.methods.policy.config import (
     DrawSettings,
     JudgeSettings,
     PtxSettings,
+    RolloutSettings,
+    ServerSettings,
     ShapeSettings,
     all_parameters as all_policy_parameters,
 )
@@ -45,8 +47,7 @@ if TYPE_CHECKING:
     class PreferenceSettings:
         """Of the algorithm that learns from pairs; what is not set is as it has it."""
 
-    @dataclass(frozen=True, slots=True, kw_only=True)
-    class PolicySettings:
+    class PolicySettings(PreferenceSettings):
         """Of the algorithm that improves the policy; what is not set is as it has it."""
 
 else:
@@ -110,12 +111,18 @@ class LoopSettings:
             raise UserError("loop.threshold and loop.top say the same thing in two ways; give one of them")
 
 
-def _refuse_other_asking(config: RunConfig) -> None:
-    """Rounds ask their model as it was trained: another way of asking would hold for half of a round."""
+def _refuse_what_rounds_lack(config: LoopConfig | RlhfConfig) -> None:
+    # Rounds ask their model as it was trained: another way of asking would hold for half of a round.
     if config.text is not None or config.template is not None:
         raise UserError(
             "rounds ask and train --model as its own folder says: leave --text and --template out, and train "
             "a model with them first (plaudit train sft), which keeps them"
+        )
+    config.server.refuse_unread(config.sampler)
+    if config.server.adapters:
+        raise UserError(
+            "server.adapters: a round begins with the whole model of the one before, and has no adapters to "
+            "send alone; leave it out"
         )
 
 
@@ -142,6 +149,10 @@ class LoopConfig(RunConfig):
     """What is drawn and chosen."""
     sampling: SamplingSettings = field(default_factory=SamplingSettings)
     """How answers are drawn."""
+    sampler: str = "local"
+    """Who draws them: local (each process has the model), vllm, or http://host:port,…"""
+    server: ServerSettings = field(default_factory=ServerSettings)
+    """The servers that draw answers, where they are not drawn locally."""
     preference: PreferenceSettings = field(default_factory=PreferenceSettings)
     """The settings of the preference algorithm, where one learns."""
     _compares_passes: ClassVar[bool] = True
@@ -151,7 +162,7 @@ class LoopConfig(RunConfig):
         """Refuse what cannot run, before anything is loaded."""
         object.__setattr__(self, "data", self.prompts)
         RunConfig.__post_init__(self)
-        _refuse_other_asking(self)
+        _refuse_what_rounds_lack(self)
         if self.max_prompt_tokens < 1:
             raise UserError(
                 f"sampling.max_tokens {self.sampling.max_tokens} leaves no room for a prompt within "
@@ -407,6 +418,12 @@ class RlhfConfig(RunConfig):
     """The settings of the algorithm that improves the policy."""
     draw: DrawSettings = field(default_factory=DrawSettings)
     """How answers are drawn, to be compared and to be learnt from."""
+    sampler: str = "local"
+    """Who draws them: local (each process has the model), vllm, or http://host:port,…"""
+    server: ServerSettings = field(default_factory=ServerSettings)
+    """The servers that draw answers, where they are not drawn locally."""
+    rollout: RolloutSettings = field(default_factory=RolloutSettings)
+    """How drawing and learning share the time, where servers draw."""
     critic: CriticSettings = field(default_factory=CriticSettings)
     """Of rows with a critic: the model that says how much is to be expected."""
     shape: ShapeSettings = field(default_factory=ShapeSettings)
@@ -428,7 +445,7 @@ class RlhfConfig(RunConfig):
         """Refuse what cannot run, before anything is loaded."""
         object.__setattr__(self, "data", self.prompts)
         RunConfig.__post_init__(self)
-        _refuse_other_asking(self)
+        _refuse_what_rounds_lack(self)
         if self.draw.growth:
             raise UserError("draw.growth is for rounds of grpo, ppo and their relatives; leave it out here")
         if self.max_prompt_tokens < 1:

@@ -157,8 +157,10 @@ def _held_out_measure(
     prompts = _held_out_prompts(settings, config, folder and folder.path)
     # One seed for all rounds: what differs between two models is then theirs, and less of it chance.
     seed = random.Random(f"{config.seed}/{config.sampling.seed}/held-out").getrandbits(32)
-    sampler, sampling = round_sampler(this_round.model, config, ranks), replace(config.sampling, seed=seed)
-    drawn = list(drawn_answers(this_round.answers, prompts, sampler, reward, sampling, 1, ranks))
+    sampling = replace(config.sampling, seed=seed)
+    path = this_round.answers
+    with round_sampler(this_round.model, config, ranks, path.parent) as (sampler, tell):
+        drawn = list(drawn_answers(path, prompts, sampler, reward, sampling, 1, ranks, tell))
     if not ranks.is_first:
         return None
     values = (

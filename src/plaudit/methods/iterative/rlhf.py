@@ -333,12 +333,12 @@ def _generate_answers(
             run.refuse_changed_files((path,), marker, this_round.number)
         return
     note = generation_note(this_round.number, config.loop.answers, len(prompts), model)
-    sampler = round_sampler(model, config, ranks, (*notes, note))
     # Streams of their own below the round's seed: drawing, order of display and comparer never meet.
     stream = f"{_round_seed(config, this_round)}/{part.removeprefix('-')}"
     settings = config.draw.sampling(random.Random(stream).getrandbits(32))
     # No scores: in this loop pairs are judged, and not answers.
-    list(drawn_answers(path, prompts, sampler, None, settings, config.loop.answers, ranks))
+    with round_sampler(model, config, ranks, path.parent, (*notes, note)) as (sampler, tell):
+        list(drawn_answers(path, prompts, sampler, None, settings, config.loop.answers, ranks, tell))
     if marker is not None:
         run.write_marker(marker, (path,), {})
 

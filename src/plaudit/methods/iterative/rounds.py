@@ -6,8 +6,9 @@ The generated and scored answers are stored as JSON lines.
 import math
 import os
 import random
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Protocol, runtime_checkable
@@ -19,7 +20,7 @@ from plaudit.engine.distributed import Ranks
 from plaudit.engine.sinks.console import ConsoleSink
 from plaudit.errors import UserError
 from plaudit.files import atomic, exact_json
-from plaudit.methods.config import RowSettings, RunConfig
+from plaudit.methods.config import RowSettings
 from plaudit.methods.data import mend_advice
 from plaudit.methods.iterative.algorithms import (
     LoopAlgorithm,
@@ -29,16 +30,23 @@ from plaudit.methods.iterative.algorithms import (
     half_median_gap,
     top_share_threshold,
 )
-from plaudit.methods.iterative.config import LoopConfig, LoopSettings
+from plaudit.methods.iterative.config import LoopConfig, LoopSettings, RlhfConfig
+from plaudit.methods.models import prepare_policy, shard_or_broadcast
 from plaudit.methods.policy.collect import ScoredGroup, score_groups
+from plaudit.methods.run import Run
+from plaudit.models.load import precision
+from plaudit.models.settings import LoraSettings
 from plaudit.rewards.base import Reward, TaskScores
 from plaudit.rollouts.local import LocalSampler
-from plaudit.rollouts.sampler import Sampler, SamplingSettings
-from plaudit.tokens.encode import Encoder
+from plaudit.rollouts.sampler import Rollout, Sampler, SamplingSettings, WeightsVersion
+from plaudit.tokens.encode import Encoder, make_encoder
 from plaudit.tokens.prompts import EncodedPrompt, encode_prompt_records
+from plaudit.wings import offered
 
 PROMPTS_AT_ONCE = 64
-"""Prompts that are generated for, and then scored, before the next ones."""
+"""Prompts of a rank that are generated for, and then scored, before the next ones."""
+PROMPTS_OF_SERVERS = 512
+"""As many of servers: these keep what is under way, and are busy with many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,37 +127,48 @@ def prompts_of_round(
     return [prompts[order[(first + k) % len(order)]] for k in range(count)]
 
 
-def round_sampler(model: Path, config: RunConfig, ranks: Ranks, notes: Sequence[str] = ()) -> LocalSampler:
-    """The model that answers, in the numbers in which the run learns; notes come before it is loaded."""
+@contextmanager
+def round_sampler(
+    model: Path, config: LoopConfig | RlhfConfig, ranks: Ranks, folder: Path, notes: Sequence[str] = ()
+) -> Iterator[tuple[Sampler, Callable[[], None]]]:
+    """The model that answers, by itself or by servers, and what tells its news; every rank comes.
+    Notes are told before it is loaded; logs of servers lie in the folder."""
     console = ConsoleSink(quiet=True)
-    for note in notes if ranks.is_first else ():
-        console.note(note)
-    sampler = LocalSampler(model, device=str(ranks.device), dtype=config.dtype)
-    if sampler.fallback_reason is not None and ranks.is_first:
-        console.note(f"sampling is slower here: {sampler.fallback_reason}")
-    return sampler
+
+    def tell(sentences: Sequence[str]) -> None:
+        for sentence in sentences if ranks.is_first else ():
+            console.note(sentence)
+
+    tell(notes)
+    if config.sampler == "local":
+        sampler = LocalSampler(model, device=str(ranks.device), dtype=config.dtype)
+        tell([f"sampling is slower here: {reason}"] if (reason := sampler.fallback_reason) else [])
+        yield sampler, lambda: None
+        return
+    # As it lies in its folder: adapters are for what learns.
+    plain = replace(config, model=model, out=folder, lora=LoraSettings(), compile=False)
+    numbers = precision(config.dtype, ranks.device)
+    run = Run(
+        config=plain,
+        method="draw",
+        encoder=make_encoder(model),
+        precision=replace(numbers, weights=numbers.products),
+        ranks=ranks.sharding_over(config.shard_ranks),
+        folder=folder if ranks.is_first else None,
+    )
+    with run.resources:
+        policy, _ = prepare_policy(plain, run.precision, run.ranks, by_parts=True)
+        shard_or_broadcast(policy.requires_grad_(requires_grad=False), plain, run.ranks)
+        make = offered("remote_sampler", of="serving")
+        # Log-probs are not kept here: those at 1 prove a server as well as those at the temperature.
+        served = make(run, config.sampler, config.server, policy, WeightsVersion(), temperature=1.0)
+        tell(run.notes)
+        yield served, lambda: tell([sentence for news in run.news for sentence in news()])
+        served.forget()
 
 
 def generation_note(number: int, answers: int | None, prompts: int, model: Path) -> str:
     return f"round {number}: drawing {answers} answers to each of {prompts} prompts from {model}"
-
-
-def generate_and_score(
-    prompts: Sequence[EncodedPrompt],
-    sampler: Sampler,
-    reward: Reward | None,
-    settings: SamplingSettings,
-    n: int,
-) -> Iterator[ScoredGroup]:
-    """For each prompt ``n`` completions with their scores; without a reward none has one."""
-    for start in range(0, len(prompts), PROMPTS_AT_ONCE):
-        chunk = prompts[start : start + PROMPTS_AT_ONCE]
-        rollouts = sampler.generate([prompt.shown for prompt in chunk], settings, n=n)
-        if reward is None:
-            for prompt, answers in zip(chunk, rollouts, strict=True):
-                yield ScoredGroup(prompt=prompt, rollouts=tuple(answers), scores=(None,) * n)
-        else:
-            yield from score_groups(chunk, rollouts, reward)
 
 
 def drawn_answers(
@@ -160,20 +179,23 @@ def drawn_answers(
     settings: SamplingSettings,
     n: int,
     ranks: Ranks,
+    tell_news: Callable[[], None] = lambda: None,
 ) -> Iterator[tuple[ScoredAnswer, ...]]:
     """``n`` scored answers to each prompt, on the first rank; every rank must come, and draws its share.
 
     They are drawn as they are taken, and kept in the file: whole parts that it holds are not drawn again.
     """
     world = ranks.world_size
-    size = PROMPTS_AT_ONCE * world
+    size = (PROMPTS_AT_ONCE if isinstance(sampler, LocalSampler) else PROMPTS_OF_SERVERS) * world
     done = _keep_whole_parts(path, size) if ranks.is_first else []
     cached = int(ranks.all_gather([float(len(done))])[0][0])
     for start in range(0, len(prompts), size):
         part = prompts[start : start + size]
         if start >= cached:
-            groups = generate_and_score(part[ranks.rank :: world], sampler, reward, settings, n)
-            gathered = ranks.all_gather_strings([answers_line(group) for group in groups])
+            share = part[ranks.rank :: world]
+            rollouts = sampler.generate([prompt.shown for prompt in share], settings, n=n)
+            gathered = ranks.all_gather_strings([*map(answers_line, _scored(share, rollouts, reward))])
+            tell_news()
             if not ranks.is_first:
                 continue
             order = [place for rank in range(world) for place in range(rank, len(part), world)]
@@ -185,6 +207,17 @@ def drawn_answers(
                 os.fsync(file.fileno())
             done += lines
         yield from map(_answers_of, done[start : start + size])
+
+
+def _scored(
+    prompts: Sequence[EncodedPrompt], rollouts: Sequence[Sequence[Rollout]], reward: Reward | None
+) -> list[ScoredGroup]:
+    if reward is not None:
+        return score_groups(prompts, rollouts, reward)
+    return [
+        ScoredGroup(prompt=prompt, rollouts=tuple(answers), scores=(None,) * len(answers))
+        for prompt, answers in zip(prompts, rollouts, strict=True)
+    ]
 
 
 def _keep_whole_parts(path: Path, size: int) -> list[bytes]:

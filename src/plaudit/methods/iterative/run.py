@@ -211,10 +211,11 @@ def _draw(
 ) -> None:
     assert settings.answers is not None
     note = generation_note(this_round.number, settings.answers, len(prompts), this_round.generator)
-    sampler = round_sampler(this_round.generator, config, ranks, (*notes, note))
     name_of_round = f"{config.seed}/{config.sampling.seed}/round/{this_round.number}"
     sampling = replace(config.sampling, seed=random.Random(name_of_round).getrandbits(32))
-    list(drawn_answers(this_round.answers, prompts, sampler, reward, sampling, settings.answers, ranks))
+    path, n = this_round.answers, settings.answers
+    with round_sampler(this_round.generator, config, ranks, path.parent, (*notes, note)) as (sampler, tell):
+        list(drawn_answers(path, prompts, sampler, reward, sampling, n, ranks, tell))
 
 
 def measure_and_mark(

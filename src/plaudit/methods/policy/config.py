@@ -175,6 +175,23 @@ class ServerSettings:
     def __post_init__(self) -> None:
         check_bounds(self, "server")
 
+    def refuse_unread(self, sampler: str) -> None:
+        """Raise where ``sampler`` names nobody who draws, or nobody who reads these settings."""
+        words = [word for word in sampler.split(",") if word]
+        are_addresses = bool(words) and all(word.startswith(("http://", "https://")) for word in words)
+        if sampler not in ("local", "vllm") and not are_addresses:
+            raise UserError(
+                f"--sampler {sampler}: expected local, vllm, or http://host:port of running servers, "
+                "with commas between them"
+            )
+        if sampler == "local" and self != ServerSettings():
+            raise UserError("--server.… is read with a --sampler of servers: leave it out, or name some")
+        if sampler == "vllm" and self.python is None:
+            raise UserError(
+                "--sampler vllm needs --server.python, the Python of an environment with vLLM: it wants "
+                "other releases than plaudit, so it has one of its own (docs/scale.md)"
+            )
+
 
 VLLM_WORDS = (
     *("-m", "vllm.entrypoints.openai.api_server", "--enable-scale-out"),
@@ -319,32 +336,24 @@ class PolicyConfig(RunConfig):
             raise UserError(
                 "--max-turns is read with --environment only: leave it out, or name an environment"
             )
-        self._refuse_unread_servers()
+        self.server.refuse_unread(self.sampler)
+        self._refuse_for_servers()
         if self.rounds is not None and self.steps is not None:
             raise UserError("rounds and steps both say how long the run is: leave one of them out")
 
-    def _refuse_unread_servers(self) -> None:
-        words = [word for word in self.sampler.split(",") if word]
-        are_addresses = bool(words) and all(word.startswith(("http://", "https://")) for word in words)
-        if self.sampler not in ("local", "vllm") and not are_addresses:
-            raise UserError(
-                f"--sampler {self.sampler}: expected local, vllm, or http://host:port of running servers, "
-                "with commas between them"
-            )
-        if self.sampler != "local" and self.sequence_ranks > 1:
-            raise UserError("--sequence-ranks: answers are drawn locally then; leave out --sampler")
-        if self.sampler == "local" and self.server != ServerSettings():
-            raise UserError("--server.… is read with a --sampler of servers: leave it out, or name some")
+    def _refuse_for_servers(self) -> None:
         if self.sampler == "local" and (self.rollout.lag or not self.rollout.stream):
             setting = f"--rollout.lag {self.rollout.lag}" if self.rollout.lag else "--no-rollout.stream"
             raise UserError(
                 f"{setting}: rounds are drawn ahead, or while they are learnt from, by servers alone; name "
                 "some by --sampler, or leave it out"
             )
-        if self.sampler == "vllm" and self.server.python is None:
+        if self.sampler != "local" and self.sequence_ranks > 1:
+            raise UserError("--sequence-ranks: answers are drawn locally then; leave out --sampler")
+        if self.sampler != "local" and not self.draw.sampling(0).is_unrestricted:
             raise UserError(
-                "--sampler vllm needs --server.python, the Python of an environment with vLLM: it wants "
-                "other releases than plaudit, so it has one of its own (docs/scale.md)"
+                "a server tells one log-prob of a token, and with top-k, top-p or min-p there are two: "
+                "leave these out, or draw by --sampler local"
             )
 
 

@@ -171,9 +171,8 @@ def _idle_steps(reports: Sequence[StepReport]) -> Mapping[str, str]:
     if len(reports) < 2 * WINDOW or not 0.3 * len(reports) < idle_steps < len(reports):
         return {}
     return {
-        "many steps had nothing to learn from": f": {idle_steps} of {len(reports)}. Their rounds were "
-        "ended early "
-        "(--target-kl), or had no verdict, or only answers of one score where these are left out. "
+        "many steps had nothing to learn from": f": {idle_steps} of {len(reports)}. Their rounds were ended "
+        "early (--target-kl), or had no verdict, or only answers of one score where these are left out. "
         f"{DOCS_PAGE}#nothing-to-learn"
     }
 
@@ -206,9 +205,8 @@ def _useless_critic(reports: Sequence[StepReport]) -> Mapping[str, str]:
         return {}
     return {
         "the critic explains nothing": f" (explained variance {fmean(explained[-WINDOW:]):.2f}): a constant "
-        "would "
-        "do better, and advantages are noise. Raise --value-lr-scale, begin it as a reward model, or do "
-        f"without: grpo, rloo. {DOCS_PAGE}#critic"
+        "would do better, and advantages are noise. Raise --value-lr-scale, begin it as a reward model, or "
+        f"do without: grpo, rloo. {DOCS_PAGE}#critic"
     }
 
 

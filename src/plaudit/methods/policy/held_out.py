@@ -203,7 +203,6 @@ def _group_sample(group: collect.ScoredGroup) -> Sample:
 
 
 MAX_ROLLOUT_TOKENS = 16
-"""The longest completion of a trial round."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

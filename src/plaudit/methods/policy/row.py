@@ -80,7 +80,6 @@ class SurrogateInputs:
     """The inputs of surrogate functions: one micro-batch under the current policy."""
 
     logp_NT: Float[Tensor, "N T"]
-    """log π of each token, with its gradient."""
     log_ratio_NT: Float[Tensor, "N T"]
     ratio_NT: Float[Tensor, "N T"]
     """π / π_old of the token, or of its answer where the algorithm has it so."""

@@ -92,7 +92,6 @@ def backtracking_line_search(
 
 
 CG_STEPS = 10
-"""Iterations of conjugate gradients."""
 CURVATURE_DAMPING = 0.1
 """Added to the curvature, so that directions that it knows nothing of stay short."""
 LOGP_NUDGE = {torch.float64: 3e-4, torch.float32: 0.01}

@@ -28,11 +28,8 @@ LinkAlpha = Annotated[
     float, Bound("a number other than 0 (0 is link kl)", lambda value: value != 0 and abs(value) < 1e300)
 ]
 LinkName = Literal["kl", "forward-kl", "js", "alpha"]
-"""A divergence from the reference."""
 OF_A_REFERENCE = frozenset({"link", "link_alpha", "dpop_lambda"})
-"""Cells that measure from a reference."""
 OF_PAIRS = frozenset({"ld_alpha", "dpop_lambda", "weighting", "weight_cap", "nll_coef"})
-"""Cells that compare two answers."""
 
 
 def with_likelihood_cells(

@@ -214,9 +214,8 @@ def _held_out_loss_rising(reports: Sequence[StepReport]) -> Mapping[str, str]:
     ):
         return {}
     return {
-        "the held-out loss is rising": f": {held_out[-1]:.3f}, its best was {min(held_out):.3f}. The "
-        "policy becomes "
-        "surer than the labels warrant; with --keep.use-best the run ends with the best checkpoint. "
+        "the held-out loss is rising": f": {held_out[-1]:.3f}, its best was {min(held_out):.3f}. The policy "
+        "becomes surer than the labels warrant; with --keep.use-best the run ends with the best checkpoint. "
         f"{DOCS_PAGE}#rising"
     }
 

@@ -34,7 +34,6 @@ DIVERGENCES: Mapping[str, Divergence] = {"forward": forward_kl, "reverse": rever
 """The divergences by name; each takes the teacher's log-probs and then the student's."""
 
 DIVERGENCE_METRIC = "held_out/divergence"
-"""The figure that `held_out` reports."""
 
 # Two exchanges behind a system turn: a template that moves or drops it gives itself away here.
 _PROBE_TURNS = tuple(
@@ -105,9 +104,8 @@ def refuse_other_tokenizer(student: TokenizerInfo, teacher: TokenizerInfo) -> No
     )
     raise UserError(
         f"student and teacher have different tokenizers: the token {token!r} is number "
-        f"{student_vocab.get(token)} "
-        f"for one and {teacher_vocab.get(token)} for the other. Choose a teacher that shares the student's "
-        "tokenizer, or train on its answers instead (plaudit train sft)"
+        f"{student_vocab.get(token)} for one and {teacher_vocab.get(token)} for the other. Choose a teacher "
+        "that shares the student's tokenizer, or train on its answers instead (plaudit train sft)"
     )
 
 

@@ -20,7 +20,6 @@ from plaudit.rewards.base import Reward, RewardTraits, TaskScores
 from plaudit.rewards.combine.cascade import merge_refusal_reasons
 
 Aggregation = Literal["mean", "min", "cautious", "weighted", "gated"]
-"""How members become one number."""
 
 
 def standardise(

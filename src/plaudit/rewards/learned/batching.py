@@ -75,7 +75,6 @@ class BatchScorer:
     name: str
     encoder: Encoder
     limits: ModelLimits
-    """How much the model can be shown at once."""
     device: torch.device
     refused: Counter[str] = field(default_factory=Counter[str])
     """Each reason for having no verdict, and how many answers it held for so far."""

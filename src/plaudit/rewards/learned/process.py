@@ -59,7 +59,6 @@ class StepPayments:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepPayRule:
     pay: StepPayKind
-    """How a step's score becomes its reward."""
     baseline: int | float = 0.0
     """What is taken off the score of each step; only where scores are paid themselves."""
     weight: int | float = 1.0

@@ -60,13 +60,8 @@ class PairwiseRanker(RewardInWords):
         assert isinstance(settings, PairwiseRankerSettings)
         self._model, self._settings = model, settings
 
-    def win_probability(self, task: Task) -> float | None:
-        """That the first of two answers is better; None where the model cannot be shown both whole."""
-        [probability] = self.win_probabilities([task])
-        return probability
-
     def win_probabilities(self, tasks: Sequence[Task]) -> TaskScores:
-        """The win probability of the first answer, for many tasks of two answers."""
+        """That the first of two answers is better; None where the model cannot be shown both whole."""
         return tuple(
             _debiased_probability(orders)
             for orders in self._first_probabilities([_answer_pair(task) for task in tasks])

@@ -204,7 +204,6 @@ _SET_DEATH_SIGNAL, _SET_SECCOMP, _DROP_BOUND, _NO_NEW_PRIVILEGES = 1, 22, 24, 38
 _READ_RIGHTS = 1 << 2 | 1 << 3
 _NEW_MOUNTS, _NEW_USER = 0x20000, 0x10000000
 _MOUNT_FLAGS = 2 | 4 | 8
-"""No set-user-id, no devices, no programs."""
 _OWN_FOLDER_RIGHTS = _READ_RIGHTS | 1 << 1 | 1 << 5 | 1 << 8 | 1 << 14
 """In the own folder: read, write, remove, make and empty plain files. No folders, links, sockets, devices."""
 _FILE_RIGHTS = 1 << 1 | 1 << 2 | 1 << 14

@@ -234,7 +234,6 @@ class Peer:
 
 _STATE = "_plaudit_state"
 _STEPS = ("next", "send")
-"""Operations that may come to an end."""
 
 
 class _State:

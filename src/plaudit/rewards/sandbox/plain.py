@@ -156,7 +156,6 @@ def plain_value(value: Any) -> object:
 
 
 MAX_FETCHED_ITEMS = 100_000
-"""Items that are fetched of one iterable."""
 MUTABLE = frozenset([list, dict, set, bytearray])
 """By exact type, as in `pack`: a subclass went as a reference, so there is no copy to bring up to date."""
 _SHIFTS = ("lshift", "rshift")
@@ -230,4 +229,3 @@ OPERATIONS: Mapping[str, Callable[..., Any]] = {
     "enter": lambda context: type(context).__enter__(context),
     "exit": _exit_context,
 }
-"""By the name that a request has."""

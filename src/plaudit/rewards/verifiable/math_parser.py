@@ -16,7 +16,6 @@ from fractions import Fraction
 MAX_CHARACTERS = 500
 """Characters of an expression; longer ones are not read."""
 MAX_DEPTH = 24
-"""How deep brackets may be nested."""
 FUNCTIONS = frozenset(["sqrt", "exp", "ln", "log", "sin", "cos", "tan", "abs"])
 """Functions that are read; ``log`` is to the base 10 where no other base is given."""
 GREEK = frozenset(

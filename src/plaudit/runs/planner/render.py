@@ -54,8 +54,7 @@ def schedule_sentences(cost: RunCost) -> Iterator[str]:
     else:
         yield (
             f"the run: {times} = {plan.batches:,} rounds × {plan.updates_per_batch} = {plan.steps:,} "
-            "optimiser "
-            f"steps; {plan.generated:,} answers are drawn"
+            f"optimiser steps; {plan.generated:,} answers are drawn"
         )
     yield f"tokens: {plan.tokens:,} computed in optimiser steps, {plan.trained_tokens:,} of them learnt"
 
@@ -75,9 +74,8 @@ def _round_sentences(cost: RunCost, microbatches: str) -> Iterator[str]:
     )
     prompts_per_step = -(-prompts // rounds.minibatches)
     yield (
-        f"an optimiser step: {prompts_per_step:,} prompts with {prompts_per_step * rounds.answers:,} "
-        f"answers in {microbatches}, whose "
-        "gradients are added up (accumulation)"
+        f"an optimiser step: {prompts_per_step:,} prompts with {prompts_per_step * rounds.answers:,} answers "
+        f"in {microbatches}, whose gradients are added up (accumulation)"
     )
 
 
