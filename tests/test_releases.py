@@ -42,9 +42,8 @@ def test_releases_up_to_the_tried_ones_are_no_news(monkeypatch):
 def test_a_run_says_so_at_its_start_and_in_its_lineage(tmp_path, capsys):
     make_model(tmp_path / "base")
     rows = [{"prompt": f"{n}", "completion": "a word"} for n in range(6)]
-    run = plaudit.train(
-        "sft", model=tmp_path / "base", data=rows, out=tmp_path / "run", steps=1, device="cpu"
-    )
+    files = {"model": tmp_path / "base", "out": tmp_path / "run"}
+    run = plaudit.train("sft", **files, data=rows, steps=1, device="cpu")
     assert NEWER in capsys.readouterr().err
     assert json.loads((run.folder / "lineage.json").read_text())["untried"] == [NEWER]
 

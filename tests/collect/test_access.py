@@ -340,9 +340,7 @@ def test_pages_of_one_project_show_nothing_of_another(two):
     """An owner of one project with every address of another's tasks, people, invites and sessions."""
     store, foreign = two.store, two.joined["q", "annotator"].pseudonym
     # One more of them in q: a pseudonym that p has nobody of.
-    extra = [store.write(issue_token, "q", "annotator", name=f"extra-of-q-{n}").pseudonym for n in range(2)][
-        -1
-    ]
+    extra = [store.write(issue_token, "q", "annotator", name=f"extra-{n}").pseudonym for n in range(2)][-1]
     task = next(row["id"] for row in store.read(project_tasks, "q", None, 9, 0))
     secret = store.write(open_session, "q", foreign, by="password").secret
     (session,) = store.read(list_sessions, "q", foreign)

@@ -195,9 +195,8 @@ def settings_form(office: Office, **more: Any) -> dict[str, Any]:
 def test_settings_are_changed_and_the_page_says_what_changed(office):
     before = office.store.project("p")
     assert "Nothing was different" in office.owner.post("/manage/settings", **settings_form(office)).text
-    form = settings_form(
-        office, overlap="3", guidelines="Prefer what is kind.\r\nAlways.", scale="a bit\nmuch"
-    )
+    guidelines = "Prefer what is kind.\r\nAlways."
+    form = settings_form(office, overlap="3", guidelines=guidelines, scale="a bit\nmuch")
     page = office.owner.post("/manage/settings", **form)
     assert page.status_code == 200
     assert re.search(r"Changed: \s*Guidelines,\s+Words for how much better,\s+Labels of each task", page.text)

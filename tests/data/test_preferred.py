@@ -40,9 +40,8 @@ def test_the_liked_answer_or_none(record, answer):
 
 def test_who_said_it_and_where_stay_with_the_answer():
     said = {"annotator": "ada", "group": "g", "category": "fact", "origin": "a.jsonl:3"}
-    assert preferred_demonstration(pair(**said)) == records.Demonstration(
-        prompt="p", completion="good", **said
-    )
+    preferred = preferred_demonstration(pair(**said))
+    assert preferred == records.Demonstration(prompt="p", completion="good", **said)
     record = records.Demonstration(prompt="p", completion="c")
     assert preferred_demonstration(record) is record
 

@@ -138,9 +138,7 @@ def test_what_is_trained_is_shown(tmp_path):
 
 def test_a_few_prompts_that_are_cut_are_counted(tmp_path):
     with healthy("sft", tmp_path, max_length=36) as subject:
-        [found] = [
-            one.result for one in run_checks(subject, prompts.CHECKS) if one.check.name == "truncation"
-        ]
+        [found] = [x.result for x in run_checks(subject, prompts.CHECKS) if x.check.name == "truncation"]
     assert found.holds
     assert "could be longer than 36 tokens" in found.details
 

@@ -60,9 +60,8 @@ def test_top_p_keeps_the_fewest_tokens_that_reach_it():
     assert found(1.0) == {0, 1, 2, 3}
     # min-p keeps a token that is just so likely: of two likeliest ones both, at a share of 1.
     likeliest = torch.tensor([[0.0, 1.0, 1.0]])
-    both = [
-        int(sample_tokens(likeliest, chance[None], SamplingSettings(min_p=1)).token_N) for chance in every
-    ]
+    how = SamplingSettings(min_p=1)
+    both = [int(sample_tokens(likeliest, chance[None], how).token_N) for chance in every]
     assert {*both} == {1, 2}
 
 

@@ -6,6 +6,7 @@ import re
 import threading
 from collections import Counter
 from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -154,6 +155,23 @@ def test_a_server_that_is_away_for_a_while_is_taken_back(place: Place):
         coming.join()
     assert "a server is gone, 1 left" in went.said
     assert f"a server is back: http://127.0.0.1:{port}" in went.said
+
+
+def test_a_run_whose_servers_are_all_away_waits_for_one(place: Place):
+    model = SamplingModel(place.model, device="cpu", dtype="float32")
+    pause, calls = model.routes["POST /pause"], count()
+
+    def breaking(body: object):
+        if next(calls) == 4:
+            raise ConnectionAbortedError("as one that ends before it answers")
+        return pause({})
+
+    model.routes["POST /pause"] = breaking
+    with serving(model) as url:
+        went = well(place, "grpo", "away", *WORDS, "--sampler", url)
+        through = well(place, "grpo", "there", *WORDS, "--sampler", url)
+    assert re.search("a server is gone, 0 left: .* a server is back", " ".join(went.said.split()))
+    assert all(torch.equal(weights(through.run)[name], kept) for name, kept in weights(went.run).items())
 
 
 @pytest.mark.parametrize("lag", [0, 1, 3])

@@ -214,7 +214,7 @@ class Keeper:
         self._thread = threading.Thread(target=self._look_after, daemon=True)
 
     def send(self, tensors: Mapping[str, Tensor], version: str, here_M: Tensor) -> str:
-        """Bring these weights to all servers that are there, at least one has to take them; their root."""
+        """Bring these weights to all servers that are there; at least one has to take the first ones."""
         begin = time.perf_counter()
         # Within: files of before are removed, which a server that is just coming back may be reading.
         with self._lock:
@@ -224,7 +224,8 @@ class Keeper:
             with ThreadPoolExecutor(len(self._fleet.servers)) as pool:
                 verdicts = list(pool.map(self._bring_or_lose, self._fleet.servers))
         proven = [verdict for verdict in verdicts if verdict is not None]
-        if not proven and (self._restart is None or not self.syncs):
+        # Later the run waits until one is back, as it does while it asks.
+        if not proven and not self.syncs:
             raise UserError(f"no sampling server took the weights: {self._fleet.reasons()}")
         sync = {
             "version": delivery.version,

@@ -125,9 +125,7 @@ def test_a_round_that_is_whole_is_not_drawn_again(toy: Toy, tmp_path: Path) -> N
 def test_answers_come_back_as_they_were_said_whatever_is_in_them(tmp_path: Path) -> None:
     texts = ("one\ntwo", "\u2028 and \x85 and \x0c", "\ud7ff \U0001f989", "")
     said = [Answer(text=text, tokens=1, ended=True) for text in texts]
-    rollouts = tuple(
-        Rollout(prompt=(1,), ids=(2,), logp=(0.0,), whole_logp=(0.0,), answer=one) for one in said
-    )
+    rollouts = tuple(Rollout(prompt=(1,), ids=(2,), logp=(0.0,), whole_logp=(0.0,), answer=x) for x in said)
     question = EncodedPrompt(text="what?", prompt=(1,))
     group = ScoredGroup(prompt=question, rollouts=rollouts, scores=(0.1, None, 1 / 3, -2.0))
     (tmp_path / "answers.jsonl").write_text(f"{answers_line(group)}\n" * 2, "utf-8")
