@@ -3,6 +3,7 @@
 python -m benchmarks.kills                     ten kills: of a rank, of the trainer, of a server, of both
 python -m benchmarks.kills --kills 40 --seed 3
 python -m benchmarks.kills --lag 1             with rounds that are drawn ahead
+python -m benchmarks.kills --vllm .peers/vllm/bin/python --rounds 30      by vLLM's servers
 """
 
 from __future__ import annotations
@@ -24,12 +25,20 @@ from pathlib import Path
 from typing import IO
 
 from plaudit.lab.world import SHIPPED_MODEL_FOLDER
+from plaudit.methods.policy.config import VLLM_WORDS
+from plaudit.serving.processes import plugin_environment, warm_up
+from plaudit.serving.server import Server
 from tests.engine.distributed.launch import free_port
 
 REWARD = """
 def short(prompt, answer):
     return -len(answer) / 40.0
 """
+ONE_BY_ONE = (
+    *("--host", "127.0.0.1", "--dtype", "float32", "--enforce-eager", "--max-model-len", "256"),
+    *("--max-num-seqs", "1", "--no-enable-prefix-caching"),
+)
+"""What makes an answer of vLLM depend on its question alone, and on nothing else that is asked."""
 KINDS = ("rank", "trainer", "server", "both")
 """What is killed: one rank of the trainer, all of it, a server, or trainer and server."""
 
@@ -47,6 +56,8 @@ class Site:
     ranks: int = 2
     lag: int = 0
     prompts: int = 16
+    vllm: Path | None = None
+    """The Python that has vLLM, whose servers draw; None: plaudit's own draw."""
     servers: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def write(self) -> None:
@@ -55,8 +66,21 @@ class Site:
         (self.folder / "short.py").write_text(REWARD)
 
     def serve(self, port: int) -> None:
-        words = ["serve", "--model", str(SHIPPED_MODEL_FOLDER), "--port", str(port), "--device", "cpu"]
-        self.servers[port] = self._start([sys.executable, "-m", "plaudit", *words], f"server-{port}")
+        words = ["--model", str(SHIPPED_MODEL_FOLDER), "--port", str(port)]
+        command = [sys.executable, "-m", "plaudit", "serve", *words, "--device", "cpu"]
+        if self.vllm is not None:
+            command = [str(self.vllm.absolute()), *VLLM_WORDS, *words, *ONE_BY_ONE]
+        self.servers[port] = self._start(command, f"server-{port}")
+
+    def wait(self) -> None:
+        """Until every server answers: vLLM's take half a minute, and their first question another one."""
+        for port in self.ports:
+            server = Server(f"http://127.0.0.1:{port}")
+            while not server.is_up():
+                if self.servers[port].poll() is not None:
+                    raise SystemExit((self.folder / f"server-{port}.log").read_text("utf-8")[-2000:])
+                time.sleep(0.2)
+            warm_up(server)
 
     def train(self, out: str) -> subprocess.Popen[bytes]:
         launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(self.ranks)]
@@ -71,6 +95,8 @@ class Site:
     def _start(self, command: list[str], name: str) -> subprocess.Popen[bytes]:
         log: IO[bytes] = (self.folder / f"{name}.log").open("ab")
         settings = {**os.environ, "OMP_NUM_THREADS": "1"}
+        if self.vllm is not None and name.startswith("server"):
+            settings |= {**plugin_environment(self.folder), "VLLM_CPU_KVCACHE_SPACE": "1"}
         # A group of its own, that all of it can be killed.
         return subprocess.Popen(
             command, cwd=self.folder, env=settings, stdout=log, stderr=log, start_new_session=True
@@ -115,6 +141,7 @@ def serving(site: Site) -> Iterator[None]:
     try:
         for port in site.ports:
             site.serve(port)
+        site.wait()
         yield
     finally:
         for process in site.servers.values():
@@ -132,6 +159,7 @@ def killed_run(site: Site, out: str, *, kills: int, generator: random.Random) ->
     killed: list[str] = []
     while len(killed) < kills:
         kind = KINDS[len(killed) % len(KINDS)]
+        site.wait()
         trainer = site.train(out)
         reached = site.step(out)
         # Up to six steps later, and then at any moment of a step, or of the start.
@@ -156,7 +184,8 @@ def _kill(site: Site, kind: str, trainer: subprocess.Popen[bytes], generator: ra
             # The run goes on with the other one, and takes this one back.
             time.sleep(generator.uniform(0, 2))
             site.serve(port)
-            time.sleep(generator.uniform(4, 10))
+            site.wait()
+            time.sleep(generator.uniform(0, 4))
         else:
             site.serve(port)
     if kind == "rank":
@@ -165,25 +194,30 @@ def _kill(site: Site, kind: str, trainer: subprocess.Popen[bytes], generator: ra
         kill_all(trainer)
 
 
+def same_bits(site: Site, *, kills: int, seed: int) -> tuple[int, bool]:
+    """How often a run was killed, and whether its weights are those of one that nobody disturbed."""
+    site.write()
+    with serving(site):
+        finish(site, "through")
+        killed = killed_run(site, "killed", kills=kills, generator=random.Random(seed))
+    return len(killed), site.weights("through") == site.weights("killed")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--lag", type=int, default=0)
+    parser.add_argument("--vllm", type=Path, help="the Python of an environment with vLLM")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        site = Site(folder=Path(folder), ports=[free_port(), free_port()], rounds=given.rounds, lag=given.lag)
-        site.write()
-        with serving(site):
-            finish(site, "through")
-            killed = killed_run(site, "killed", kills=given.kills, generator=random.Random(given.seed))
-        same = site.weights("through") == site.weights("killed")
-        print(
-            f"{len(killed)} kills, {given.rounds} rounds: the weights are {'the same' if same else 'OTHERS'}"
-        )
-        if not same:
-            raise SystemExit(1)
+        how = {"rounds": given.rounds, "lag": given.lag, "vllm": given.vllm}
+        site = Site(folder=Path(folder), ports=[free_port(), free_port()], **how)
+        killed, same = same_bits(site, kills=given.kills, seed=given.seed)
+    print(f"{killed} kills, {given.rounds} rounds: the weights are {'the same' if same else 'OTHERS'}")
+    if not same:
+        raise SystemExit(1)
 
 
 if __name__ == "__main__":

@@ -16,10 +16,12 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from benchmarks import kills
 from plaudit.methods.policy.config import ServerSettings
 from plaudit.serving import fleet as keeping, sampler as sampling
 from plaudit.serving.processes import VllmServers
 from plaudit.serving.server import Server
+from tests.engine.distributed.launch import free_port
 from tests.feedback.judges.test_vllm_peer import VLLM
 from tests.methods.policy.commands import Place, go, make_place, well
 from tests.models.zoo import PLAIN
@@ -140,6 +142,12 @@ def test_a_server_that_is_killed_is_started_again_and_the_run_goes_on(place: Pla
             break
         ended.wait(0.1)
     assert not Path(f"/proc/{again}").exists()
+
+
+@pytest.mark.timeout(3600)
+def test_two_ranks_and_two_servers_killed_ten_times_end_with_the_same_bits(tmp_path: Path):
+    site = kills.Site(folder=tmp_path, ports=[free_port(), free_port()], rounds=30, vllm=VLLM)
+    assert kills.same_bits(site, kills=10, seed=0) == (10, True)
 
 
 def children(process: int) -> list[int]:

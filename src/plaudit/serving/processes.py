@@ -49,7 +49,7 @@ class VllmServers:
             raise UserError(f"--server.python {settings.python} is not there")
         self._folder = folder
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._environment = {**os.environ, **_plugin_environment(self._folder)}
+        self._environment = {**os.environ, **plugin_environment(self._folder)}
         self._gpus = _shares(settings)
         listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(settings.count)]
         ports = [listener.getsockname()[1] for listener in listeners]
@@ -144,8 +144,8 @@ def _command(model: Path, settings: ServerSettings, dtype: torch.dtype, rank: in
     return [*words, *shlex.split(settings.arguments)]
 
 
-def _plugin_environment(folder: Path) -> dict[str, str]:
-    # What lets a server find plaudit's carrier of weights, and nothing else of this environment.
+def plugin_environment(folder: Path) -> dict[str, str]:
+    """What lets a vLLM server find plaudit's carrier of weights, and nothing else of this environment."""
     home = folder / "plugin"
     facts = home / "plaudit_carrier-0.dist-info"
     facts.mkdir(parents=True, exist_ok=True)
