@@ -34,11 +34,12 @@ REWARD = """
 def short(prompt, answer):
     return -len(answer) / 40.0
 """
-ONE_BY_ONE = (
+VLLM_FACTS = (
     *("--host", "127.0.0.1", "--dtype", "float32", "--enforce-eager", "--max-model-len", "256"),
-    *("--max-num-seqs", "1", "--no-enable-prefix-caching"),
+    # As many answers at once as one question wants: what else is under way counts little.
+    *("--max-num-seqs", "4", "--no-enable-prefix-caching"),
 )
-"""What makes an answer of vLLM depend on its question alone, and on nothing else that is asked."""
+"""How a vLLM server is started whose answers hang on little else than their question."""
 KINDS = ("rank", "trainer", "server", "both")
 """What is killed: one rank of the trainer, all of it, a server, or trainer and server."""
 
@@ -69,7 +70,7 @@ class Site:
         words = ["--model", str(SHIPPED_MODEL_FOLDER), "--port", str(port)]
         command = [sys.executable, "-m", "plaudit", "serve", *words, "--device", "cpu"]
         if self.vllm is not None:
-            command = [str(self.vllm.absolute()), *VLLM_WORDS, *words, *ONE_BY_ONE]
+            command = [str(self.vllm.absolute()), *VLLM_WORDS, *words, *VLLM_FACTS]
         self.servers[port] = self._start(command, f"server-{port}")
 
     def wait(self) -> None:
@@ -184,8 +185,7 @@ def _kill(site: Site, kind: str, trainer: subprocess.Popen[bytes], generator: ra
             # The run goes on with the other one, and takes this one back.
             time.sleep(generator.uniform(0, 2))
             site.serve(port)
-            site.wait()
-            time.sleep(generator.uniform(0, 4))
+            time.sleep(generator.uniform(4, 10))
         else:
             site.serve(port)
     if kind == "rank":

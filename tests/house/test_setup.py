@@ -172,9 +172,8 @@ def test_all_but_the_store_itself_works_without_the_packages_of_the_store():
         "from plaudit.cli.main import main",
         "raise SystemExit(main(['collect', 'status']))",
     ]
-    done = subprocess.run(
-        [sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=False
-    )
+    words = [sys.executable, "-c", "\n".join(lines)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 2, done.stderr
     assert 'plaudit collect status needs sqlalchemy: pip install "plaudit[collect]"' in done.stderr
 

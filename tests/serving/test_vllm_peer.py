@@ -146,7 +146,7 @@ def test_a_server_that_is_killed_is_started_again_and_the_run_goes_on(place: Pla
 
 @pytest.mark.timeout(3600)
 def test_two_ranks_and_two_servers_killed_ten_times_end_with_the_same_bits(tmp_path: Path):
-    site = kills.Site(folder=tmp_path, ports=[free_port(), free_port()], rounds=30, vllm=VLLM)
+    site = kills.Site(folder=tmp_path, ports=[free_port(), free_port()], rounds=60, vllm=VLLM)
     assert kills.same_bits(site, kills=10, seed=0) == (10, True)
 
 

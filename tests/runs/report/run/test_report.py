@@ -72,9 +72,7 @@ def test_the_date_is_that_of_the_last_word_and_not_of_the_page(tmp_path):
 def test_an_unfinished_run_says_how_far_it_came_and_how_to_go_on(tmp_path):
     page = page_of(tmp_path / "run", ToyRun(done=40))
     assert page.sections["head"].startswith("runNot finished · last figures of ")
-    assert lede(page).startswith(
-        "40 of 100 steps so far, over 1.6 epochs of 200 rows; held-out loss fell from"
-    )
+    assert lede(page).startswith("40 of 100 steps so far, over 1.6 epochs of 200 rows; held-out loss fell")
     assert page.words["pre"][-1] == f"plaudit train sft --config {tmp_path}/run/config.yaml"
 
 
