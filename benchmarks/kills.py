@@ -60,6 +60,8 @@ class Site:
     vllm: Path | None = None
     """The Python that has vLLM, whose servers draw; None: plaudit's own draw."""
     servers: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
+    cold: set[int] = field(default_factory=set)
+    """The ports of servers that nobody has asked yet."""
 
     def write(self) -> None:
         rows = [{"prompt": f"Where does Mira live? Say it in {n} words."} for n in range(1, self.prompts + 1)]
@@ -72,6 +74,7 @@ class Site:
         if self.vllm is not None:
             command = [str(self.vllm.absolute()), *VLLM_WORDS, *words, *VLLM_FACTS]
         self.servers[port] = self._start(command, f"server-{port}")
+        self.cold.add(port)
 
     def wait(self) -> None:
         """Until every server answers: vLLM's take half a minute, and their first question another one."""
@@ -81,7 +84,10 @@ class Site:
                 if self.servers[port].poll() is not None:
                     raise SystemExit((self.folder / f"server-{port}.log").read_text("utf-8")[-2000:])
                 time.sleep(0.2)
-            warm_up(server)
+            # No other one: it may be paused, by a trainer that was killed while it sent weights.
+            if port in self.cold:
+                warm_up(server)
+        self.cold.clear()
 
     def train(self, out: str) -> subprocess.Popen[bytes]:
         launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(self.ranks)]

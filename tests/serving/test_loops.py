@@ -1,7 +1,6 @@
 """Loops and RLHF whose answers are drawn by servers."""
 
 import json
-import re
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -18,7 +17,9 @@ from tests.serving.servers import FAULTY, counting, serving
 
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
-    return make_place(tmp_path_factory.mktemp("served"))
+    toy = make_place(tmp_path_factory.mktemp("served"))
+    (toy.data.parent / "breaking.py").write_text(FAULTY)
+    return toy
 
 
 def loop(toy: Toy, out: Path, *more: object) -> list[object]:
@@ -36,7 +37,6 @@ def weights(out: Path) -> dict[str, torch.Tensor]:
 
 def test_a_loop_asks_servers_for_nothing_twice_and_ends_with_the_same_bits(toy: Toy, tmp_path: Path):
     """A reward that breaks when half of a round's answers are scored: all of them are there already."""
-    (toy.data.parent / "breaking.py").write_text(FAULTY)
     (fault := toy.data.parent / "faulty").touch()
     model, asked = counting(toy.model)
     with serving(model) as url:
@@ -74,7 +74,6 @@ def test_rlhf_by_two_ranks_and_two_servers_is_that_of_one_process(toy: Toy, tmp_
 @pytest.mark.parametrize("words", [loop, rlhf], ids=("loop", "rlhf"))
 def test_what_rounds_cannot_do_is_refused(toy: Toy, tmp_path: Path, words):
     nobody = ("--sampler", "http://127.0.0.1:9")
-    adapters = refused(*words(toy, tmp_path, *nobody, "--server.adapters"))
-    assert "has no adapters to send alone" in adapters
+    assert "has no adapters" in refused(*words(toy, tmp_path, *nobody, "--server.adapters"))
     assert "read with a --sampler of servers" in refused(*words(toy, tmp_path, "--server.count", 2))
-    assert re.search("no sampling server took the weights", refused(*words(toy, tmp_path, *nobody)))
+    assert "no sampling server took the weights" in refused(*words(toy, tmp_path, *nobody))

@@ -187,7 +187,7 @@ def drawn_answers(
     """
     world = ranks.world_size
     size = (PROMPTS_AT_ONCE if isinstance(sampler, LocalSampler) else PROMPTS_OF_SERVERS) * world
-    done = _keep_whole_parts(path, size) if ranks.is_first else []
+    done = _keep_whole_parts(path, size, len(prompts)) if ranks.is_first else []
     cached = int(ranks.all_gather([float(len(done))])[0][0])
     for start in range(0, len(prompts), size):
         part = prompts[start : start + size]
@@ -220,12 +220,12 @@ def _scored(
     ]
 
 
-def _keep_whole_parts(path: Path, size: int) -> list[bytes]:
+def _keep_whole_parts(path: Path, size: int, total: int) -> list[bytes]:
     # The lines of parts that were written whole; the file is cut behind them.
     # Half a part is drawn again as a part: what is drawn together decides the last bits of it.
     content = path.read_bytes() if path.exists() else b""
     lines = content[: content.rfind(b"\n") + 1].splitlines(keepends=True)
-    whole = lines[: len(lines) - len(lines) % size]
+    whole = lines if len(lines) == total else lines[: len(lines) - len(lines) % size]
     if b"".join(whole) != content:
         atomic.write_text(path, b"".join(whole).decode())
     return whole
