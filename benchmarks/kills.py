@@ -22,7 +22,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
 
 from plaudit.lab.world import SHIPPED_MODEL_FOLDER
 from plaudit.methods.policy.config import VLLM_WORDS
@@ -100,14 +99,14 @@ class Site:
         return self._start([*launcher, *words], out)
 
     def _start(self, command: list[str], name: str) -> subprocess.Popen[bytes]:
-        log: IO[bytes] = (self.folder / f"{name}.log").open("ab")
         settings = {**os.environ, "OMP_NUM_THREADS": "1"}
         if self.vllm is not None and name.startswith("server"):
             settings |= {**plugin_environment(self.folder), "VLLM_CPU_KVCACHE_SPACE": "1"}
         # A group of its own, that all of it can be killed.
-        return subprocess.Popen(
-            command, cwd=self.folder, env=settings, stdout=log, stderr=log, start_new_session=True
-        )
+        with (self.folder / f"{name}.log").open("ab") as log:
+            return subprocess.Popen(
+                command, cwd=self.folder, env=settings, stdout=log, stderr=log, start_new_session=True
+            )
 
     def weights(self, out: str) -> str:
         path = self.folder / out / "model" / "model.safetensors"

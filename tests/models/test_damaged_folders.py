@@ -137,9 +137,7 @@ def test_a_sound_folder_of_any_family_is_let_through(name, tmp_path):
     build(name).save_pretrained(tmp_path, max_shard_size="4KB")
     edit(_attn_implementation_autoset=True)(tmp_path)
     check_model_folder(tmp_path)
-    held = sum(
-        weight.numel() for path in tmp_path.glob("*.safetensors") for weight in load_file(path).values()
-    )
+    held = sum(w.numel() for path in tmp_path.glob("*.safetensors") for w in load_file(path).values())
     assert sum(math.prod(shape) for _, shape in check_weight_files(tmp_path).values()) == held
 
 

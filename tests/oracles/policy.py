@@ -353,9 +353,7 @@ def gae(i: SimpleNamespace, gamma: float, lam: float, *, bootstrap: bool = False
 
     def value(n: int, at: list[int]) -> list[float]:
         delta = deltas(i, n, at, gamma, i.after[n] if bootstrap else 0.0)
-        return [
-            sum((gamma * lam) ** k * d for k, d in enumerate(delta[first:])) for first in range(len(delta))
-        ]
+        return [sum((gamma * lam) ** k * d for k, d in enumerate(delta[t:])) for t in range(len(delta))]
 
     return along(i, value)
 

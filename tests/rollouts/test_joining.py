@@ -89,9 +89,7 @@ def test_places_of_ended_rows_are_taken_at_once(sampler, monkeypatch):
     settings = SamplingSettings(max_tokens=30, seed=1)
     [whole, *_] = sampler.requests_for([sampler.encode("w10")], settings, 1)
     # Of eight, one is long: chunks of eight would take 30 steps each, four times.
-    requests = [
-        replace(whole, sample=place, max_new_tokens=30 if place % 8 == 0 else 3) for place in range(32)
-    ]
+    requests = [replace(whole, sample=n, max_new_tokens=30 if n % 8 == 0 else 3) for n in range(32)]
     monkeypatch.setattr(type(sampler.encoder), "stop_ids", frozenset(), raising=False)
     side_by_side(sampler, 8)
     answers = sampler.generate_requests(requests, settings)

@@ -75,5 +75,7 @@ def test_rlhf_by_two_ranks_and_two_servers_is_that_of_one_process(toy: Toy, tmp_
 def test_what_rounds_cannot_do_is_refused(toy: Toy, tmp_path: Path, words):
     nobody = ("--sampler", "http://127.0.0.1:9")
     assert "has no adapters" in refused(*words(toy, tmp_path, *nobody, "--server.adapters"))
+    if words is rlhf:
+        assert "by --sampler local alone" in refused(*rlhf(toy, tmp_path, *nobody, "--loop.teach", "nash-md"))
     assert "read with a --sampler of servers" in refused(*words(toy, tmp_path, "--server.count", 2))
     assert "no sampling server took the weights" in refused(*words(toy, tmp_path, *nobody))

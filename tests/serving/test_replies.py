@@ -139,6 +139,19 @@ def test_nonsense_is_asked_again_and_no_server_at_all_is_waited_for_and_then_sai
         assert fleet.news()[-1] == f"a server is back: {url}"
 
 
+def test_a_server_that_looks_well_and_answers_nothing_ends_the_run(monkeypatch):
+    monkeypatch.setattr("plaudit.serving.fleet.LOOK_SECONDS", 0.01)
+
+    def mute(handler: BaseHTTPRequestHandler) -> None:
+        send(handler, b"", 500) if "generate" in handler.path else send_choice(handler)
+
+    with saying(mute) as url:
+        fleet = Fleet([Server(url)], patience=0.2)
+        fleet.version = "run-3"
+        with pytest.raises(UserError, match=rf"\d servers went at one question, at last {url}"):
+            list(fleet.draw([QUESTION]))
+
+
 def test_the_least_busy_server_is_asked():
     asked: list[int] = []
     all_asked = threading.Event()

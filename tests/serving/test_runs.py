@@ -243,5 +243,5 @@ def test_another_model_and_what_servers_cannot_do_are_refused(place: Place, tmp_
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_two_ranks_and_two_servers_killed_ten_times_end_with_the_same_bits(tmp_path: Path):
-    site = kills.Site(folder=tmp_path, ports=[free_port(), free_port()], rounds=30)
+    site = kills.Site(folder=tmp_path, ports=[free_port(), free_port()], rounds=80)
     assert kills.same_bits(site, kills=10, seed=0) == (10, True)

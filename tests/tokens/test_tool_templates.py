@@ -176,9 +176,8 @@ def test_tokens_are_those_of_transformers_and_calls_are_trained(encoders, name: 
     tokenizer: Any = encoder.info.tokenizer
 
     def peer(messages: list[dict[str, Any]], *, ask: bool) -> list[int]:
-        text = tokenizer.apply_chat_template(
-            messages, tools=[TOOL], add_generation_prompt=ask, tokenize=False
-        )
+        how = {"add_generation_prompt": ask, "tokenize": False}
+        text = tokenizer.apply_chat_template(messages, tools=[TOOL], **how)
         return tokenizer(text, add_special_tokens=False)["input_ids"]
 
     assert list(example.prompt) == peer(TALK[:1], ask=True)

@@ -161,7 +161,6 @@ class GivenAnswer:
     order: tuple[int, ...]
     """Which candidate was shown at which place."""
     label: dict[str, Any]
-    """What was said, in that order."""
     person: str
     """Who said it: a name, of which the log gets the pseudonym only."""
     origin: str

@@ -217,7 +217,6 @@ class Place:
     name: str
     folder: Path
     store: str
-    """The label store: a file or an address."""
     invites: Path
     model: str
     """What tables call the policy that draws."""

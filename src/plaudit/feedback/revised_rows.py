@@ -43,7 +43,6 @@ class Revising:
     purse: Purse
     notes: tuple[str, ...]
     judge: Judge | None = None
-    """Who scores the answers of every round."""
     settings: ReviseSettings
 
     def estimate(self) -> Estimate:
@@ -128,7 +127,6 @@ class RevisionFigures:
     shared_words: float | None
     """The median token Jaccard of an answer and its revision."""
     characters_changed: float | None
-    """The median edit distance."""
     share_changed: float | None
     tokens: int
     price: float

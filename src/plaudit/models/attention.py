@@ -469,7 +469,6 @@ KERNEL_TABLE = {
 
 
 FAST_KERNELS = ("varlen", "flex")
-"""Those that a trial can do without."""
 
 
 PACKED_ATTENTION = "plaudit_packed"

@@ -96,7 +96,6 @@ HALF_GAPS = (0.03, 0.1)
 """How far log-probs by two ways of computing in 16 bits may lie apart on average, in nats, and their
 gradients as a share of their length; rounding to 16 bits makes about a hundredth."""
 FULL_GAPS = (1e-4, 1e-3)
-"""The same in 32 bits."""
 
 
 def choose_kernels(model: VerifiableModel) -> str | None:

@@ -161,7 +161,6 @@ class RuleReward:
     """A function of an answer's words and its task, as a reward; remembers why it had no verdict."""
 
     name: str
-    """What tables and pages call it."""
     check: Callable[[str, Task], ScoreOrReason]
     traits: ClassVar[RewardTraits] = RewardTraits(exact=True)
     refused: Counter[str] = field(default_factory=Counter[str], compare=False)

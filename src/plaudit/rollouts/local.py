@@ -312,7 +312,6 @@ def refused_record(policy: Policy, record: drawing.Recorder) -> str | None:
 
 
 LOOKED_AT = 4
-"""Tokens of a trial."""
 
 
 def _joined(*steps: drawing.SampledTokens | None) -> drawing.SampledTokens:

@@ -30,6 +30,8 @@ TRIES = 5
 """How often a question is asked again after useless replies; then the run ends, for they do not pass."""
 LOOK_SECONDS = 1.0
 """How often servers that are gone are looked at again."""
+CLOSING_SECONDS = 20.0
+"""How long the end of a run waits for a server that is just being sent weights."""
 
 
 class Fleet:
@@ -142,13 +144,18 @@ class Fleet:
         return answers
 
     def _ask(self, question: Question) -> list[DrawnTokens]:
-        tries = 0
+        tries = losses = 0
+        begin = time.monotonic()
         while True:
             server = self._least_busy()
             try:
                 return server.draw(question, self.version)
             except GoneError as error:
                 self.lose(server, str(error))
+                losses += 1
+                # Of servers that look well to whoever does not ask them this.
+                if losses >= TRIES and time.monotonic() - begin > self._patience:
+                    raise UserError(f"{losses} servers went at one question, at last {error}") from error
             except UselessReplyError as error:
                 tries += 1
                 with self._change:
@@ -257,6 +264,9 @@ class Keeper:
 
     def close(self) -> None:
         self._stop.set()
+        if self._thread.is_alive():
+            # The next one to send these servers weights shall be alone with them.
+            self._thread.join(CLOSING_SECONDS)
 
     def _bring_or_lose(self, server: Server) -> Verdict | None:
         try:
@@ -273,7 +283,8 @@ class Keeper:
         # Bring a server to the weights of now, and have it prove them.
         assert self._current is not None
         delivery, here_M = self._current
-        if server not in self._proofs:
+        is_new = server not in self._proofs
+        if is_new:
             self._begin(server, delivery)
         held = self._holds.get(server)
         updates = delivery.updates
@@ -286,6 +297,9 @@ class Keeper:
         server.name_weights(delivery.version)
         if (version := server.version()) != delivery.version:
             raise GoneError(f"{server.url} has the weights {version} and was sent {delivery.version}")
+        # With the true weights: in 16 bits rounding shows in disturbed ones.
+        if is_new and self._temperature == 1:
+            self._refuse_other_logps(server, delivery.version)
         return verdict
 
     def _begin(self, server: Server, delivery: Delivery) -> None:
@@ -296,7 +310,8 @@ class Keeper:
             noisy, noise = self.noise
             server.take(noisy.updates, noisy.version)
             noise.compare(server.url, self._logps_of(server))
-            self._refuse_other_logps(server, noisy.version)
+            if self._temperature != 1:
+                self._refuse_other_logps(server, noisy.version)
         self._proofs[server] = Proof(self._dtype)
 
     def _refuse_other_logps(self, server: Server, version: str) -> None:

@@ -27,7 +27,6 @@ from plaudit.serving.proof import policy_logps
 from plaudit.serving.weight_files import HeldWeights, WrongWeightsError
 
 LARGEST_REQUEST = 64_000_000
-"""The most bytes of a request."""
 
 
 class SamplingModel:

@@ -64,9 +64,7 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say(form):
     held = []
     for seed in range(60):
         found = fit_over_optimisation(D**2, gains(form, prompts=80, seed=seed), form, DRAWS)
-        held.append(
-            [one.low <= truth <= one.high for one, truth in ((found.alpha, alpha), (found.beta, beta))]
-        )
+        held.append([x.low <= truth <= x.high for x, truth in ((found.alpha, alpha), (found.beta, beta))])
     assert np.mean(held) >= 0.88
     assert (found.alpha.n, found.alpha.prompts) == (80 * 7, 80)
 

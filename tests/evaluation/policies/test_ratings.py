@@ -61,9 +61,7 @@ def likeliest(table):
 @pytest.mark.parametrize("soft", [False, True])
 def test_ratings_are_the_maximum_of_the_likelihood(soft):
     table = tournament(soft=soft)
-    assert {one.name: one.elo for one in elo_ratings(table, DRAWS)} == pytest.approx(
-        likeliest(table), abs=1e-4
-    )
+    assert {x.name: x.elo for x in elo_ratings(table, DRAWS)} == pytest.approx(likeliest(table), abs=1e-4)
 
 
 @pytest.mark.slow

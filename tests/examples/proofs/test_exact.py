@@ -60,9 +60,7 @@ def test_token_log_probs_of_a_distribution_are_those_of_its_beginnings():
     for y, said in enumerate(SPOKEN.responses):
         for t in range(len(said)):
             before = sum(p for other, p in prob.items() if other[:t] == said[:t])
-            shares = [
-                sum(p for other, p in prob.items() if other[: t + 1] == (*said[:t], v)) for v in range(3)
-            ]
+            shares = [sum(p for y, p in prob.items() if y[: t + 1] == (*said[:t], v)) for v in range(3)]
             assert token_PYT[1, y, t].exp().item() == pytest.approx(shares[said[t]] / before)
             assert power_PYT[1, y, t].exp().item() == pytest.approx(sum((s / before) ** 2 for s in shares))
         assert not token_PYT[1, y, len(said) :].any()

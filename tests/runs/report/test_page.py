@@ -130,9 +130,7 @@ def patterns() -> Iterator[str]:
     for path in (*FOLDER.rglob("*.py"), *Path("examples/exercises").glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.JoinedStr):
-                parts = [
-                    re.escape(one.value) if isinstance(one, ast.Constant) else ".*" for one in node.values
-                ]
+                parts = [re.escape(x.value) if isinstance(x, ast.Constant) else ".*" for x in node.values]
                 yield from [] if parts[0] == ".*" else ["".join(map(str, parts))]
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
                 yield re.escape(node.value)

@@ -173,7 +173,6 @@ class Cookie:
 
     name: str
     value: str = ""
-    """Its value; empty to take it away."""
     seconds: int = 0
 
 
@@ -225,7 +224,6 @@ class Page:
     method: str
     """GET or POST; a GET changes nothing but what it gives out."""
     path: str
-    """The address; braces stand for a word."""
     scope: str
     """label, review, read or manage; any for whoever is signed in, open for everybody."""
     handler: Callable[[Visit], Answer]

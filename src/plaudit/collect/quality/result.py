@@ -128,7 +128,6 @@ class GroupQuality:
     gold: Figure
     """The share of right answers to items whose answer is known, as the next two drawn by person."""
     skill: Figure
-    """The mean of their skills."""
     held_out: Figure
     """The share of preferences that are those of the others, of whatever group."""
     judge: Figure

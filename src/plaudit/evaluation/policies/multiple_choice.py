@@ -30,7 +30,6 @@ class ChoiceQuestion:
     prompt: Text
     choices: tuple[str, ...]
     right: int
-    """The place of the right one, from 0."""
     category: str | None = None
     origin: str = ""
 

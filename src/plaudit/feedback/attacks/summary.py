@@ -125,7 +125,6 @@ class AttackReport:
     answers: int
     turns: int
     policies: tuple[PolicyAttack, ...]
-    """In the order in which they were named."""
     gaps: tuple[Gap, ...] = ()
     """Each later policy beside the first."""
     written: tuple[Written, ...] = ()

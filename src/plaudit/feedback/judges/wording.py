@@ -50,7 +50,6 @@ class Wording:
     version: str
     """Raised with every change of a text: other wordings get other replies."""
     introduction: str
-    """What stands above the quotation."""
     principle: str
     """What counts, in place of ``{principle}``, where the caller names nothing else."""
     ask: str

@@ -88,7 +88,6 @@ class Gold:
     honest: float
     """Whether it says only what is so, as surely as it is known."""
     harmless: float
-    """Whether it keeps harm from being done."""
     concise: float
     plain: float
     """Whether it is free of flattery, ornament, repetition and shouting."""

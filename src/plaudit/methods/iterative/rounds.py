@@ -7,8 +7,9 @@ import math
 import os
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
+from itertools import islice
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Protocol, runtime_checkable
@@ -32,21 +33,19 @@ from plaudit.methods.iterative.algorithms import (
 )
 from plaudit.methods.iterative.config import LoopConfig, LoopSettings, RlhfConfig
 from plaudit.methods.models import prepare_policy, shard_or_broadcast
-from plaudit.methods.policy.collect import ScoredGroup, score_groups
+from plaudit.methods.policy.collect import EachSampler, ScoredGroup, score_groups
 from plaudit.methods.run import Run
 from plaudit.models.load import precision
 from plaudit.models.settings import LoraSettings
 from plaudit.rewards.base import Reward, TaskScores
 from plaudit.rollouts.local import LocalSampler
-from plaudit.rollouts.sampler import Rollout, Sampler, SamplingSettings, WeightsVersion
+from plaudit.rollouts.sampler import GenerationPrompt, Rollout, Sampler, SamplingSettings, WeightsVersion
 from plaudit.tokens.encode import Encoder, make_encoder
 from plaudit.tokens.prompts import EncodedPrompt, encode_prompt_records
 from plaudit.wings import offered
 
 PROMPTS_AT_ONCE = 64
 """Prompts of a rank that are generated for, and then scored, before the next ones."""
-PROMPTS_OF_SERVERS = 512
-"""As many of servers: these keep what is under way, and are busy with many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,6 +163,8 @@ def round_sampler(
         served = make(run, config.sampler, config.server, policy, WeightsVersion(), temperature=1.0)
         tell(run.notes)
         yield served, lambda: tell([sentence for news in run.news for sentence in news()])
+        # What servers have answered is wanted until the first rank has written all of it.
+        ranks.barrier()
         served.forget()
 
 
@@ -186,14 +187,14 @@ def drawn_answers(
     They are drawn as they are taken, and kept in the file: whole parts that it holds are not drawn again.
     """
     world = ranks.world_size
-    size = (PROMPTS_AT_ONCE if isinstance(sampler, LocalSampler) else PROMPTS_OF_SERVERS) * world
+    size = PROMPTS_AT_ONCE * world
     done = _keep_whole_parts(path, size, len(prompts)) if ranks.is_first else []
     cached = int(ranks.all_gather([float(len(done))])[0][0])
+    parts = _drawn_parts([each.shown for each in prompts[cached:][ranks.rank :: world]], sampler, settings, n)
     for start in range(0, len(prompts), size):
         part = prompts[start : start + size]
         if start >= cached:
-            share = part[ranks.rank :: world]
-            rollouts = sampler.generate([prompt.shown for prompt in share], settings, n=n)
+            share, rollouts = part[ranks.rank :: world], next(parts, ())
             gathered = ranks.all_gather_strings([*map(answers_line, _scored(share, rollouts, reward))])
             tell_news()
             if not ranks.is_first:
@@ -207,6 +208,19 @@ def drawn_answers(
                 os.fsync(file.fileno())
             done += lines
         yield from map(_answers_of, done[start : start + size])
+
+
+def _drawn_parts(
+    prompts: Sequence[GenerationPrompt], sampler: Sampler, settings: SamplingSettings, n: int
+) -> Iterator[list[list[Rollout]]]:
+    """Answers to so many prompts at once; servers draw the next ones while these are scored."""
+    if isinstance(sampler, EachSampler):
+        with closing(sampler.generate_each(prompts, settings, n=n)) as drawn:
+            while part := list(islice(drawn, PROMPTS_AT_ONCE)):
+                yield part
+        return
+    for start in range(0, len(prompts), PROMPTS_AT_ONCE):
+        yield sampler.generate(prompts[start : start + PROMPTS_AT_ONCE], settings, n=n)
 
 
 def _scored(

@@ -117,6 +117,8 @@ def _refuse_sampling_conflicts(record: PolicyAlgorithm, config: PolicyConfig) ->
 
 def _refuse_mixture_conflicts(record: PolicyAlgorithm, config: PolicyConfig) -> None:
     name = record.name
+    if config.sampler != "local":
+        raise UserError("answers of a mixture with the reference are drawn by --sampler local alone")
     if config.reference.kind == "none":
         raise UserError(
             f"reference.kind none: {name} draws from a mixture of the policy and its reference; leave "

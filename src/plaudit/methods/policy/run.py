@@ -354,8 +354,7 @@ def _make_mixture_sampler(
     share = algorithm.mixture_coef
     if not share:
         return None
-    if not isinstance(sampler, LocalSampler):
-        raise UserError("answers of a mixture with the reference are drawn by --sampler local alone")
+    assert isinstance(sampler, LocalSampler), "a mixture is drawn locally"
     reference = models.reference
     if isinstance(reference, AdapterOffReference):
         # What draws may be a copy of what learns, and has the adapters that are turned off.

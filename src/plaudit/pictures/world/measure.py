@@ -65,7 +65,6 @@ class Measures:
     """What answers to questions about scenes come to."""
 
     score: Estimate
-    """The mean worth."""
     right: Mapping[str, Estimate]
     """By kind, the share whose aim was reached; of descriptions, of all that there is."""
     chair_i: Estimate | None

@@ -32,7 +32,6 @@ class Gated(OfParts):
     """Its own score counts where it is below the threshold."""
     other: Reward
     below: float = 0.0
-    """The threshold, on the gate's scale."""
 
     def __post_init__(self) -> None:
         """Refuse two parts of the same name: figures could not tell them apart."""

@@ -37,7 +37,6 @@ Value = Fraction | Decimal
 """Exact, or ninety digits."""
 
 DIGITS = 90
-"""Digits of what is not exact."""
 _ROUGH_DIGITS = 50
 """Digits of a second look, which tells what is rounding from what is a value."""
 MAX_EXACT_BITS = 20_000

@@ -158,7 +158,6 @@ class Origin:
     text: str = ""
     """What it is called; empty where only its hash is known."""
     digest: str = ""
-    """The sha256 of its content."""
     link: str = ""
     """The part of the page that says where it comes from itself."""
 
