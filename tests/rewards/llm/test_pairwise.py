@@ -41,7 +41,7 @@ def test_the_chance_is_the_mean_over_both_orders_of_the_labels_shares(tmp_path):
         return sigmoid(logps[label] - logps[1 - label])
 
     expected = (share((one, other), 0) + share((other, one), 1)) / 2
-    assert PairwiseRanker(model).win_probability(asked) == pytest.approx(expected, abs=1e-6)
+    assert PairwiseRanker(model).win_probabilities([asked])[0] == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize("bonus", [-8.0, 0.0, 0.7, 8.0])
@@ -49,8 +49,8 @@ def test_turning_the_order_round_turns_the_chance_round_whatever_the_bias(bonus)
     ranker = PairwiseRanker(Planted(SETTINGS, bonus=bonus))
     for one, other in [("3", "2"), ("2", "3"), ("1", "1"), ("0", "9")]:
         forth, back = (
-            ranker.win_probability(task("p", one, other)),
-            ranker.win_probability(task("p", other, one)),
+            ranker.win_probabilities([task("p", one, other)])[0],
+            ranker.win_probabilities([task("p", other, one)])[0],
         )
         assert forth == pytest.approx(1 - back)
         assert (forth - 0.5) * (float(one) - float(other)) > 0 or one == other
@@ -81,7 +81,7 @@ def test_two_answers_are_judged_with_the_chance():
     verdict = ranker.verdicts([asked], 7)[0]
     row = to_comparison(asked, verdict)
     assert (row.chosen, row.rejected, row.annotator) == ("3", "2", "planted")
-    assert row.probability == pytest.approx(1 - ranker.win_probability(asked))
+    assert row.probability == pytest.approx(1 - ranker.win_probabilities([asked])[0])
     assert ranker.verdicts([asked], 8)[0] == verdict
     tie = to_comparison(task("p", "2", "2"), ranker.verdicts([task("p", "2", "2")], 0)[0])
     assert (tie.probability, tie.strength) == (0.5, 0)
@@ -99,7 +99,7 @@ def test_a_pair_has_two_answers_and_one_alone_no_verdict_and_no_score():
     assert ranker.verdicts([task("p", "2")], 0)[0] is None
     assert ranker.scores([task("p", "2"), task("p", "2", "2")]) == ((None,), (0.5, 0.5))
     with pytest.raises(UserError, match="the task has 3"):
-        PairwiseRanker(Planted(SETTINGS)).win_probability(task("p", "1", "2", "3"))
+        PairwiseRanker(Planted(SETTINGS)).win_probabilities([task("p", "1", "2", "3")])
 
 
 def test_round_robin_scores_are_mean_chances_or_the_share_of_the_beaten():
@@ -126,7 +126,7 @@ def test_an_answer_that_cannot_be_compared_with_all_others_has_no_score_and_is_a
     assert ranker.scores([asked]) == ((None, None, None),)
     assert ranker.verdicts([asked], 0)[0] is None
     assert ranker.tournament(asked) is None
-    assert ranker.win_probability(task("p", "1", long)) is None
+    assert ranker.win_probabilities([task("p", "1", long)])[0] is None
     planted = Planted(SETTINGS, most=120)
     assert PairwiseRanker(planted).verdicts([task("p" * 120, "4", "1")], 0)[0] is None
     assert len(planted.asked) == 2
