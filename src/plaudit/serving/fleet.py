@@ -155,7 +155,9 @@ class Fleet:
                 losses += 1
                 # Of servers that look well to whoever does not ask them this.
                 if losses >= TRIES and time.monotonic() - begin > self._patience:
-                    raise UserError(f"{losses} servers went at one question, at last {error}") from error
+                    raise UserError(
+                        f"servers that look well lost a question {losses} times: {error}"
+                    ) from error
             except UselessReplyError as error:
                 tries += 1
                 with self._change:
